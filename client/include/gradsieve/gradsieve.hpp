@@ -1,0 +1,124 @@
+// gradsieve for C++ training programs: hand in gradients, get back one average that is bit-identical on every rank.
+//
+//     auto job = gradsieve::Job::make({.name = "resnet", .rank = rank, .world_size = 4});
+//     auto weights = job->add_tensor("layer1.weight", {128, 784});
+//     job->start(30s);
+//     for (Step step = job->first_step(); ...; ++step) {
+//         fill(weights->gradient());
+//         weights->submit(step);
+//         auto average = weights->wait(60s);       // std::span<const float>
+//     }
+//
+// A Job and its Tensors may be used from several threads. In a forked child every handle is dead and says so.
+// No call blocks longer than its timeout; a timeout loses nothing: call again.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradsieve/status.hpp"
+
+namespace gradsieve {
+
+using Timeout = std::chrono::milliseconds;
+
+/// What happens to a step in which some rank hands in a NaN or an infinity.
+enum class NonFinite : std::uint8_t {
+    kFail = 0,      ///< the step fails on every rank, naming tensor and rank; state untouched; the next step may follow
+    kSkipStep = 1,  ///< the tensor comes back as NaN on every rank, so that loss scalers back off together; state untouched
+    kZero = 2,      ///< that node's contribution to that tensor counts as zero
+};
+
+struct JobOptions {
+    std::string name;                  ///< required; job identity = name + run id
+    std::string run_id;                ///< empty: $GRADSIEVE_RUN_ID, $TORCHELASTIC_RUN_ID, $SLURM_JOB_ID, else "default"
+    std::int64_t rank = -1;            ///< -1: $RANK, $SLURM_PROCID, $OMPI_COMM_WORLD_RANK
+    std::int64_t world_size = -1;      ///< -1: $WORLD_SIZE, $SLURM_NTASKS, $OMPI_COMM_WORLD_SIZE
+    std::string codec;                 ///< empty: $GRADSIEVE_CODEC, else what the daemon is configured for
+    NonFinite non_finite = NonFinite::kFail;
+    std::string socket_path;           ///< empty: $GRADSIEVE_SOCKET, else the usual places
+};
+struct TensorOptions {
+    std::uint32_t samples_max = 1;     ///< micro-batches per step that the slab has room for, 1..256
+    bool has_second_moment = false;    ///< also hand in the sum of squared per-sample gradients
+    std::string group;                 ///< tensors that step together (one model); groups step on their own
+};
+struct SubmitOptions {
+    std::uint32_t sample_count = 1;            ///< slices filled, 1..samples_max
+    std::span<const std::uint32_t> samples;    ///< training samples behind each slice; empty = unknown
+    double scale = 1.0;                        ///< loss scale / learning rate; when it changes, kept state is rescaled
+};
+
+class Tensor {
+public:
+    /// The slab to write before `submit`: `elements` floats of slice `sample_index` < samples_max. Valid until the job ends.
+    [[nodiscard]] std::span<float> gradient(std::uint32_t sample_index = 0);
+    /// Sum of squared per-sample gradients; empty unless registered with has_second_moment.
+    [[nodiscard]] std::span<float> second_moment();
+    /// Hands in step `step` (first_step(), then one more each time; any order of tensors). Does not wait for anybody.
+    /// Errors: kBusy (this tensor's last step is not committed: wait for it), kInvalidArgument (wrong step; which is next),
+    /// kPeerFailed / kUnavailable (the job has ended).
+    [[nodiscard]] Status submit(std::uint64_t step, const SubmitOptions& options = {});
+    /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor again.
+    /// Errors: kTimeout (who is late; call again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon gone).
+    [[nodiscard]] Result<std::span<const float>> wait(Timeout timeout);
+    [[nodiscard]] bool is_ready();  ///< wait would not sleep
+    [[nodiscard]] const std::string& name() const noexcept;
+    [[nodiscard]] std::uint64_t elements() const noexcept;
+
+private:
+    friend class Job;
+    struct Impl;
+    explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+    std::shared_ptr<Impl> impl_;
+};
+
+class Job {
+public:
+    /// Checks the options and the environment; talks to nobody yet.
+    [[nodiscard]] static Result<Job> make(const JobOptions& options);
+    /// Registers a tensor; before `start`. Shape may be empty (one element) or contain 0.
+    [[nodiscard]] Result<Tensor> add_tensor(std::string_view name, std::span<const std::uint64_t> shape,
+                                            const TensorOptions& options = {});
+    [[nodiscard]] Result<Tensor> add_tensor(std::string_view name, std::initializer_list<std::uint64_t> shape,
+                                            const TensorOptions& options = {});
+    /// Attaches to the daemon and waits until all ranks of the job are there and agree on tensors and codec.
+    /// Errors: kUnavailable (which socket, what to do), kAlreadyExists (rank taken, second live run of the name),
+    /// kMismatch (first difference between ranks), kTimeout (who is missing; call again), kVersionMismatch.
+    [[nodiscard]] Status start(Timeout timeout);
+    /// The step number to hand in first for a group: 1 for a fresh job, the next one where the daemon kept state.
+    [[nodiscard]] std::uint64_t first_step(std::string_view group = "") const;
+    /// Waits until a group's step is committed everywhere that matters: results of all its tensors are final.
+    [[nodiscard]] Status finish(std::uint64_t step, Timeout timeout, std::string_view group = "");
+    /// Copies rank `root`'s slice 0 of the tensor, exactly, to every rank; all ranks call it. The tensor must have no open step.
+    [[nodiscard]] Result<std::span<const float>> broadcast(Tensor& tensor, std::uint32_t root, Timeout timeout);
+    /// Compares a digest of the caller's choice (say, of all parameters) between all ranks; all ranks call it.
+    /// Errors: kMismatch naming the first rank that differs.
+    [[nodiscard]] Status check_equal(std::uint64_t digest, Timeout timeout);
+    /// Leaves in good order; also done by the destructor. Open steps of other ranks fail after it, so call it on all.
+    Status detach(Timeout timeout);
+    [[nodiscard]] std::uint32_t rank() const noexcept;
+    [[nodiscard]] std::uint32_t world_size() const noexcept;
+
+    Job(Job&&) noexcept;
+    Job& operator=(Job&&) noexcept;
+    ~Job();
+
+private:
+    struct Impl;
+    explicit Job(std::shared_ptr<Impl> impl);
+    std::shared_ptr<Impl> impl_;
+};
+
+/// A 64-bit hash of `bytes` that is equal on every machine, for check_equal.
+[[nodiscard]] std::uint64_t digest_of(std::span<const std::byte> bytes) noexcept;
+
+/// "0.1.0"
+[[nodiscard]] std::string_view version() noexcept;
+
+}  // namespace gradsieve

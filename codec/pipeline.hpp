@@ -1,0 +1,64 @@
+// A codec as text: `selector | quantizer | index coder`, parsed into one Pipeline value. Parsing happens at
+// configuration time and at job start, never on the gradient's path. Any thread; plain values.
+#pragma once
+
+#include "base/id.hpp"
+#include "base/status.hpp"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gradsieve::codec {
+
+enum class SelectorKind : std::uint8_t { kAll = 0, kVariance = 1, kVarianceHybrid = 2, kTopK = 3 };
+enum class QuantizerKind : std::uint8_t { kF32 = 0, kBf16 = 1, kPow2 = 2, kSign = 3 };
+enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
+enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
+
+struct Selector {
+    SelectorKind kind = SelectorKind::kAll;
+    double alpha = 1.5;       ///< variance, variance_hybrid: send when r^2 > alpha v; >= 0
+    double zeta = 0.999;      ///< decay of v where nothing was sent; (0, 1]
+    bool is_faithful = false; ///< variance(mode=faithful): r = 0 on send, quantization error dropped
+    double tau = 0;           ///< variance_hybrid: threshold and quantum, > 0
+    double ratio = 0;         ///< topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
+    double gate = 0;          ///< topk: only among those with r^2 > gate v; 0 = no gate
+};
+struct Quantizer {
+    QuantizerKind kind = QuantizerKind::kF32;
+    int bits = 4;             ///< pow2: sign + exponent bits, 2..8
+    Scope scope = Scope::kTile;
+    double tau = 0;           ///< sign(scale=tau): decoded as +-tau of the hybrid selector; 0 = mean magnitude
+};
+struct Pipeline {
+    Selector selector;
+    Quantizer quantizer;
+    IndexCoderKind index_coder = IndexCoderKind::kAuto;
+};
+
+/// Whether a number that each node may tune alone is written out or replaced by `*` (records describe themselves).
+enum class Knobs : std::uint8_t { kKeep, kBlank };
+
+/// Parses e.g. "topk(0.01, gate=1) | pow2(bits=4) | auto". Missing stages take their defaults (quantizer f32, coder auto).
+/// Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest known name.
+[[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
+/// One spelling per meaning; parse_pipeline(canonical_text(p, kKeep)) == p.
+[[nodiscard]] std::string canonical_text(const Pipeline& pipeline, Knobs knobs);
+
+[[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;  ///< needs the array r (4 B per element and generation)
+[[nodiscard]] bool has_variance(const Pipeline& pipeline) noexcept;  ///< needs the array v (4 B per element and generation)
+
+/// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
+struct StageRow {
+    std::string_view name;
+    std::string_view role;        ///< "selector", "quantizer", "index coder"
+    std::string_view parameters;  ///< e.g. "alpha=1.5, zeta=0.999, mode=conserving|faithful"
+    std::string_view scope;
+    std::string_view state;       ///< e.g. "r, v: 8 B per element and generation"
+    std::string_view meaning;
+    std::string_view source;      ///< citation
+};
+[[nodiscard]] std::span<const StageRow> stage_table() noexcept;
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,40 @@
+// What all nodes of a job must agree on before its first step, and how they compare it. Plain values; parse reads
+// untrusted bytes. Any thread.
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/id.hpp"
+#include "base/status.hpp"
+
+#include <string>
+#include <vector>
+
+namespace gradsieve::exchange {
+
+struct JobKey {
+    std::string name;
+    std::string run_id;
+    auto operator<=>(const JobKey&) const = default;
+};
+struct TensorSpec {
+    std::string name;
+    std::string group;
+    std::vector<std::uint64_t> shape;
+    std::string rule;            ///< canonical codec text of this tensor with the encoder's knobs blanked; opaque here
+    [[nodiscard]] ElementCount elements() const noexcept;
+    bool operator==(const TensorSpec&) const = default;
+};
+struct JobSpec {
+    std::uint32_t world_size = 1;
+    std::uint8_t non_finite_policy = 0;
+    std::string codec;           ///< canonical text, knobs blanked; opaque here
+    std::vector<TensorSpec> tensors;  ///< sorted by name; the position is the tensor's number on the wire
+    bool operator==(const JobSpec&) const = default;
+};
+[[nodiscard]] Bytes build_job_spec(const JobSpec& spec);
+[[nodiscard]] Result<JobSpec> parse_job_spec(ByteView bytes);
+/// "tensor 'fc.weight': shape [10, 128] on node a, [10, 256] on node b"; empty if equal.
+[[nodiscard]] std::string first_difference(const JobSpec& left, std::string_view left_name, const JobSpec& right,
+                                           std::string_view right_name);
+
+}  // namespace gradsieve::exchange

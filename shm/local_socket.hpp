@@ -1,0 +1,81 @@
+// The Unix socket between clients and the daemon: whole messages, descriptors along with them, and the kernel's word on
+// who is at the other end. Messages of any size up to the limit (large ones travel in a sealed memfd). Each object is
+// used by one thread at a time; every wait has a deadline.
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/clock.hpp"
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+
+#include <span>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace gradsieve::shm {
+
+inline constexpr std::size_t kLocalMessageLimitBytes = std::size_t{32} << 20U;
+
+struct Credentials {
+    pid_t pid = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+};
+struct LocalMessage {
+    Bytes bytes;
+    std::vector<UniqueFd> descriptors;
+};
+
+class LocalConnection {
+public:
+    LocalConnection() = default;
+    explicit LocalConnection(UniqueFd socket) : socket_(std::move(socket)) {}
+    /// Errors: kUnavailable naming the socket path and what to do (start gradsieved, set GRADSIEVE_SOCKET, join the group).
+    [[nodiscard]] static Result<LocalConnection> connect(const std::string& path, TimePoint deadline);
+    [[nodiscard]] Status send(ByteView bytes, std::span<const int> descriptors);
+    /// Errors: kTimeout; kUnavailable (other side closed); kCorrupt. A deadline in the past = do not wait.
+    [[nodiscard]] Result<LocalMessage> receive(TimePoint deadline);
+    [[nodiscard]] Result<Credentials> peer_credentials() const;
+    [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+
+private:
+    UniqueFd socket_;
+};
+
+struct ListenerOptions {
+    std::string path;
+    unsigned mode = 0660;
+    std::string group;  ///< empty = the process's own
+};
+class LocalListener {
+public:
+    /// Replaces a stale socket file, refuses a live one. Errors: kAlreadyExists (a daemon answers there; its pid),
+    /// kPermissionDenied, kNotFound (group).
+    [[nodiscard]] static Result<LocalListener> make(const ListenerOptions& options);
+    /// Takes over a listening socket from the service manager.
+    [[nodiscard]] static Result<LocalListener> adopt(UniqueFd socket);
+    /// Does not wait: kTimeout if nobody is there.
+    [[nodiscard]] Result<LocalConnection> accept();
+    [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+    /// Removes the socket file if this object made it.
+    ~LocalListener();
+    LocalListener(LocalListener&&) noexcept;
+    LocalListener& operator=(LocalListener&&) noexcept;
+
+private:
+    LocalListener() = default;
+    UniqueFd socket_;
+    std::string owned_path_;
+};
+
+/// A descriptor that polls readable once the process has died. Errors: kNotFound (already gone).
+[[nodiscard]] Result<UniqueFd> open_process(pid_t pid);
+
+/// Where clients look: $GRADSIEVE_SOCKET, else /run/gradsieve/gradsieved.sock if it exists, else
+/// $XDG_RUNTIME_DIR/gradsieve/gradsieved.sock, else /run/gradsieve/gradsieved.sock.
+[[nodiscard]] std::string default_socket_path();
+/// The status page lies beside the socket: its folder + "/status".
+[[nodiscard]] std::string status_page_path(const std::string& socket_path);
+
+}  // namespace gradsieve::shm

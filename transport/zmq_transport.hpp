@@ -1,0 +1,31 @@
+// The TCP transport over ZeroMQ: one ROUTER on the node's port, and to each peer one control, one heartbeat and `lanes`
+// data DEALERs, each monitored. Only this folder's .cpp includes zmq; its exceptions end there.
+#pragma once
+
+#include "transport/transport.hpp"
+
+#include <memory>
+
+namespace gradsieve::transport {
+
+struct PeerAddress {
+    std::string name;
+    std::string host;         ///< IP address or resolvable name
+    std::uint16_t port = 0;
+};
+struct ZmqOptions {
+    std::vector<PeerAddress> nodes;  ///< all nodes of the configuration, ourselves included; PeerIndex = position
+    PeerIndex self = 0;
+    std::string bind_interface;      ///< empty = whatever routes to the peers; or a name, address, CIDR, or "!name"
+    std::uint32_t lanes = 1;
+    Duration heartbeat_every = std::chrono::seconds(1);
+    Duration silent_after = std::chrono::seconds(3);
+    ByteCount frame_limit_bytes = ByteCount{64} << 20U;
+    ByteCount queue_limit_bytes = ByteCount{1} << 30U;
+};
+
+/// Errors: kAlreadyExists (port in use: holder's pid and program if readable), kInvalidArgument (no such interface, ...).
+/// A single-node configuration binds nothing.
+[[nodiscard]] Result<std::unique_ptr<Transport>> make_zmq_transport(const ZmqOptions& options, const Clock& clock);
+
+}  // namespace gradsieve::transport
