@@ -1,0 +1,35 @@
+// Quantizer and index coder together: turns what a selector picked in one chunk into payload bytes, and says what the
+// receivers will decode, so that the encoder keeps the rest in the residual. Sparse work: costs what was selected, not
+// what was looked at (except for dense selections). One thread per scratch object; the caller owns every array.
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/id.hpp"
+#include "base/status.hpp"
+#include "codec/pipeline.hpp"
+
+#include <span>
+#include <vector>
+
+namespace gradsieve::codec {
+
+struct ChunkSelection {
+    ElementCount chunk_elements = 0;          ///< 1 .. kChunkElements
+    bool is_dense = false;                    ///< selector `all`: `values` has chunk_elements cells, `indices` is empty
+    std::span<const std::uint32_t> indices;   ///< strictly ascending, inside the chunk
+    std::span<const float> values;            ///< finite; the accumulated gradient at those indices
+    float tensor_maximum = 0;                 ///< largest selected magnitude of the whole tensor; read by tensor scope only
+};
+struct CodeScratch {
+    std::vector<std::uint32_t> indices;
+    std::vector<std::uint8_t> codes;
+    std::vector<std::uint64_t> words;
+};
+
+/// Appends one self-describing payload to `ret_payload` (nothing if nothing is sent) and fills
+/// `ret_decoded[i]` = what receivers decode for `values[i]`; in a sparse selection exactly +0 means "not sent" (a zero, or
+/// too small for the exponent range): the encoder then keeps residual and variance as for an element not selected.
+void code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
+                std::span<float> ret_decoded, Bytes& ret_payload);
+
+}  // namespace gradsieve::codec
