@@ -51,7 +51,7 @@ fi
 
 root=$(mktemp -d "$cache/run-XXXXXX")
 readonly root
-trap 'rm -rf "$root"' EXIT
+trap 'rm -rf "$root"; rmdir "/run/systemd/nspawn/propagate/${root##*/}" 2>/dev/null || true' EXIT
 cp -a --reflink=auto "$bare/." "$root"
 mkdir "$root/gradsieve-test"
 cp "${debs[@]}" "$here/guest_checks.sh" "$@" "$root/gradsieve-test"
