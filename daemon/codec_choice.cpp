@@ -1,0 +1,85 @@
+#include "daemon/codec_choice.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+bool is_plain(const codec::Pipeline& pipeline) {
+    return pipeline.selector.kind == codec::SelectorKind::kAll && pipeline.quantizer.kind == codec::QuantizerKind::kF32;
+}
+
+double value_bits(const codec::Quantizer& quantizer) noexcept {
+    switch (quantizer.kind) {
+        case codec::QuantizerKind::kF32: return 32;
+        case codec::QuantizerKind::kBf16: return 16;
+        case codec::QuantizerKind::kPow2: return quantizer.bits;
+        case codec::QuantizerKind::kSign: return 1;
+    }
+    return 32;
+}
+
+struct Named {
+    std::string text;
+    std::string origin;
+};
+Named named_codec(const Config& config, const std::string& client_codec) {
+    if (!client_codec.empty()) return {client_codec, "client"};
+    if (!config.codec.empty()) return {config.codec, "configuration"};
+    if (config.nodes.size() <= 1) return {std::string(kPlainCodec), "default: single node"};
+    return {std::string(kDefaultCodec), "default"};
+}
+
+}  // namespace
+
+double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
+    // Variance rules settle near one in a hundred (codec tests, send-rate oracles); an index costs about 8 bits there.
+    constexpr double kVarianceShare = 0.01;
+    constexpr double kIndexBits = 8;
+    const double bits = value_bits(pipeline.quantizer);
+    switch (pipeline.selector.kind) {
+        case codec::SelectorKind::kAll: return bits;
+        case codec::SelectorKind::kTopK: return pipeline.selector.ratio * (bits + kIndexBits);
+        case codec::SelectorKind::kVariance:
+        case codec::SelectorKind::kVarianceHybrid: return kVarianceShare * (bits + kIndexBits);
+    }
+    return bits;
+}
+
+Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
+                                  std::span<const shm::TensorEntry> tensors) {
+    const auto named = named_codec(config, client_codec);
+    auto parsed = codec::parse_pipeline(named.text);
+    if (!parsed.is_ok()) return parsed.error().with_context("codec of the " + named.origin);
+    const auto main = *parsed;
+    CodecChoice choice{codec::canonical_text(main, codec::Knobs::kKeep), named.origin,
+                       std::vector<codec::Pipeline>(tensors.size(), main)};
+    if (is_plain(main)) return choice;
+
+    GRADSIEVE_ASSIGN(const auto small, codec::parse_pipeline(config.small_codec));
+    std::vector<std::size_t> candidates;
+    double main_bits = 0;
+    for (std::size_t index = 0; index < tensors.size(); ++index) {
+        const auto elements = tensors[index].elements();
+        if (tensors[index].shape.size() <= 1 || elements < config.small_elements) candidates.push_back(index);
+        else main_bits += static_cast<double>(elements) * estimated_bits_per_element(main);
+    }
+    // Smallest first, while all of them together stay within their share of the step's bytes.
+    std::stable_sort(candidates.begin(), candidates.end(), [&](std::size_t a, std::size_t b) {
+        return tensors[a].elements() < tensors[b].elements();
+    });
+    for (const auto index : candidates) main_bits += static_cast<double>(tensors[index].elements()) * estimated_bits_per_element(main);
+    double small_bits = 0;
+    for (const auto index : candidates) {
+        const auto elements = static_cast<double>(tensors[index].elements());
+        small_bits += elements * estimated_bits_per_element(small);
+        main_bits -= elements * estimated_bits_per_element(main);
+        if (small_bits > config.small_share * (small_bits + main_bits)) break;
+        choice.pipelines[index] = small;
+    }
+    return choice;
+}
+
+}  // namespace gradsieve::daemon

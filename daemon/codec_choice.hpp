@@ -1,0 +1,34 @@
+// Which codec each tensor of a job gets: what the client or the configuration names, the built-in default otherwise, and
+// small tensors apart. The same inputs give the same choice on every node. Plain functions; any thread.
+#pragma once
+
+#include "base/status.hpp"
+#include "codec/pipeline.hpp"
+#include "daemon/config.hpp"
+#include "shm/message.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gradsieve::daemon {
+
+/// For jobs between nodes when neither client nor configuration names a codec. Chosen by measurement: docs/decisions/.
+inline constexpr std::string_view kDefaultCodec = "topk(0.01) | pow2(bits=4) | auto";
+/// On a single node nothing is sent, so nothing is compressed unless somebody asks for it by name.
+inline constexpr std::string_view kPlainCodec = "all | f32";
+
+struct CodecChoice {
+    std::string text;                         ///< canonical
+    std::string origin;                       ///< "client", "configuration", "default", "default: single node"
+    std::vector<codec::Pipeline> pipelines;   ///< per tensor, in the order given
+};
+
+/// `tensors` sorted by name. Errors: kInvalidArgument from parse_pipeline, saying whose text it was.
+[[nodiscard]] Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
+                                                std::span<const shm::TensorEntry> tensors);
+
+/// Rough bits per element that a pipeline sends; only to weigh small tensors against the rest.
+[[nodiscard]] double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept;
+
+}  // namespace gradsieve::daemon

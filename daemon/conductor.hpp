@@ -1,0 +1,133 @@
+// The hall where the rooms meet: accepts sessions, moves submissions, frames and finished codec work to the jobs they
+// belong to, and publishes the status page. Never blocks and never touches the elements of large tensors. One thread
+// calls `run_once` and `wait`; `run_once` takes the time as an argument, so tests drive it by hand.
+#pragma once
+
+#include "base/clock.hpp"
+#include "daemon/codec_pool.hpp"
+#include "daemon/config.hpp"
+#include "daemon/hosted_job.hpp"
+#include "daemon/network_thread.hpp"
+#include "daemon/session.hpp"
+#include "daemon/wake.hpp"
+#include "shm/doorbell.hpp"
+#include "shm/local_socket.hpp"
+#include "shm/status_page.hpp"
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gradsieve::daemon {
+
+struct EndedJob {
+    exchange::JobKey key;
+    std::string text;
+    std::uint64_t steps_committed = 0;
+    double wire_ratio = 0;
+    double sent_bytes = 0;
+    TimePoint at{};
+};
+struct PeerView {
+    transport::PeerState state = transport::PeerState::kConnecting;
+    std::uint64_t instance = 0;
+    std::string text;
+};
+/// Errors are kept once with a count, so that a storm cannot fill anything.
+struct DistinctError {
+    std::string text;
+    std::uint64_t count = 0;
+    TimePoint last{};
+};
+
+class Conductor {
+public:
+    /// `config` may be replaced by `apply_config`; the others outlive the conductor. `network` is null on a single node.
+    Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
+              std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log);
+    ~Conductor();
+
+    /// Takes everything at hand one step further. True if anything happened.
+    bool run_once(TimePoint now);
+    /// Sleeps until something is at hand or `timeout` has passed.
+    void wait(Duration timeout);
+
+    /// No session and no submission from here on; open jobs end with a text that says why.
+    void begin_stop(TimePoint now);
+    /// Stopping and everything said: clients have been told, frames are on their way.
+    [[nodiscard]] bool is_drained() const;
+    /// Values that may change while running. A changed node list waits until no job is open.
+    void apply_config(const Config& fresh);
+    [[nodiscard]] bool has_jobs() const noexcept { return !jobs_.empty(); }
+    /// Replaces the network (a changed node list); only without jobs.
+    void set_network(std::unique_ptr<NetworkThread> network) { network_ = std::move(network); }
+
+    /// Moves with every run: what the watchdog and the peers' heartbeats look at. Any thread.
+    [[nodiscard]] std::uint64_t tick() const noexcept { return tick_.load(std::memory_order_relaxed); }
+
+    // -- for the status document --
+    [[nodiscard]] const Config& config() const noexcept { return config_; }
+    [[nodiscard]] const std::map<std::uint64_t, std::unique_ptr<HostedJob>>& jobs() const noexcept { return jobs_; }
+    [[nodiscard]] const std::deque<EndedJob>& ended_jobs() const noexcept { return ended_jobs_; }
+    [[nodiscard]] const NetworkThread* network() const noexcept { return network_.get(); }
+    [[nodiscard]] const std::vector<PeerView>& peers() const noexcept { return peers_; }
+    [[nodiscard]] const std::deque<DistinctError>& errors() const noexcept { return errors_; }
+    [[nodiscard]] const MemoryBudget& budget() const noexcept { return budget_; }
+    [[nodiscard]] TimePoint started() const noexcept { return started_; }
+    [[nodiscard]] std::size_t pool_threads() const noexcept { return pool_.thread_count(); }
+    [[nodiscard]] bool is_stopping() const noexcept { return is_stopping_; }
+
+private:
+    void watch(int fd, std::uint64_t tag);
+    void on_ready(std::uint64_t tag, TimePoint now);
+
+    bool accept_sessions(TimePoint now);
+    void on_socket_ready(Session& session, TimePoint now);
+    [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request, TimePoint now);
+    [[nodiscard]] Status check_second_run(const shm::AttachRequest& request) const;
+    bool drain_network(TimePoint now);
+    bool drain_codec(TimePoint now);
+    bool drain_submissions(TimePoint now);
+    bool drain_session(Session& session, TimePoint now);
+    void run_jobs(TimePoint now);
+    void ring_clients();
+    void remove_gone(TimePoint now);
+    void retire(HostedJob& job, TimePoint now);
+    void share_out_sent_bytes();
+    void publish_status(TimePoint now);
+    void note_error(const std::string& text, TimePoint now);
+
+    // constant after construction
+    shm::LocalListener& listener_;
+    shm::Doorbell& doorbell_;
+    WakeFlag& wake_;
+    CodecPool& pool_;
+    shm::StatusPageWriter& status_page_;
+    Log& log_;
+    UniqueFd epoll_;
+    // owned by the conductor thread
+    Config config_;
+    std::unique_ptr<NetworkThread> network_;
+    codec::EncodeWorkspace workspace_;
+    MemoryBudget budget_;
+    std::map<std::uint64_t, std::unique_ptr<HostedJob>> jobs_;        // by job hash
+    std::vector<std::unique_ptr<HostedJob>> leaving_jobs_;            // ended, but a task or a session still holds them
+    std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;      // by session id
+    std::vector<PeerView> peers_;
+    std::deque<EndedJob> ended_jobs_;
+    std::deque<DistinctError> errors_;
+    transport::Inbox inbox_;
+    std::uint64_t next_session_id_ = 1;
+    std::uint64_t sent_bytes_shared_ = 0;
+    TimePoint started_{};
+    TimePoint status_due_{};
+    TimePoint timers_due_{};
+    bool is_stopping_ = false;
+
+    std::atomic<std::uint64_t> tick_{0};
+};
+
+}  // namespace gradsieve::daemon

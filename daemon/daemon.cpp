@@ -1,0 +1,135 @@
+#include "daemon/daemon.hpp"
+
+#include "transport/zmq_transport.hpp"
+
+#include <algorithm>
+#include <pthread.h>
+#include <sched.h>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+constexpr Duration kSleepAtMost = std::chrono::milliseconds(100);
+constexpr Duration kStopWithin = std::chrono::milliseconds(2500);
+
+std::uint32_t codec_threads(const Config& config) {
+    if (config.threads > 0) return config.threads;
+    return std::max(1U, std::thread::hardware_concurrency() / 4);
+}
+
+/// "0-3,8" -> set. The configuration has checked the form.
+Status pin_to_cpus(const std::string& list) {
+    if (list.empty()) return {};
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (std::size_t position = 0; position < list.size();) {
+        const auto end = std::min(list.find(',', position), list.size());
+        const auto item = list.substr(position, end - position);
+        const auto dash = item.find('-');
+        const int first = std::stoi(item.substr(0, dash));
+        const int last = dash == std::string::npos ? first : std::stoi(item.substr(dash + 1));
+        for (int cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) CPU_SET(static_cast<std::size_t>(cpu), &set);
+        position = end + 1;
+    }
+    if (::sched_setaffinity(0, sizeof(set), &set) != 0)
+        return {StatusCode::kInvalidArgument, "daemon.cpus = \"" + list + "\": this host refuses it: allowed are CPUs that exist and that the service may use"};
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config) {
+    if (config.nodes.size() <= 1) return std::unique_ptr<NetworkThread>();
+    transport::ZmqOptions options;
+    for (const auto& node : config.nodes) options.nodes.push_back({node.name, node.address, node.port});
+    options.self = config.self;
+    options.bind_interface = config.interface;
+    options.lanes = config.lanes;
+    options.heartbeat_every = config.heartbeat;
+    options.silent_after = config.silent_after;
+    GRADSIEVE_ASSIGN(auto transport, transport::make_zmq_transport(options, clock_));
+    return std::make_unique<NetworkThread>(std::move(transport), *wake_, log_);
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, std::optional<UniqueFd> activation_socket, Log& log) {
+    std::unique_ptr<Daemon> daemon(new Daemon(config, log));
+    GRADSIEVE_TRY(pin_to_cpus(config.cpus));
+    if (activation_socket) {
+        GRADSIEVE_ASSIGN(daemon->listener_, shm::LocalListener::adopt(std::move(*activation_socket)));
+    } else {
+        GRADSIEVE_ASSIGN(daemon->listener_, shm::LocalListener::make({config.socket_path, config.socket_mode, config.socket_group}));
+    }
+    GRADSIEVE_ASSIGN(daemon->doorbell_, shm::Doorbell::make());
+    daemon->wake_.emplace(daemon->doorbell_->fd());
+    GRADSIEVE_ASSIGN(auto network, daemon->make_network(config));
+    GRADSIEVE_ASSIGN(daemon->status_page_, shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
+    daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);
+    daemon->conductor_ = std::make_unique<Conductor>(config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_, *daemon->pool_,
+                                                     std::move(network), *daemon->status_page_, log);
+    daemon->conductor_->run_once(daemon->clock_.now());  // the status page is complete before anybody is told
+    daemon->thread_ = std::thread([raw = daemon.get()] { raw->run_conductor(); });
+    return daemon;
+}
+
+Daemon::~Daemon() { stop(); }
+
+void Daemon::stop() {
+    if (!thread_.joinable()) return;
+    is_stopping_.store(true, std::memory_order_release);
+    wake_->ring();
+    thread_.join();
+    conductor_.reset();  // closes the network after a last drain
+    pool_.reset();
+    status_page_->set_stopped();
+}
+
+void Daemon::reload(const Config& fresh) {
+    for (const auto& key : changed_keys_needing_restart(config_, fresh))
+        log_.warning(key + " has changed: it is applied at the next restart (`systemctl restart gradsieved`)", {});
+    fresh_config_.store(std::make_shared<const Config>(fresh));
+    wake_->ring();
+}
+
+void Daemon::take_reload() {
+    const auto fresh = fresh_config_.load();
+    if (!fresh) return;
+    const auto is_same = [](const NodeConfig& a, const NodeConfig& b) { return a.name == b.name && a.address == b.address && a.port == b.port; };
+    const bool has_new_nodes = !std::equal(fresh->nodes.begin(), fresh->nodes.end(), config_.nodes.begin(), config_.nodes.end(), is_same);
+    if (has_new_nodes && conductor_->has_jobs()) return;  // looked at again on each turn: the list changes between jobs
+    fresh_config_.store(nullptr);
+    conductor_->apply_config(*fresh);
+    if (const auto level = parse_log_level(fresh->log_level); level.is_ok()) log_.set_level(*level);
+    if (has_new_nodes) {
+        conductor_->set_network(nullptr);
+        auto network = make_network(*fresh);
+        if (network.is_ok()) conductor_->set_network(std::move(*network));
+        else log_.error("new node list: " + network.error().text() + ": this node has no peers until the configuration is mended and reloaded", {});
+    }
+    config_.nodes = fresh->nodes;
+    config_.memory_limit_bytes = fresh->memory_limit_bytes;
+    config_.credit_bytes = fresh->credit_bytes;
+    config_.log_level = fresh->log_level;
+    log_.info("configuration applied", {});
+}
+
+void Daemon::run_conductor() {
+    pthread_setname_np(pthread_self(), "conductor");
+    while (!is_stopping_.load(std::memory_order_acquire)) {
+        take_reload();
+        if (!conductor_->run_once(clock_.now())) conductor_->wait(kSleepAtMost);
+    }
+    const auto give_up = clock_.now() + kStopWithin;
+    conductor_->begin_stop(clock_.now());
+    while (!conductor_->is_drained() && clock_.now() < give_up) {
+        if (!conductor_->run_once(clock_.now())) conductor_->wait(std::chrono::milliseconds(10));
+    }
+    conductor_->run_once(clock_.now());
+}
+
+std::string Daemon::summary() const {
+    return "node " + (config_.nodes.empty() ? std::string("alone") : config_.nodes[config_.self].name) + ", clients at " + config_.socket_path +
+           (conductor_->network() ? ", peers at " + conductor_->network()->bound_address() : ", no peers");
+}
+
+}  // namespace gradsieve::daemon

@@ -1,0 +1,52 @@
+// The daemon as one object: configuration in, threads running, stopped by `request_stop`. The main thread owns it and
+// calls everything here; signal handling and the command line are main.cpp's.
+#pragma once
+
+#include "daemon/conductor.hpp"
+#include "daemon/config.hpp"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace gradsieve::daemon {
+
+class Daemon {
+public:
+    /// Binds sockets, makes the status page, starts the threads. `activation_socket`: a listener from the service manager.
+    /// Errors: kAlreadyExists (socket or port held, by whom), kInvalidArgument, kPermissionDenied, kResourceExhausted.
+    [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(const Config& config, std::optional<UniqueFd> activation_socket, Log& log);
+    ~Daemon();  ///< stops if still running
+    Daemon(const Daemon&) = delete;
+    Daemon& operator=(const Daemon&) = delete;
+
+    /// Ends open jobs with a reason, sends what is to be said, joins the threads. Takes at most about 3 s.
+    void stop();
+    /// SIGHUP: applies what may change while running, and says which changed keys need a restart.
+    void reload(const Config& fresh);
+    /// Moves while the conductor is alive.
+    [[nodiscard]] std::uint64_t tick() const noexcept { return conductor_->tick(); }
+    [[nodiscard]] std::string summary() const;
+
+private:
+    Daemon(const Config& config, Log& log) : config_(config), log_(log) {}
+    [[nodiscard]] Result<std::unique_ptr<NetworkThread>> make_network(const Config& config);
+    void run_conductor();
+    void take_reload();
+
+    Config config_;
+    Log& log_;
+    SteadyClock clock_;
+    std::optional<shm::LocalListener> listener_;
+    std::optional<shm::Doorbell> doorbell_;
+    std::optional<WakeFlag> wake_;
+    std::optional<shm::StatusPageWriter> status_page_;
+    std::unique_ptr<CodecPool> pool_;
+    std::unique_ptr<Conductor> conductor_;
+    std::atomic<bool> is_stopping_{false};
+    std::atomic<std::shared_ptr<const Config>> fresh_config_;  ///< put by reload, taken by the conductor thread
+    std::thread thread_;
+};
+
+}  // namespace gradsieve::daemon

@@ -1,0 +1,281 @@
+// How a job's actions are carried out: the meeting of codec, sessions and network for one tensor at a time.
+#include "daemon/hosted_job.hpp"
+
+#include <cmath>
+#include <cstring>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+/// Below this many element visits a task costs less than handing it to another thread and back.
+constexpr ElementCount kInlineElements = 32 * 1024;
+constexpr Step kResidualNormEvery = 64;
+constexpr std::size_t kStepTimesKept = 256;
+
+double milliseconds(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+/// Weights of one rank's slices within the rank: by training samples where all are known, else equal.
+std::vector<float> slice_weights(const RankInput& input, float rank_weight) {
+    std::vector<std::uint32_t> counts(input.sample_count);
+    input.session->memory->slice_samples(input.tensor_index, counts);
+    std::uint64_t total = 0;
+    bool is_known = true;
+    for (const auto count : counts) {
+        total += count;
+        is_known = is_known && count > 0;
+    }
+    std::vector<float> weights;
+    for (const auto count : counts) {
+        const double share = is_known ? static_cast<double>(count) / static_cast<double>(total) : 1.0 / input.sample_count;
+        weights.push_back(static_cast<float>(share * static_cast<double>(rank_weight)));
+    }
+    return weights;
+}
+
+}  // namespace
+
+void HostedJob::carry_out(exchange::Action& action, TimePoint now) {
+    std::visit([&](auto& alternative) { act(alternative, now); }, action);
+}
+
+void HostedJob::complete_all(shm::CompletionKind kind, std::optional<exchange::TensorNumber> tensor, Step step,
+                             const Status& status, std::uint64_t value) {
+    shm::Completion completion;
+    completion.kind = kind;
+    completion.code = status.code();
+    completion.step = step;
+    completion.value = value;
+    completion.set_text(status.text());
+    for (auto& [rank, session] : sessions_) {
+        if (tensor) completion.index = session->index_of_number[*tensor];
+        complete(*session, completion);
+    }
+}
+
+void HostedJob::act(exchange::SendFrame& action, TimePoint) {
+    if (surroundings_.network == nullptr) return;
+    transport::OutFrame frame{{action.type, action.epoch, action.step}, std::move(action.parts)};
+    surroundings_.network->send(action.to, action.is_bulk ? transport::Lane::kData : transport::Lane::kControl, std::move(frame));
+}
+
+void HostedJob::act(exchange::StartJob& action, TimePoint) {
+    members_ = action.members;
+    for (const auto& member : members_)
+        factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
+    for (auto& tensor : tensors_) {
+        tensor.inputs.clear();
+        for (auto& [rank, session] : sessions_) tensor.inputs.push_back({.session = session, .tensor_index = session->index_of_number[tensor.number]});
+    }
+    surroundings_.log->info("job runs: " + std::to_string(spec_.world_size) + " ranks on " + std::to_string(members_.size()) +
+                 " nodes, codec " + choice_.text + " (" + choice_.origin + ")",
+             {.job = key().name});
+    for (std::size_t group = 0; group < groups_.size(); ++group)
+        complete_all(shm::CompletionKind::kStarted, groups_[group].tensors.front(), action.first_steps[group], {}, action.epoch);
+    if (groups_.empty()) complete_all(shm::CompletionKind::kStarted, std::nullopt, 1, {}, action.epoch);
+}
+
+Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& tensor, Step step) {
+    auto task = std::make_unique<CodecTask>();
+    task->kind = CodecTask::Kind::kEncode;
+    task->job_hash = exchange::job_hash(key());
+    task->tensor = &tensor;
+    task->step = step;
+    task->scale = tensor.inputs.front().scale;
+    bool has_second_moments = true;
+    bool knows_batch = true;
+    std::uint64_t batch_samples = 0;
+    const float rank_weight = static_cast<float>(1.0 / static_cast<double>(tensor.inputs.size()));
+    for (const auto& input : tensor.inputs) {
+        if (input.scale != task->scale)
+            return Status(StatusCode::kInvalidArgument,
+                          "tensor '" + tensor.name + "': scale " + std::to_string(input.scale) + " on rank " +
+                              std::to_string(input.session->rank) + ", " + std::to_string(task->scale) +
+                              " on another local rank: hand in one scale on all ranks of a node");
+        for (std::uint32_t sample = 0; sample < input.sample_count; ++sample)
+            task->samples.push_back(input.session->memory->slice(input.tensor_index, sample));
+        for (const auto weight : slice_weights(input, rank_weight)) task->weights.push_back(weight);
+        const auto* second_moment = input.session->memory->second_moment(input.tensor_index);
+        has_second_moments = has_second_moments && second_moment != nullptr;
+        task->second_moments.push_back(second_moment);
+        knows_batch = knows_batch && input.batch_samples > 0;
+        batch_samples += input.batch_samples;
+    }
+    if (!has_second_moments || !knows_batch) task->second_moments.clear();
+
+    const auto live = tensor.live_generation(groups_[tensor.group].committed);
+    const auto& in = tensor.generations[live];
+    auto& out = tensor.generations[1 - live];
+    out.is_valid = false;
+    task->out_generation = 1 - live;
+    task->wants_residual_norm = step % kResidualNormEvery == 0;
+    auto& request = task->request;
+    request.pipeline = &tensor.pipeline;
+    request.tensor = tensor.id;
+    request.step = step;
+    request.elements = tensor.elements;
+    request.samples = task->samples;
+    request.weights = task->weights;
+    request.second_moments = task->second_moments;
+    request.batch_samples = knows_batch ? batch_samples : 0;
+    request.rescale = in.scale == 0 ? 1.0F : static_cast<float>(task->scale / in.scale);
+    request.selection_hint = &tensor.selection_hint;
+    request.in = in.arrays;
+    request.out = out.arrays;
+    return task;
+}
+
+void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
+    auto& tensor = tensors_[action.tensor];
+    auto task = make_encode_task(tensor, action.step);
+    if (!task.is_ok()) return machine_.on_encode_failed(action.tensor, action.step, task.error(), now);
+    dispatch(std::move(*task), now);
+}
+
+void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
+    auto task = std::make_unique<CodecTask>();
+    task->kind = CodecTask::Kind::kDecode;
+    task->job_hash = exchange::job_hash(key());
+    task->tensor = &tensors_[action.tensor];
+    task->step = action.step;
+    task->payloads = std::move(action.payloads);
+    for (const auto& payload : task->payloads) task->factors.push_back(factors_[payload.peer]);
+    dispatch(std::move(task), now);
+}
+
+void HostedJob::dispatch(std::unique_ptr<CodecTask> task, TimePoint now) {
+    ++tasks_out_;
+    ++task->tensor->tasks_out;
+    if (task->work_elements() > kInlineElements) return surroundings_.pool->give(std::move(task));
+    task->run(*surroundings_.workspace);
+    on_task_done(std::move(task), now);
+}
+
+void HostedJob::on_task_done(std::unique_ptr<CodecTask> task, TimePoint now) {
+    --tasks_out_;
+    --task->tensor->tasks_out;
+    if (is_ended_) return;
+    if (task->kind == CodecTask::Kind::kEncode) on_encode_done(*task, now);
+    else on_decode_done(*task, now);
+}
+
+void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
+    auto& tensor = *task.tensor;
+    groups_[tensor.group].open_times.encode_ms += milliseconds(task.took);
+    if (!task.encoded->is_ok()) return machine_.on_encode_failed(tensor.number, task.step, task.encoded->error(), now);
+    auto& encoded = **task.encoded;
+    if (encoded.non_finite) {
+        std::size_t first_sample = 0;
+        Rank rank = 0;
+        for (const auto& input : tensor.inputs) {
+            if (encoded.non_finite->sample_index >= first_sample) rank = input.session->rank;
+            first_sample += input.sample_count;
+        }
+        const Status status(StatusCode::kNonFinite, "tensor '" + tensor.name + "': NaN or infinity from rank " + std::to_string(rank) +
+                                                        " at element " + std::to_string(encoded.non_finite->element) + " in step " +
+                                                        std::to_string(task.step));
+        surroundings_.log->warning(status.text(), {.job = key().name, .step = task.step});
+        return machine_.on_encode_failed(tensor.number, task.step, status, now);
+    }
+    auto& out = tensor.generations[task.out_generation];
+    out.stamp = task.step;
+    out.scale = task.scale;
+    out.is_valid = true;
+    auto& totals = tensor.totals;
+    totals.kept_elements = encoded.kept_elements;
+    totals.variance_source = encoded.variance_source;
+    totals.payload_bytes = 0;
+    std::vector<std::pair<std::uint32_t, SharedView>> chunks;
+    for (auto& chunk : encoded.chunks) {
+        totals.payload_bytes += chunk.bytes.size();
+        chunks.emplace_back(chunk.chunk_index, SharedView::take(std::move(chunk.bytes)));
+    }
+    totals.payload_bytes_all += totals.payload_bytes;
+    ++totals.steps;
+    payload_bytes_unshared_ += static_cast<double>(totals.payload_bytes);
+    if (task.wants_residual_norm) {
+        totals.residual_norm = task.residual_norm;
+        totals.residual_step = task.step;
+    }
+    machine_.on_encoded(tensor.number, task.step, std::move(chunks), now);
+}
+
+void HostedJob::on_decode_done(CodecTask& task, TimePoint now) {
+    auto& tensor = *task.tensor;
+    groups_[tensor.group].open_times.decode_ms += milliseconds(task.took);
+    const auto digest = task.decoded->is_ok() ? (*task.decoded)->digest : 0;
+    machine_.on_decoded(tensor.number, task.step, digest, task.decoded->status(), now);
+}
+
+void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
+    if (action.fill_not_a_number) tensors_[action.tensor].result->fill_not_a_number();
+    complete_all(shm::CompletionKind::kTensor, action.tensor, action.step, action.status);
+}
+
+void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
+    auto& group = groups_[action.group];
+    group.committed = action.step;
+    ++group.steps_committed;
+    const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));
+    allreduce_bytes_ += 2.0 * (nodes - 1.0) / nodes * 4.0 * static_cast<double>(group.elements);
+    if (group.opened) {
+        group.open_times.total_ms = milliseconds(now - *group.opened);
+        step_times_.push_back(group.open_times);
+        if (step_times_.size() > kStepTimesKept) step_times_.pop_front();
+    }
+    group.opened.reset();
+    group.open_times = {};
+    complete_all(shm::CompletionKind::kStepDone, group.tensors.front(), action.step, {});
+}
+
+void HostedJob::act(exchange::AbortStep& action, TimePoint) {
+    auto& group = groups_[action.group];
+    ++group.steps_aborted;
+    group.opened.reset();
+    group.open_times = {};
+    for (const auto number : group.tensors)
+        for (auto& generation : tensors_[number].generations)
+            if (generation.stamp == action.step) generation.is_valid = false;
+    surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(), {.job = key().name, .step = action.step});
+    complete_all(shm::CompletionKind::kStepDone, group.tensors.front(), action.step, action.status);
+}
+
+void HostedJob::act(exchange::ReadBroadcast& action, TimePoint now) {
+    const auto& tensor = tensors_[action.tensor];
+    auto* session = sessions_.at(action.root);
+    const auto* values = session->memory->slice(session->index_of_number[action.tensor], 0);
+    Bytes bytes(tensor.elements * sizeof(float));
+    if (!bytes.empty()) std::memcpy(bytes.data(), values, bytes.size());
+    machine_.on_broadcast_bytes(action.tensor, action.number, SharedView::take(std::move(bytes)), now);
+}
+
+void HostedJob::act(exchange::DeliverBroadcast& action, TimePoint) {
+    auto& tensor = tensors_[action.tensor];
+    auto status = action.status;
+    const auto bytes = action.bytes.bytes();
+    if (status.is_ok() && tensor.tasks_out > 0)
+        status = {StatusCode::kFailedPrecondition, "broadcast of tensor '" + tensor.name + "': a step of it is open: wait for its result first"};
+    if (status.is_ok() && bytes.size() != tensor.elements * sizeof(float))
+        status = {StatusCode::kCorrupt, "broadcast of tensor '" + tensor.name + "': " + std::to_string(bytes.size()) + " bytes came, " +
+                                            std::to_string(tensor.elements * sizeof(float)) + " were expected"};
+    if (status.is_ok()) {
+        std::vector<float> values(tensor.elements);
+        if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+        static_cast<void>(tensor.result->copy_exact(action.number, values));
+    }
+    complete_all(shm::CompletionKind::kBroadcast, action.tensor, action.number, status);
+}
+
+void HostedJob::act(exchange::DeliverCheck& action, TimePoint) {
+    complete_all(shm::CompletionKind::kCheckEqual, std::nullopt, action.number, action.status);
+}
+
+void HostedJob::act(exchange::EndJob& action, TimePoint) {
+    is_ended_ = true;
+    end_status_ = action.status;
+    if (action.status.is_ok()) surroundings_.log->info("job ended: all ranks detached", {.job = key().name});
+    else surroundings_.log->error("job ended: " + action.status.to_string(), {.job = key().name});
+    complete_all(shm::CompletionKind::kJobEnded, std::nullopt, 0, action.status);
+}
+
+}  // namespace gradsieve::daemon

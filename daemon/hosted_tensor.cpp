@@ -1,0 +1,38 @@
+#include "daemon/hosted_tensor.hpp"
+
+#include <cmath>
+
+namespace gradsieve::daemon {
+
+std::size_t HostedTensor::live_generation(Step committed) const noexcept {
+    const auto is_live = [&](const Generation& generation) { return generation.is_valid && generation.stamp <= committed; };
+    if (!is_live(generations[0])) return 1;
+    if (!is_live(generations[1])) return 0;
+    return generations[1].stamp > generations[0].stamp ? 1 : 0;
+}
+
+ElementCount CodecTask::work_elements() const noexcept {
+    const auto passes = kind == Kind::kEncode ? samples.size() : payloads.size();
+    return tensor->elements * (passes + 1);
+}
+
+void CodecTask::run(codec::EncodeWorkspace& workspace) {
+    const SteadyClock clock;
+    const auto begin = clock.now();
+    if (kind == Kind::kEncode) {
+        encoded.emplace(codec::encode_tensor(request, workspace));
+        if (wants_residual_norm && encoded->is_ok() && request.out.residual != nullptr)
+            residual_norm = std::sqrt(codec::residual_square_sum({request.out.residual, tensor->elements}));
+    } else {
+        std::vector<std::vector<codec::ChunkView>> views(payloads.size());
+        std::vector<codec::Contribution> contributions(payloads.size());
+        for (std::size_t node = 0; node < payloads.size(); ++node) {
+            for (const auto& [chunk, view] : payloads[node].chunks) views[node].push_back({chunk, view.bytes()});
+            contributions[node] = {factors[node], views[node]};
+        }
+        decoded.emplace(tensor->result->decode_average(step, contributions));
+    }
+    took = clock.now() - begin;
+}
+
+}  // namespace gradsieve::daemon

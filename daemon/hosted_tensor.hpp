@@ -1,0 +1,97 @@
+// One tensor of a job as this node keeps it: which codec, two generations of state, the averaged result, and what the
+// local ranks handed in for the open step. Owned by its job; touched by the conductor, and by one codec worker while a
+// task for it is out (never both at once).
+#pragma once
+
+#include "base/clock.hpp"
+#include "codec/decoder.hpp"
+#include "codec/encoder.hpp"
+#include "codec/pipeline.hpp"
+#include "exchange/job_machine.hpp"
+#include "shm/segment.hpp"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradsieve::daemon {
+
+class Session;
+
+/// A generation is live if its stamp is the newest one not above the group's committed step.
+struct Generation {
+    codec::StateView arrays;
+    Step stamp = 0;       ///< the step that wrote it
+    bool is_valid = true; ///< false while, and after, a step wrote it without success
+    double scale = 0;     ///< scale of the gradients in it; 0 = nothing in it yet
+};
+
+/// What one local rank handed in for the open step.
+struct RankInput {
+    Session* session = nullptr;
+    std::uint32_t tensor_index = 0;  ///< the session's own number for the tensor
+    std::uint32_t sample_count = 1;
+    std::uint64_t batch_samples = 0;
+    double scale = 1.0;
+};
+
+struct TensorTotals {
+    ElementCount kept_elements = 0;   // of the last step
+    ByteCount payload_bytes = 0;      // of the last step
+    ByteCount payload_bytes_all = 0;
+    std::uint64_t steps = 0;
+    double residual_norm = 0;
+    Step residual_step = 0;
+    codec::VarianceSource variance_source = codec::VarianceSource::kNone;
+};
+
+struct HostedTensor {
+    // constant after construction
+    exchange::TensorNumber number = 0;
+    TensorId id = 0;
+    std::string name;
+    exchange::GroupNumber group = 0;
+    ElementCount elements = 0;
+    codec::Pipeline pipeline;
+    std::string codec_text;
+    // the state's arrays lie in the job's state segment
+    std::array<Generation, 2> generations;
+    std::uint32_t selection_hint = 0;
+    std::optional<codec::ResultTensor> result;
+    std::vector<RankInput> inputs;  ///< one per local rank, ascending by rank
+    std::size_t tasks_out = 0;
+    TensorTotals totals;
+
+    [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
+};
+
+/// One piece of work for a codec thread; filled by the conductor, run once, read by the conductor.
+struct CodecTask {
+    enum class Kind : std::uint8_t { kEncode, kDecode };
+    Kind kind = Kind::kEncode;
+    std::uint64_t job_hash = 0;
+    HostedTensor* tensor = nullptr;
+    Step step = 0;
+    // encode
+    std::vector<const float*> samples;
+    std::vector<const float*> second_moments;
+    std::vector<float> weights;
+    codec::EncodeRequest request;
+    std::size_t out_generation = 0;
+    double scale = 1.0;
+    bool wants_residual_norm = false;
+    std::optional<Result<codec::EncodeResult>> encoded;
+    double residual_norm = 0;
+    // decode
+    std::vector<exchange::NodePayload> payloads;
+    std::vector<float> factors;  ///< per payload: fl(local ranks / world size)
+    std::optional<Result<codec::DecodeResult>> decoded;
+    Duration took{};
+
+    void run(codec::EncodeWorkspace& workspace);
+    /// Element visits, to decide whether it is worth a hop to another thread.
+    [[nodiscard]] ElementCount work_elements() const noexcept;
+};
+
+}  // namespace gradsieve::daemon

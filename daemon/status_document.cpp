@@ -1,0 +1,218 @@
+#include "daemon/status_document.hpp"
+
+#include "codec/cpu_form.hpp"
+#include "daemon/conductor.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+
+double cpu_seconds() {
+    struct rusage usage {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    const auto of = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+    return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+std::string node_name(const Config& config, PeerIndex peer) {
+    return peer < config.nodes.size() ? config.nodes[peer].name : "this node";
+}
+
+Json daemon_part(const Conductor& conductor, TimePoint now) {
+    const auto& config = conductor.config();
+    const auto wall = std::chrono::system_clock::now().time_since_epoch();
+    Json errors = Json::array();
+    for (const auto& error : conductor.errors())
+        errors.push_back({{"text", error.text}, {"count", error.count}, {"last_s_ago", rounded(seconds(now - error.last), 0.1)}});
+    return {{"version", GRADSIEVE_VERSION},
+            {"pid", ::getpid()},
+            {"node", node_name(config, config.self)},
+            {"started_unix_s", std::chrono::duration_cast<std::chrono::seconds>(wall - (now - conductor.started())).count()},
+            {"uptime_s", rounded(seconds(now - conductor.started()), 0.1)},
+            {"config_file", config.file},
+            {"socket", config.socket_path},
+            {"bound", conductor.network() ? conductor.network()->bound_address() : "nothing: single node"},
+            {"cpu_form", std::string(codec::cpu_form_name())},
+            {"threads", conductor.pool_threads()},
+            {"cpu_s", rounded(cpu_seconds(), 0.001)},
+            {"memory_bytes", conductor.budget().used_bytes},
+            {"memory_limit_bytes", conductor.budget().limit_bytes},
+            {"state", conductor.is_stopping() ? "stopping" : "running"},
+            {"errors", errors}};
+}
+
+Json peers_part(const Conductor& conductor, TimePoint now) {
+    const auto& config = conductor.config();
+    Json peers = Json::array();
+    if (!conductor.network()) return peers;
+    const auto counters = conductor.network()->counters();
+    for (PeerIndex peer = 0; peer < config.nodes.size() && peer < counters.size(); ++peer) {
+        const auto& counter = counters[peer];
+        const bool is_self = peer == config.self;
+        const bool was_heard = counter.last_heard != TimePoint{};
+        peers.push_back({{"name", config.nodes[peer].name},
+                         {"address", config.nodes[peer].address + ":" + std::to_string(config.nodes[peer].port)},
+                         {"self", is_self},
+                         {"state", is_self ? "self" : std::string(transport::peer_state_name(counter.state))},
+                         {"silent_s", was_heard ? Json(rounded(seconds(now - counter.last_heard), 0.01)) : Json(nullptr)},
+                         {"bytes_sent", counter.bytes_sent},
+                         {"bytes_received", counter.bytes_received},
+                         {"frames_sent", counter.frames_sent},
+                         {"frames_received", counter.frames_received},
+                         {"frames_refused", counter.frames_refused},
+                         {"queued_bytes", counter.queued_bytes},
+                         {"tick", counter.peer_tick},
+                         {"last_refusal", counter.last_refusal},
+                         {"text", conductor.peers()[peer].text}});
+    }
+    return peers;
+}
+
+Json ranks_part(const HostedJob& job, const exchange::JobSnapshot& snapshot, const Config& config) {
+    Json ranks = Json::array();
+    const auto add_local = [&](Rank rank, const Session& session) {
+        ranks.push_back({{"rank", rank},
+                         {"node", node_name(config, config.self)},
+                         {"local", true},
+                         {"pid", session.who.pid},
+                         {"user", session.user},
+                         {"state", session.is_gone ? "gone" : session.has_detached ? "detached" : "attached"}});
+    };
+    if (snapshot.members.empty())
+        for (const auto& [rank, session] : job.sessions()) add_local(rank, *session);
+    for (const auto& member : snapshot.members)
+        for (const auto rank : member.ranks) {
+            const auto local = job.sessions().find(rank);
+            if (local != job.sessions().end()) add_local(rank, *local->second);
+            else ranks.push_back({{"rank", rank}, {"node", node_name(config, member.peer)}, {"local", false}, {"state", "attached"}});
+        }
+    return ranks;
+}
+
+Json waiting_part(const HostedJob& job, const exchange::JobSnapshot& snapshot, const Config& config) {
+    Json waiting = Json::array();
+    for (const auto& round : snapshot.open_rounds) {
+        Json peers = Json::array();
+        for (const auto peer : round.peers_waited_for) peers.push_back(node_name(config, peer));
+        const auto& tensors = job.tensors();
+        waiting.push_back({{"group", round.group < job.groups().size() ? job.groups()[round.group].name : ""},
+                           {"step", round.step},
+                           {"for_s", rounded(seconds(round.open_for), 0.01)},
+                           {"ranks", round.ranks_not_submitted},
+                           {"peers", peers},
+                           {"tensor", round.first_missing_tensor < tensors.size() ? tensors[round.first_missing_tensor].name : ""}});
+    }
+    return waiting;
+}
+
+Json step_part(const std::deque<StepTimes>& times) {
+    if (times.empty()) return nullptr;
+    std::vector<double> totals;
+    for (const auto& step : times) totals.push_back(step.total_ms);
+    std::sort(totals.begin(), totals.end());
+    const auto at = [&](double share) { return totals[static_cast<std::size_t>(share * static_cast<double>(totals.size() - 1))]; };
+    const auto& last = times.back();
+    return {{"median", rounded(at(0.5), 0.001)},
+            {"p90", rounded(at(0.9), 0.001)},
+            {"last", rounded(last.total_ms, 0.001)},
+            {"encode", rounded(last.encode_ms, 0.001)},
+            {"exchange", rounded(std::max(0.0, last.total_ms - last.encode_ms - last.decode_ms), 0.001)},
+            {"decode", rounded(last.decode_ms, 0.001)}};
+}
+
+Json tensors_part(const HostedJob& job) {
+    Json tensors = Json::array();
+    for (const auto& tensor : job.tensors()) {
+        const auto& totals = tensor.totals;
+        const double bits = 8.0 * static_cast<double>(totals.payload_bytes);
+        const auto kept = static_cast<double>(totals.kept_elements);
+        tensors.push_back({{"name", tensor.name},
+                           {"group", job.groups()[tensor.group].name},
+                           {"elements", tensor.elements},
+                           {"codec", tensor.codec_text},
+                           {"kept_elements", totals.kept_elements},
+                           {"payload_bytes", totals.payload_bytes},
+                           {"bits_per_kept", kept > 0 ? Json(rounded(bits / kept, 0.01)) : Json(nullptr)},
+                           {"payload_ratio", bits > 0 ? Json(rounded(32.0 * static_cast<double>(tensor.elements) / bits, 0.1)) : Json(nullptr)},
+                           {"residual_norm", totals.residual_step > 0 ? Json(totals.residual_norm) : Json(nullptr)},
+                           {"residual_step", totals.residual_step},
+                           {"variance_source", std::string(codec::variance_source_name(totals.variance_source))}});
+    }
+    return tensors;
+}
+
+double payload_ratio(const HostedJob& job) {
+    double plain_bits = 0;
+    double payload_bits = 0;
+    for (const auto& tensor : job.tensors()) {
+        plain_bits += 32.0 * static_cast<double>(tensor.elements) * static_cast<double>(tensor.totals.steps);
+        payload_bits += 8.0 * static_cast<double>(tensor.totals.payload_bytes_all);
+    }
+    return payload_bits > 0 ? plain_bits / payload_bits : 0;
+}
+
+Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
+    const auto snapshot = job.snapshot(now);
+    std::array<char, 20> epoch{};
+    std::snprintf(epoch.data(), epoch.size(), "%016llx", static_cast<unsigned long long>(snapshot.epoch));
+    Json groups = Json::array();
+    for (const auto& group : job.groups())
+        groups.push_back({{"name", group.name}, {"committed_step", group.committed}, {"steps_committed", group.steps_committed}, {"steps_aborted", group.steps_aborted}});
+    const double ratio = payload_ratio(job);
+    const bool has_wire_ratio = job.sent_bytes() > 0 && job.allreduce_bytes() > 0;
+    return {{"name", job.key().name},
+            {"run_id", job.key().run_id},
+            {"phase", snapshot.phase},
+            {"epoch", epoch.data()},
+            {"world_size", job.world_size()},
+            {"codec", job.choice().text},
+            {"codec_origin", job.choice().origin},
+            {"ranks", ranks_part(job, snapshot, config)},
+            {"missing_ranks", snapshot.missing_ranks},
+            {"groups", groups},
+            {"waiting", waiting_part(job, snapshot, config)},
+            {"wire_ratio", has_wire_ratio ? Json(rounded(job.allreduce_bytes() / job.sent_bytes(), 0.1)) : Json(nullptr)},
+            {"payload_ratio", ratio > 0 ? Json(rounded(ratio, 0.1)) : Json(nullptr)},
+            {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes())},
+            {"allreduce_bytes", static_cast<std::uint64_t>(job.allreduce_bytes())},
+            {"step_ms", step_part(job.step_times())},
+            {"digests_compared", snapshot.digests_compared},
+            {"digests_different", snapshot.digests_different},
+            {"frames_refused", snapshot.frames_refused},
+            {"last_refusal", snapshot.last_refusal},
+            {"memory_bytes", job.memory_bytes()},
+            {"tensors", tensors_part(job)}};
+}
+
+}  // namespace
+
+std::string status_document(const Conductor& conductor, TimePoint now) {
+    Json jobs = Json::array();
+    for (const auto& [hash, job] : conductor.jobs())
+        if (!job->is_ended()) jobs.push_back(job_part(*job, conductor.config(), now));
+    Json ended = Json::array();
+    for (const auto& job : conductor.ended_jobs())
+        ended.push_back({{"name", job.key.name},
+                         {"run_id", job.key.run_id},
+                         {"text", job.text},
+                         {"steps_committed", job.steps_committed},
+                         {"wire_ratio", job.wire_ratio > 0 ? Json(rounded(job.wire_ratio, 0.1)) : Json(nullptr)},
+                         {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes)},
+                         {"ago_s", rounded(seconds(now - job.at), 0.1)}});
+    const Json document = {{"format", 1}, {"daemon", daemon_part(conductor, now)}, {"peers", peers_part(conductor, now)}, {"jobs", jobs}, {"ended_jobs", ended}};
+    return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace gradsieve::daemon

@@ -1,0 +1,196 @@
+#include "tests/e2e/cluster.hpp"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdexcept>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+namespace gradsieve::e2e {
+
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+int milliseconds_until(SteadyTime deadline) {
+    const auto left = std::chrono::duration_cast<Milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    return left < 0 ? 0 : static_cast<int>(left);
+}
+
+}  // namespace
+
+Process::Process(std::vector<std::string> arguments, std::vector<std::string> environment) {
+    int in[2];
+    int out[2];
+    if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    std::vector<char*> argv;
+    for (auto& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+        ::dup2(in[0], STDIN_FILENO);
+        ::dup2(out[1], STDOUT_FILENO);
+        ::dup2(out[1], STDERR_FILENO);
+        for (const auto& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
+        ::execv(argv[0], argv.data());
+        std::_Exit(127);
+    }
+    ::close(in[0]);
+    ::close(out[1]);
+    input_ = in[1];
+    output_pipe_ = out[0];
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      input_(std::exchange(other.input_, -1)),
+      output_pipe_(std::exchange(other.output_pipe_, -1)),
+      output_(std::move(other.output_)),
+      scanned_(other.scanned_),
+      exit_code_(other.exit_code_) {}
+
+Process::~Process() {
+    if (pid_ > 0 && !exit_code_) {
+        ::kill(pid_, SIGCONT);
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    if (input_ >= 0) ::close(input_);
+    if (output_pipe_ >= 0) ::close(output_pipe_);
+}
+
+bool Process::read_more(Milliseconds timeout) {
+    struct pollfd entry {output_pipe_, POLLIN, 0};
+    if (::poll(&entry, 1, static_cast<int>(timeout.count())) != 1) return false;
+    char buffer[4096];
+    const auto count = ::read(output_pipe_, buffer, sizeof(buffer));
+    if (count <= 0) return false;
+    output_.append(buffer, static_cast<std::size_t>(count));
+    return true;
+}
+
+std::optional<std::string> Process::wait_for_line(const std::string& prefix, Milliseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (true) {
+        for (auto end = output_.find('\n', scanned_); end != std::string::npos; end = output_.find('\n', scanned_)) {
+            const auto line = output_.substr(scanned_, end - scanned_);
+            scanned_ = end + 1;
+            if (line.rfind(prefix, 0) == 0) return line.substr(prefix.size());
+        }
+        if (!read_more(Milliseconds(milliseconds_until(deadline)))) return std::nullopt;
+    }
+}
+
+std::optional<int> Process::wait_for_exit(Milliseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (!exit_code_) {
+        int status = 0;
+        if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+            while (read_more(Milliseconds(0))) {}
+            exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            break;
+        }
+        if (milliseconds_until(deadline) == 0) return std::nullopt;
+        // End of output comes with the exit; until then this waits in poll.
+        if (!read_more(Milliseconds(std::min(milliseconds_until(deadline), 20)))) ::poll(nullptr, 0, 2);
+    }
+    return exit_code_;
+}
+
+void Process::send_signal(int number) const { ::kill(pid_, number); }
+
+void Process::say(const std::string& line) const {
+    const auto text = line + "\n";
+    [[maybe_unused]] const auto written = ::write(input_, text.data(), text.size());
+}
+
+Ran run(std::vector<std::string> arguments, Milliseconds timeout) {
+    Process process(std::move(arguments));
+    const auto code = process.wait_for_exit(timeout);
+    return {code.value_or(-1), process.output()};
+}
+
+std::uint16_t free_port() {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    if (::bind(fd, reinterpret_cast<struct sockaddr*>(&address), size) != 0 ||
+        ::getsockname(fd, reinterpret_cast<struct sockaddr*>(&address), &size) != 0)
+        throw std::runtime_error("no free port");
+    ::close(fd);
+    return ntohs(address.sin_port);
+}
+
+Cluster::Cluster(std::size_t nodes, const std::string& extra) {
+    char pattern[] = "/tmp/gradsieve-e2e-XXXXXX";
+    if (::mkdtemp(pattern) == nullptr) throw std::runtime_error("mkdtemp");
+    folder_ = pattern;
+    std::ofstream config(config_file());
+    config << extra << "\n";
+    for (std::size_t node = 0; node < nodes; ++node) {
+        ports_.push_back(free_port());
+        if (nodes > 1) config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"127.0.0.1\"\nport = " << ports_[node] << "\n";
+        std::filesystem::create_directories(folder_ + "/" + static_cast<char>('a' + node));
+    }
+    config.close();
+    for (std::size_t node = 0; node < nodes; ++node) {
+        daemons_.push_back(std::make_unique<Process>(make_daemon(node)));
+        if (!daemons_[node]->wait_for_line("", Milliseconds(10'000)) || !wait_for_status(node, [](const auto& json) { return json.value("health", "") == "live"; }))
+            throw std::runtime_error("daemon did not start: " + daemons_[node]->output());
+    }
+}
+
+Cluster::~Cluster() {
+    daemons_.clear();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+}
+
+Process Cluster::make_daemon(std::size_t node) const {
+    std::vector<std::string> arguments{E2E_DAEMON, "--config", config_file(), "--socket", socket(node), "--state", folder_ + "/" + static_cast<char>('a' + node)};
+    if (ports_.size() > 1) arguments.insert(arguments.end(), {"--node", std::string(1, static_cast<char>('a' + node))});
+    return Process(arguments);
+}
+
+void Cluster::restart_daemon(std::size_t node) {
+    daemons_[node] = std::make_unique<Process>(make_daemon(node));
+    if (!wait_for_status(node, [](const auto& json) { return json.value("health", "") == "live"; }))
+        throw std::runtime_error("daemon did not start again: " + daemons_[node]->output());
+}
+
+std::string Cluster::socket(std::size_t node) const { return folder_ + "/" + static_cast<char>('a' + node) + "/gradsieved.sock"; }
+
+Process Cluster::rank(std::size_t node, std::vector<std::string> options) const {
+    std::vector<std::string> arguments{E2E_RANK, "--socket", socket(node)};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return Process(arguments);
+}
+
+std::vector<Process> Cluster::ranks(std::size_t world, const std::vector<std::string>& options) const {
+    std::vector<Process> started;
+    for (std::size_t rank = 0; rank < world; ++rank) {
+        auto all = options;
+        all.insert(all.begin(), {"--rank", std::to_string(rank), "--world", std::to_string(world)});
+        started.push_back(this->rank(rank * ports_.size() / world, all));
+    }
+    return started;
+}
+
+nlohmann::json Cluster::status(std::size_t node) const {
+    const auto ran = run({E2E_TOOL, "status", "--json", "--socket", socket(node)});
+    auto parsed = nlohmann::json::parse(ran.output, nullptr, false);
+    return parsed.is_object() ? parsed : nlohmann::json::object();
+}
+
+}  // namespace gradsieve::e2e

@@ -1,0 +1,90 @@
+// Real processes for the end-to-end tests: daemons with a shared configuration on loopback ports, and training processes
+// whose output is read line by line. Everything lies in one temporary folder and dies with the object.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace gradsieve::e2e {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// A child process with its standard input and its merged output in our hands; killed on destruction.
+class Process {
+public:
+    Process(std::vector<std::string> arguments, std::vector<std::string> environment = {});
+    ~Process();
+    Process(Process&&) noexcept;
+    Process& operator=(Process&&) = delete;
+
+    /// Reads output until a line that starts with `prefix`; the rest of it, or nothing at the deadline or end of output.
+    std::optional<std::string> wait_for_line(const std::string& prefix, Milliseconds timeout = Milliseconds(30'000));
+    /// Exit code, or 128 + signal; nothing if it is still running at the deadline.
+    std::optional<int> wait_for_exit(Milliseconds timeout = Milliseconds(30'000));
+    void send_signal(int number) const;
+    void say(const std::string& line) const;
+    [[nodiscard]] const std::string& output() const noexcept { return output_; }
+    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+
+private:
+    bool read_more(Milliseconds timeout);
+
+    pid_t pid_ = -1;
+    int input_ = -1;
+    int output_pipe_ = -1;
+    std::string output_;
+    std::size_t scanned_ = 0;
+    std::optional<int> exit_code_;
+};
+
+class Cluster {
+public:
+    /// `nodes` daemons named a, b, c ...; `extra` is appended to the configuration file.
+    explicit Cluster(std::size_t nodes, const std::string& extra = "");
+    ~Cluster();
+
+    /// One training process on `node`; `options` are rank_program's.
+    [[nodiscard]] Process rank(std::size_t node, std::vector<std::string> options) const;
+    /// ranks 0 .. world-1, dealt to the nodes in equal runs, with common options.
+    [[nodiscard]] std::vector<Process> ranks(std::size_t world, const std::vector<std::string>& options) const;
+    [[nodiscard]] Process& daemon(std::size_t node) { return *daemons_[node]; }
+    void restart_daemon(std::size_t node);
+    /// `gradsieve status --json` of a node, parsed.
+    [[nodiscard]] nlohmann::json status(std::size_t node) const;
+    /// Looks at the status again and again until `condition` holds; false at the deadline.
+    template <typename Condition>
+    [[nodiscard]] bool wait_for_status(std::size_t node, Condition condition, Milliseconds timeout = Milliseconds(20'000)) const {
+        const auto deadline = std::chrono::steady_clock::now() + timeout;
+        while (std::chrono::steady_clock::now() < deadline)
+            if (condition(status(node))) return true;
+        return false;
+    }
+    [[nodiscard]] std::string socket(std::size_t node) const;
+    [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
+    [[nodiscard]] std::string config_file() const { return folder_ + "/gradsieved.toml"; }
+    [[nodiscard]] std::uint16_t port(std::size_t node) const { return ports_[node]; }
+    [[nodiscard]] Process make_daemon(std::size_t node) const;
+
+private:
+    std::string folder_;
+    std::vector<std::uint16_t> ports_;
+    std::vector<std::unique_ptr<Process>> daemons_;
+};
+
+/// Runs a program to its end and returns its output and exit code.
+struct Ran {
+    int code = -1;
+    std::string output;
+};
+Ran run(std::vector<std::string> arguments, Milliseconds timeout = Milliseconds(30'000));
+
+/// A TCP port on loopback that nobody holds right now.
+std::uint16_t free_port();
+
+}  // namespace gradsieve::e2e

@@ -1,0 +1,213 @@
+// A training process for the end-to-end tests: deterministic gradients, every result checked against the average that it
+// computes itself in double precision, one line of output per event. Not a test by itself.
+#include <gradsieve/gradsieve.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+using gradsieve::Job;
+using gradsieve::Tensor;
+
+struct Options {
+    std::map<std::string, std::string> values;
+    [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise = "") const {
+        const auto found = values.find(key);
+        return found == values.end() ? otherwise : found->second;
+    }
+    [[nodiscard]] std::uint64_t number(const std::string& key, std::uint64_t otherwise) const {
+        const auto found = values.find(key);
+        return found == values.end() ? otherwise : std::stoull(found->second);
+    }
+};
+
+struct Shape {
+    const char* name;
+    std::vector<std::uint64_t> shape;
+    std::uint64_t elements;
+};
+std::vector<Shape> shapes(std::uint64_t scale) {
+    return {{"fc1.weight", {scale, 130}, scale * 130}, {"fc1.bias", {130}, 130}, {"fc2.weight", {10, scale}, 10 * scale}, {"fc2.bias", {10}, 10}, {"empty", {0, 4}, 0}};
+}
+
+/// A small integer-valued gradient, so that float sums are exact and the expected average is too.
+float gradient_value(std::uint64_t rank, std::uint64_t step, std::uint64_t sample, std::uint64_t tensor, std::uint64_t element) {
+    std::uint64_t hash = (rank * 1000003 + step) * 1000003 + sample * 7919 + tensor * 104729 + element;
+    hash = (hash ^ (hash >> 29U)) * 0xBF58476D1CE4E5B9ULL;
+    return static_cast<float>(static_cast<int>((hash >> 40U) % 257) - 128);
+}
+
+[[noreturn]] void fail(const std::string& what, const gradsieve::Status& status) {
+    std::printf("error %s %s\n", what.c_str(), status.to_string().c_str());
+    std::fflush(stdout);
+    std::_Exit(10 + static_cast<int>(status.code()));
+}
+
+class Trainer {
+public:
+    explicit Trainer(const Options& options) : options_(options), timeout_(options.number("timeout-ms", 20'000)) {
+        gradsieve::JobOptions job_options;
+        job_options.name = options.text("job", "e2e");
+        job_options.run_id = options.text("run", "one");
+        job_options.rank = static_cast<std::int64_t>(options.number("rank", 0));
+        job_options.world_size = static_cast<std::int64_t>(options.number("world", 1));
+        job_options.codec = options.text("codec");
+        job_options.socket_path = options.text("socket");
+        job_options.non_finite = static_cast<gradsieve::NonFinite>(options.number("non-finite", 0));
+        auto job = Job::make(job_options);
+        if (!job.is_ok()) fail("make", job.status());
+        job_.emplace(std::move(*job));
+        auto table = shapes(options.number("scale", 20));
+        if (options.number("reverse", 0) != 0) std::reverse(table.begin(), table.end());
+        samples_ = static_cast<std::uint32_t>(options.number("samples", 1));
+        for (const auto& shape : table) {
+            auto tensor = job_->add_tensor(shape.name, std::span<const std::uint64_t>(shape.shape), {.samples_max = samples_, .has_second_moment = false, .group = options.text("group")});
+            if (!tensor.is_ok()) fail("add", tensor.status());
+            tensors_.push_back(std::move(*tensor));
+        }
+    }
+
+    void run() {
+        if (const auto status = job_->start(gradsieve::Timeout(options_.number("start-ms", 20'000))); !status.is_ok()) fail("start", status);
+        say("started");
+        if (options_.number("fork-child", 0) != 0) fork_child();
+        if (options_.number("broadcast", 0) != 0) broadcast();
+        const auto steps = options_.number("steps", 5);
+        for (std::uint64_t step = job_->first_step(options_.text("group")); step <= steps; ++step) one_step(step);
+        if (options_.number("check", 1) != 0)
+            if (const auto status = job_->check_equal(digest_, timeout_); !status.is_ok()) fail("check", status);
+        std::printf("digest %016llx\n", static_cast<unsigned long long>(digest_));
+        std::fflush(stdout);
+        if (options_.number("hold", 0) != 0) hold();
+        if (const auto status = job_->detach(timeout_); !status.is_ok()) fail("detach", status);
+        say("done");
+    }
+
+private:
+    static void say(const char* text) {
+        std::puts(text);
+        std::fflush(stdout);
+    }
+    /// Until the test writes a line or closes our standard input.
+    static void hold() {
+        say("holding");
+        char byte = 0;
+        while (::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') {}
+    }
+
+    /// A data loader: a child that inherits every descriptor and outlives us, until its own standard input is closed.
+    void fork_child() {
+        if (::fork() != 0) return;
+        const auto status = tensors_.front().submit(1);
+        std::printf("child %s\n", status.to_string().c_str());
+        std::fflush(stdout);
+        ::signal(SIGALRM, SIG_DFL);
+        ::alarm(60);
+        char byte = 0;
+        while (::read(STDIN_FILENO, &byte, 1) == 1) {}
+        std::_Exit(0);
+    }
+
+    void broadcast() {
+        const auto root = static_cast<std::uint32_t>(options_.number("broadcast-root", 0));
+        auto& tensor = tensors_.front();
+        for (std::uint64_t element = 0; element < tensor.elements(); ++element)
+            tensor.gradient()[element] = static_cast<float>(job_->rank() * 1000.5 + static_cast<double>(element));
+        const auto value = job_->broadcast(tensor, root, timeout_);
+        if (!value.is_ok()) fail("broadcast", value.status());
+        for (std::uint64_t element = 0; element < tensor.elements(); ++element)
+            if ((*value)[element] != static_cast<float>(root * 1000.5 + static_cast<double>(element))) {
+                say("error broadcast wrong value");
+                std::_Exit(9);
+            }
+        say("broadcast ok");
+    }
+
+    void one_step(std::uint64_t step) {
+        if (step == options_.number("hold-at", 0)) hold();
+        for (std::uint64_t index = 0; index < tensors_.size(); ++index) {
+            auto& tensor = tensors_[index];
+            const auto name_hash = static_cast<std::uint64_t>(tensor.name()[2]);
+            for (std::uint32_t sample = 0; sample < samples_; ++sample) {
+                auto slab = tensor.gradient(sample);
+                for (std::uint64_t element = 0; element < slab.size(); ++element)
+                    slab[element] = gradient_value(job_->rank(), step, sample, name_hash, element);
+                if (step == options_.number("nan-at", 0) && tensor.name() == "fc2.weight") slab[7] = std::numeric_limits<float>::quiet_NaN();
+            }
+            if (step == options_.number("kill-at", 0) && index == 2) ::raise(SIGKILL);
+            if (const auto status = tensor.submit(step, {.sample_count = samples_}); !status.is_ok()) fail("submit", status);
+        }
+        for (auto& tensor : tensors_) wait_for(tensor, step);
+    }
+
+    void wait_for(Tensor& tensor, std::uint64_t step) {
+        const auto begin = std::chrono::steady_clock::now();
+        auto result = tensor.wait(timeout_);
+        while (!result.is_ok() && result.status().code() == gradsieve::StatusCode::kTimeout && options_.number("patient", 0) != 0) {
+            std::printf("timeout %s\n", result.status().text().c_str());
+            std::fflush(stdout);
+            result = tensor.wait(timeout_);
+        }
+        if (!result.is_ok()) {
+            const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+            std::printf("waited %lld ms\n", static_cast<long long>(waited));
+            if (options_.number("go-on", 0) == 0) fail("wait", result.status());
+            std::printf("failed step %llu %s\n", static_cast<unsigned long long>(step), result.status().to_string().c_str());
+            std::fflush(stdout);
+            return;
+        }
+        if (options_.number("exact", 0) != 0) check_exact(tensor, step, *result);
+        for (const float value : *result)
+            if (!std::isfinite(value)) ++non_finite_;
+        if (non_finite_ > 0 && tensor.name() == "fc2.weight") std::printf("non-finite %llu in step %llu\n", static_cast<unsigned long long>(std::exchange(non_finite_, 0)), static_cast<unsigned long long>(step));
+        // a sum, since the digest must not depend on this rank's own order of tensors
+        const auto name = gradsieve::digest_of(std::as_bytes(std::span(tensor.name())));
+        digest_ += gradsieve::digest_of(std::as_bytes(*result)) * (2 * step + 1) * (name | 1U);
+    }
+
+    void check_exact(const Tensor& tensor, std::uint64_t step, std::span<const float> result) {
+        const auto world = job_->world_size();
+        for (std::uint64_t element = 0; element < result.size(); ++element) {
+            double sum = 0;
+            for (std::uint32_t rank = 0; rank < world; ++rank)
+                for (std::uint32_t sample = 0; sample < samples_; ++sample)
+                    sum += static_cast<double>(gradient_value(rank, step, sample, static_cast<std::uint64_t>(tensor.name()[2]), element));
+            const double expected = sum / (world * samples_);
+            if (std::abs(static_cast<double>(result[element]) - expected) > 1e-4) {
+                std::printf("error step %llu tensor %s element %llu: got %.9g, expected %.9g\n", static_cast<unsigned long long>(step), tensor.name().c_str(),
+                            static_cast<unsigned long long>(element), static_cast<double>(result[element]), expected);
+                std::fflush(stdout);
+                std::_Exit(8);
+            }
+        }
+    }
+
+    const Options& options_;
+    gradsieve::Timeout timeout_;
+    std::optional<Job> job_;
+    std::vector<Tensor> tensors_;
+    std::uint32_t samples_ = 1;
+    std::uint64_t digest_ = 1;
+    std::uint64_t non_finite_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    for (int index = 1; index + 1 < argc; index += 2) options.values[argv[index] + 2] = argv[index + 1];  // --key value
+    Trainer(options).run();
+    return 0;
+}

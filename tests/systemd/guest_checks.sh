@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Runs inside the booted root: installs the packages, uses them as an administrator would, and takes them away again.
+# One line per check, "ok ..." or "FAILED ..."; "all checks done" at the end.
+set -uo pipefail
+export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
+cd /gradsieve-test || exit 1
+
+check() { # WHAT COMMAND...
+    local what=$1 output
+    shift
+    if output=$("$@" 2>&1); then
+        echo "ok $what"
+    else
+        echo "FAILED $what: $*"
+        printf '%s\n' "$output" | tail -30 | sed 's/^/    /'
+        failed=1
+    fi
+}
+failed=0
+within() { # SECONDS COMMAND...: until it succeeds
+    timeout "$1" bash -c 'until "$@" >/dev/null 2>&1; do sleep 0.1; done' within "${@:2}" || "${@:2}"
+}
+not() { ! "$@"; }
+main_pid() { systemctl show --value --property=MainPID gradsieved; }
+listener() { awk '$NF == "/run/gradsieve/gradsieved.sock" {print $7}' /proc/net/unix | sort | head -1; }
+same() { [[ -n $1 && $1 == "$2" ]] || { echo "'$1' and '$2' differ"; return 1; }; }
+differ() { [[ -n $2 && $2 != 0 && $1 != "$2" ]] || { echo "'$1', then '$2'"; return 1; }; }
+absent() { for path in "$@"; do [[ ! -e $path && ! -L $path ]] || { ls -ld "$path"; return 1; }; done; }
+status_is_green() { gradsieve status >/gradsieve-test/status.txt && grep -Eiq 'live|running' /gradsieve-test/status.txt; }
+export -f status_is_green
+
+# ---- first installation ----
+check "the packages install" dpkg -i ./*.deb
+check "the daemon is enabled" systemctl is-enabled gradsieved.service
+check "its socket is enabled" systemctl is-enabled gradsieved.socket
+check "a first installation starts it" systemctl is-active gradsieved.socket gradsieved.service
+
+# ---- start, by hand ----
+systemctl stop gradsieved.service 2>/dev/null
+check "a clean stop is a success" same success "$(systemctl show --value --property=Result gradsieved)"
+check "the socket's path outlives a stop" test -S /run/gradsieve/gradsieved.sock
+check "systemctl start gradsieved" systemctl start gradsieved
+check "status is green within 10 s" within 10 bash -c status_is_green
+check "it runs as its own user" same gradsieve "$(stat -c %U "/proc/$(main_pid)")"
+check "it may lock memory without limit" same infinity "$(systemctl show --value --property=LimitMEMLOCK gradsieved)"
+check "the journal has its lines" bash -c 'journalctl --no-pager -u gradsieved | grep -q "gradsieved\["'
+check "members of the group may attach, others not" same "660 root gradsieve" "$(stat -c '%a %U %G' /run/gradsieve/gradsieved.sock)"
+check "reload leaves it running" bash -c 'pid=$(systemctl show --value -p MainPID gradsieved); systemctl reload gradsieved && [[ $pid == "$(systemctl show --value -p MainPID gradsieved)" ]]'
+
+# ---- restarts ----
+before=$(main_pid) listener_before=$(listener)
+check "restart" systemctl restart gradsieved
+check "another process runs after it" differ "$before" "$(main_pid)"
+check "the listener is the same one" same "$listener_before" "$(listener)"
+check "status is green after a restart" within 10 bash -c status_is_green
+before=$(main_pid)
+kill -KILL "$before"
+check "a killed daemon comes back" within 10 bash -c '[[ "$(systemctl show --value -p MainPID gradsieved)" != 0 && "$(systemctl show --value -p MainPID gradsieved)" != '"$before"' ]]'
+check "status is green after a crash" within 10 bash -c status_is_green
+check "the listener is still the same one" same "$listener_before" "$(listener)"
+
+# ---- upgrade ----
+configuration=/etc/gradsieve/gradsieved.toml
+[[ -e $configuration ]] && echo '# edited by the administrator' >>"$configuration"
+before=$(main_pid)
+check "an upgrade installs" dpkg -i ./gradsieve_*.deb
+check "without a job it restarts the daemon" differ "$before" "$(main_pid)"
+check "status is green after an upgrade" within 10 bash -c status_is_green
+[[ -e $configuration ]] && check "an edited configuration stays" grep -q '^# edited by' "$configuration"
+
+# ---- purge ----
+check "the packages are purged" dpkg --purge gradsieve libgradsieve-dev libgradsieve0
+check "no daemon is left" not grep -lxs gradsieved /proc/[0-9]*/comm
+check "no user is left" not getent passwd gradsieve
+check "no group is left" not getent group gradsieve
+check "no state, socket or configuration is left" absent /var/lib/gradsieve /run/gradsieve /etc/gradsieve
+check "no unit is left" bash -c '! find /etc/systemd /lib/systemd /usr/lib/sysusers.d /usr/lib/tmpfiles.d /var/lib/systemd -name "*gradsieve*" | grep .'
+check "nothing is failed" bash -c '! systemctl --failed --no-legend --plain | grep gradsieve'
+
+if ((failed)); then
+    echo "---- journal"
+    journalctl --no-pager --boot -u gradsieved.service -u gradsieved.socket | tail -60
+    echo "---- status"
+    cat status.txt 2>/dev/null
+fi
+echo "all checks done"
