@@ -20,10 +20,12 @@ struct ChunkSelection {
     std::span<const float> values;            ///< finite; the accumulated gradient at those indices
     float tensor_maximum = 0;                 ///< largest selected magnitude of the whole tensor; read by tensor scope only
 };
+/// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
 struct CodeScratch {
-    std::vector<std::uint32_t> indices;
+    std::vector<std::uint32_t> indices;  ///< of what is sent, where that is not simply what was selected
+    std::vector<float> decoded;
+    std::vector<std::uint32_t> gaps;
     std::vector<std::uint8_t> codes;
-    std::vector<std::uint64_t> words;
 };
 
 /// Appends one self-describing payload to `ret_payload` (nothing if nothing is sent) and fills

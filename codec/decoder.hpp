@@ -55,7 +55,10 @@ private:
 /// Checks a payload completely without writing anything. `elements` = elements of that chunk.
 [[nodiscard]] Status validate_chunk(ByteView payload, ElementCount elements);
 
-/// Exact fp32 values as a chunk payload (`all | f32` form) for broadcasts; and back.
+/// Exact fp32 values as a chunk payload (`all | f32` form) for broadcasts: 1 .. kChunkElements values, any bits.
 [[nodiscard]] Bytes build_exact_chunk(std::span<const float> values);
+/// And back, bit for bit, also what decode_average would refuse (NaN, infinity) or turn to +0 (-0).
+/// Errors: kCorrupt, kVersionMismatch; `ret_values` is then untouched.
+[[nodiscard]] Status read_exact_chunk(ByteView payload, std::span<float> ret_values);
 
 }  // namespace gradsieve::codec

@@ -24,17 +24,20 @@ struct Selector {
     double tau = 0;           ///< variance_hybrid: threshold and quantum, > 0
     double ratio = 0;         ///< topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
     double gate = 0;          ///< topk: only among those with r^2 > gate v; 0 = no gate
+    bool operator==(const Selector&) const = default;
 };
 struct Quantizer {
     QuantizerKind kind = QuantizerKind::kF32;
     int bits = 4;             ///< pow2: sign + exponent bits, 2..8
     Scope scope = Scope::kTile;
     double tau = 0;           ///< sign(scale=tau): decoded as +-tau of the hybrid selector; 0 = mean magnitude
+    bool operator==(const Quantizer&) const = default;
 };
 struct Pipeline {
     Selector selector;
     Quantizer quantizer;
     IndexCoderKind index_coder = IndexCoderKind::kAuto;
+    bool operator==(const Pipeline&) const = default;
 };
 
 /// Whether a number that each node may tune alone is written out or replaced by `*` (records describe themselves).

@@ -8,14 +8,17 @@
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
 
+#include <sys/types.h>
 #include <span>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 namespace gradsieve::shm {
 
 inline constexpr std::size_t kLocalMessageLimitBytes = std::size_t{32} << 20U;
+/// Messages up to this travel in the socket itself; it fits every default socket buffer.
+inline constexpr std::size_t kInlineMessageLimitBytes = std::size_t{64} << 10U;
+inline constexpr std::size_t kLocalDescriptorLimit = 8;
 
 struct Credentials {
     pid_t pid = 0;
@@ -31,10 +34,15 @@ class LocalConnection {
 public:
     LocalConnection() = default;
     explicit LocalConnection(UniqueFd socket) : socket_(std::move(socket)) {}
-    /// Errors: kUnavailable naming the socket path and what to do (start gradsieved, set GRADSIEVE_SOCKET, join the group).
+    /// Errors: kUnavailable naming the socket path and what to do (start gradsieved, set GRADSIEVE_SOCKET, join the
+    /// group).
     [[nodiscard]] static Result<LocalConnection> connect(const std::string& path, TimePoint deadline);
+    /// Sends one message with up to kLocalDescriptorLimit descriptors (duplicated; the caller keeps its own). Does not
+    /// wait. Errors: kInvalidArgument (too many bytes or descriptors), kUnavailable (other side closed, or does not
+    /// read), kResourceExhausted (memory or descriptors).
     [[nodiscard]] Status send(ByteView bytes, std::span<const int> descriptors);
-    /// Errors: kTimeout; kUnavailable (other side closed); kCorrupt. A deadline in the past = do not wait.
+    /// Errors: kTimeout; kUnavailable (other side closed); kCorrupt; kResourceExhausted (descriptors). A deadline in
+    /// the past = do not wait.
     [[nodiscard]] Result<LocalMessage> receive(TimePoint deadline);
     [[nodiscard]] Result<Credentials> peer_credentials() const;
     [[nodiscard]] int fd() const noexcept { return socket_.get(); }
@@ -51,14 +59,15 @@ struct ListenerOptions {
 class LocalListener {
 public:
     /// Replaces a stale socket file, refuses a live one. Errors: kAlreadyExists (a daemon answers there; its pid),
-    /// kPermissionDenied, kNotFound (group).
+    /// kPermissionDenied, kNotFound (group), kInvalidArgument (path too long for a socket address).
     [[nodiscard]] static Result<LocalListener> make(const ListenerOptions& options);
-    /// Takes over a listening socket from the service manager.
+    /// Takes over a listening socket from the service manager. Errors: kInvalidArgument (not a listening Unix socket of
+    /// sequential packets).
     [[nodiscard]] static Result<LocalListener> adopt(UniqueFd socket);
     /// Does not wait: kTimeout if nobody is there.
     [[nodiscard]] Result<LocalConnection> accept();
     [[nodiscard]] int fd() const noexcept { return socket_.get(); }
-    /// Removes the socket file if this object made it.
+    /// Removes the socket file if this object made it and nobody replaced it since.
     ~LocalListener();
     LocalListener(LocalListener&&) noexcept;
     LocalListener& operator=(LocalListener&&) noexcept;
@@ -66,10 +75,13 @@ public:
 private:
     LocalListener() = default;
     UniqueFd socket_;
-    std::string owned_path_;
+    std::string owned_path_;          ///< empty = not ours to remove
+    std::uint64_t owned_device_ = 0;  ///< device and inode of the file that was made
+    std::uint64_t owned_inode_ = 0;
 };
 
-/// A descriptor that polls readable once the process has died. Errors: kNotFound (already gone).
+/// A descriptor that polls readable once the process has died. Errors: kNotFound (already gone), kInvalidArgument (no
+/// process id, as of a client in a PID namespace that the daemon does not see), kResourceExhausted.
 [[nodiscard]] Result<UniqueFd> open_process(pid_t pid);
 
 /// Where clients look: $GRADSIEVE_SOCKET, else /run/gradsieve/gradsieved.sock if it exists, else

@@ -19,12 +19,17 @@ inline constexpr std::uint32_t kAbiVersion = 1;
 inline constexpr std::uint32_t kTensorLimit = 65'536;
 inline constexpr std::uint32_t kSamplesLimit = 256;
 inline constexpr std::size_t kNameLimitBytes = 512;
+inline constexpr std::size_t kCodecLimitBytes = 4096;
+inline constexpr std::size_t kDimensionLimit = 32;
+inline constexpr std::uint32_t kWorldSizeLimit = 65'535;
+/// A longer status text is cut when an attach reply is built.
+inline constexpr std::size_t kReplyTextLimitBytes = std::size_t{1} << 20U;
 
 struct TensorEntry {
-    std::string name;                   ///< unique in the job
-    std::string group;                  ///< tensors that step together; "" is a group too
-    std::vector<std::uint64_t> shape;   ///< product = elements, which may be 0
-    std::uint32_t samples_max = 1;      ///< slices in the slab, 1 .. kSamplesLimit
+    std::string name;                  ///< unique in the job
+    std::string group;                 ///< tensors that step together; "" is a group too
+    std::vector<std::uint64_t> shape;  ///< product = elements, which may be 0
+    std::uint32_t samples_max = 1;     ///< slices in the slab, 1 .. kSamplesLimit
     bool has_second_moment = false;
     [[nodiscard]] ElementCount elements() const noexcept;  ///< checked when parsed
 };
@@ -37,10 +42,14 @@ struct AttachRequest {
     std::string run_id;
     Rank rank = 0;
     std::uint32_t world_size = 1;
-    std::string codec;                  ///< opaque here; empty = what the daemon is configured for
+    std::string codec;  ///< opaque here; empty = what the daemon is configured for
     NonFinitePolicy non_finite = NonFinitePolicy::kFail;
-    std::vector<TensorEntry> tensors;   ///< order is this session's tensor index
+    std::vector<TensorEntry> tensors;  ///< order is this session's tensor index
 };
+/// What parsing checks of the values, for the client to ask before it sends. Errors: kInvalidArgument (names: 1 to
+/// kNameLimitBytes bytes of printable UTF-8, group and run id may be empty; tensor names unique, at least one tensor;
+/// ranks, samples and sizes in range; the value is named).
+[[nodiscard]] Status check_attach_request(const AttachRequest& request);
 [[nodiscard]] Bytes build_attach_request(const AttachRequest& request);
 /// Errors: kVersionMismatch (before anything else is read), kCorrupt, kInvalidArgument (a value out of range; named).
 [[nodiscard]] Result<AttachRequest> parse_attach_request(ByteView bytes);
@@ -69,18 +78,20 @@ enum class SubmissionKind : std::uint8_t {
 struct Submission {
     SubmissionKind kind = SubmissionKind::kAverage;
     std::uint32_t tensor_index = 0;
-    Step step = 0;                     ///< kAverage: the group's step; else the rank's own running number of that kind, from 1
-    std::uint32_t sample_count = 1;    ///< slices filled, 1 .. samples_max
-    std::uint64_t batch_samples = 0;   ///< B on this rank; 0 = unknown
-    double scale = 1.0;                ///< loss scale / learning rate; finite, > 0
+    Step step = 0;  ///< kAverage: the group's step; else the rank's own running number of that kind, from 1
+    std::uint32_t sample_count = 1;   ///< slices filled, 1 .. samples_max
+    std::uint64_t batch_samples = 0;  ///< B on this rank; 0 = unknown
+    double scale = 1.0;               ///< loss scale / learning rate; finite, > 0
     Rank root = 0;
     std::uint64_t digest = 0;
 };
 
 enum class CompletionKind : std::uint8_t {
-    kStarted = 1,     ///< the job runs; `value` = epoch; one per group, `index` = group's first tensor, `step` = first step to hand in
+    kStarted = 1,     ///< the job runs; `value` = epoch; one per group, `index` = group's first tensor, `step` = first
+                      ///< step to hand in
     kTensor = 2,      ///< `index` tensor, `step`: result is there, or `code` says why not
-    kStepDone = 3,    ///< `index` = first tensor of the group: the step is committed, or failed with `code`. Pushed before the step's last kTensor
+    kStepDone = 3,    ///< `index` = first tensor of the group: the step is committed, or failed with `code`. Pushed
+                      ///< before the step's last kTensor
     kBroadcast = 4,   ///< `index` tensor, `step` running number
     kCheckEqual = 5,  ///< `step` running number
     kJobEnded = 6,    ///< nothing more will come; `code` and text say why

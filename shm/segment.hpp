@@ -14,9 +14,9 @@ namespace gradsieve::shm {
 
 enum class Access : std::uint8_t { kReadOnly, kReadWrite };
 enum class Sharing : std::uint8_t {
-    kPrivate,        ///< never leaves this process (codec state): not sealed against writing or growing
-    kPeerWrites,     ///< the other process writes too (slabs, rings): size sealed
-    kPeerReads,      ///< the other process may only read (results): size sealed, F_SEAL_FUTURE_WRITE
+    kPrivate,     ///< never leaves this process (codec state): not sealed against writing or growing
+    kPeerWrites,  ///< the other process writes too (slabs, rings): size sealed
+    kPeerReads,   ///< the other process may only read (results): size sealed, F_SEAL_FUTURE_WRITE
 };
 
 class Segment {

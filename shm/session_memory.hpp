@@ -1,6 +1,6 @@
-// Both ends of one attached session's memory: the control segment (header, two one-writer rings, doorbell words) and the
-// gradient segment (slabs). The daemon makes it and passes descriptors; the client adopts them. Everything the other
-// side can write is checked on each use. Each end is used by one thread at a time.
+// Both ends of one attached session's memory: the control segment (header, two one-writer rings, doorbell words) and
+// the gradient segment (slabs). The daemon makes it and passes descriptors; the client adopts them. Everything the
+// other side can write is checked on each use. Each end is used by one thread at a time.
 #pragma once
 
 #include "base/clock.hpp"
@@ -29,8 +29,9 @@ public:
     [[nodiscard]] ByteCount control_bytes() const noexcept;
     [[nodiscard]] ByteCount gradient_bytes() const noexcept;
 
-    /// Next submission, copied out; false if there is none. Errors: kCorrupt (ring indices or kind make no sense):
-    /// the session is to be ended.
+    /// Next submission, copied out and checked: its kind, and where the kind uses them tensor index, step (above 0),
+    /// sample count and scale. False if there is none. Errors: kCorrupt (ring indices or a field make no sense): the
+    /// session is to be ended; every later call says the same.
     [[nodiscard]] Result<bool> try_pop(Submission& ret_submission);
     /// Errors: kResourceExhausted (the client has not read `capacity` completions: it broke the protocol).
     [[nodiscard]] Status push(const Completion& completion);
@@ -42,7 +43,8 @@ public:
 
     [[nodiscard]] const float* slice(std::uint32_t tensor_index, std::uint32_t sample_index) const noexcept;
     [[nodiscard]] const float* second_moment(std::uint32_t tensor_index) const noexcept;  ///< null if not registered
-    /// Training samples behind each slice, as the client wrote them (all 0 = unknown); `ret_counts` has sample_count cells.
+    /// Training samples behind each slice, as the client wrote them (all 0 = unknown); `ret_counts` has sample_count
+    /// cells.
     void slice_samples(std::uint32_t tensor_index, std::span<std::uint32_t> ret_counts) const noexcept;
 
 private:
@@ -54,7 +56,8 @@ private:
 /// One read-only result area per job and node.
 class ResultArea {
 public:
-    [[nodiscard]] static Result<ResultArea> make(const std::string& label, std::span<const ElementCount> tensor_elements);
+    [[nodiscard]] static Result<ResultArea> make(const std::string& label,
+                                                 std::span<const ElementCount> tensor_elements);
     ResultArea(ResultArea&&) noexcept;
     ResultArea& operator=(ResultArea&&) noexcept;
     ~ResultArea();
@@ -86,9 +89,18 @@ public:
 
     /// Errors: kBusy (ring full). Rings the daemon's doorbell if it announced sleep.
     [[nodiscard]] Status push(const Submission& submission);
+    /// Next completion, copied out; false if there is none. A ring that makes no sense gives one last completion,
+    /// kJobEnded with kCorrupt and the reason, and nothing more.
     [[nodiscard]] bool try_pop(Completion& ret_completion);
-    /// Sleeps until a completion is there or `deadline` passes. True if there is one.
+    /// Sleeps until a completion is there or `deadline` passes. True if there is one. Several threads may wait at once,
+    /// without the client's lock, while one other pushes and pops.
     [[nodiscard]] bool wait_for_completion(TimePoint deadline);
+    /// The number of rings so far. With several waiting threads: take it under the lock, pop what is there, look at
+    /// your own state, then wait with it; a completion that another thread pops in between ends the wait (false) at its
+    /// ring.
+    [[nodiscard]] std::uint32_t ticket() const noexcept;
+    /// Sleeps until a completion is there, the daemon rang since `ticket_seen`, or `deadline`.
+    [[nodiscard]] bool wait_for_completion(TimePoint deadline, std::uint32_t ticket_seen);
 
 private:
     struct Impl;

@@ -1,6 +1,7 @@
-// Status is memory, not a request: the daemon publishes one JSON document in a mapped file beside its socket, and a
-// reader maps it without asking anybody. Two copies, each with a sequence word and a checksum, so that a reader finds a
-// whole document even if the writer was stopped half-way. Layout: docs/shared-memory.md. One writer thread; any readers.
+// Status is memory, not a request: the daemon publishes one JSON document in a file on tmpfs beside its socket, and a
+// reader looks without asking anybody. Two copies, each with a sequence word and a checksum, so that a reader finds a
+// whole document even if the writer was stopped half-way. Written and read with pwrite and pread: whoever truncates the
+// file then costs an error, never a SIGBUS. Layout: docs/shared-memory.md. One writer thread; any readers.
 #pragma once
 
 #include "base/clock.hpp"
@@ -14,7 +15,9 @@ namespace gradsieve::shm {
 
 class StatusPageWriter {
 public:
-    /// Creates the file complete under another name and renames it into place (mode 0640, `group` if not empty).
+    /// Creates the file complete (all its blocks; the document "{}") under another name and renames it into place (mode
+    /// 0640, `group` if not empty). Errors: kPermissionDenied, kNotFound (group), kResourceExhausted (the file system
+    /// is full), kFailedPrecondition (the folder).
     [[nodiscard]] static Result<StatusPageWriter> make(const std::string& path, const std::string& group);
     StatusPageWriter(StatusPageWriter&&) noexcept;
     StatusPageWriter& operator=(StatusPageWriter&&) noexcept;
@@ -45,7 +48,10 @@ struct StatusSnapshot {
     double heartbeat_age_seconds = 0;
     std::string document;
 };
-/// Never waits for the daemon. Errors: kNotFound (no file: no daemon has run here), kVersionMismatch, kCorrupt, kPermissionDenied.
-[[nodiscard]] Result<StatusSnapshot> read_status_page(const std::string& path);
+/// A heartbeat older than this is a hung daemon.
+inline constexpr Duration kHungAfter = std::chrono::seconds(3);
+/// Never waits for the daemon. In another PID namespace than the daemon's only the heartbeat counts: kDead shows as
+/// kHung. Errors: kNotFound (no file: no daemon has run here), kVersionMismatch, kCorrupt, kPermissionDenied.
+[[nodiscard]] Result<StatusSnapshot> read_status_page(const std::string& path, Duration hung_after = kHungAfter);
 
 }  // namespace gradsieve::shm

@@ -1,0 +1,284 @@
+#include "codec/decoder.hpp"
+
+#include "codec/digest.hpp"
+#include "codec/payload_kernels.hpp"
+#include "codec/payload_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace gradsieve::codec {
+namespace {
+
+/// A list of touched elements longer than chunk / 16 would be no cheaper to clear than the whole chunk.
+constexpr ElementCount kListLimitDivisor = 16;
+constexpr std::size_t kTileWords = kTileElements / 64;
+
+/// What the last step touched in one chunk.
+struct Touched {
+    bool is_whole = false;
+    std::vector<std::uint32_t> indices;  ///< ascending; with kIndexSlack of room behind `count`
+    std::uint32_t count = 0;
+};
+
+/// One node's payload of the chunk in hand.
+struct Source {
+    float factor = 0;
+    PayloadView view;
+    const DecodedList* list = nullptr;  ///< null: dense
+    std::uint32_t position = 0;         ///< list: first element not yet added
+};
+
+/// Part of a chunk that stays in the first-level cache while all nodes' values are added and the digest is taken.
+struct Tile {
+    float* result = nullptr;
+    std::uint32_t first = 0;  ///< index in the chunk
+    std::uint32_t count = 0;
+};
+
+void add_dense(const Source& source, const Tile& tile, bool is_first, bool& inout_is_finite) {
+    const PayloadKernels& kernels = payload_kernels();
+    const std::byte* values = source.view.values.data();
+    switch (source.view.header.quantizer) {
+        case QuantizerKind::kF32:
+            inout_is_finite &= kernels.add_f32(tile.result, values + std::size_t{tile.first} * 4, source.factor,
+                                               tile.count, is_first);
+            break;
+        case QuantizerKind::kBf16:
+            inout_is_finite &= kernels.add_bf16(tile.result, values + std::size_t{tile.first} * 2, source.factor,
+                                                tile.count, is_first);
+            break;
+        case QuantizerKind::kSign:
+            kernels.add_sign(tile.result, values + tile.first / 8,
+                             source.factor * source.view.scale_of(tile.first / kTileElements), tile.count, is_first);
+            break;
+        case QuantizerKind::kPow2: break;  // always a list
+    }
+}
+
+std::uint32_t list_end(const Source& source, const Tile& tile) noexcept {
+    const std::uint32_t* indices = source.list->indices.data();
+    std::uint32_t end = source.position;
+    while (end < source.list->count && indices[end] < tile.first + tile.count) ++end;
+    return end;
+}
+
+/// Adds the list's elements inside the tile; `ret_touched`, if given, gets a bit for each.
+void add_list(Source& inout_source, const Tile& tile, std::uint64_t* ret_touched) {
+    const std::uint32_t* indices = inout_source.list->indices.data();
+    const float* values = inout_source.list->values.data();
+    const std::uint32_t end = list_end(inout_source, tile);
+    for (std::uint32_t element = inout_source.position; element < end; ++element) {
+        const std::uint32_t local = indices[element] - tile.first;
+        tile.result[local] = tile.result[local] + inout_source.factor * values[element];
+        if (ret_touched != nullptr) ret_touched[local / 64] |= std::uint64_t{1} << (local % 64);
+    }
+    inout_source.position = end;
+}
+
+}  // namespace
+
+struct ResultTensor::Impl {
+    TensorId tensor = 0;
+    float* memory = nullptr;
+    ElementCount elements = 0;
+    std::vector<Touched> chunks;
+
+    // Reused from call to call.
+    std::vector<std::size_t> cursors;   ///< per contribution: its next chunk
+    std::vector<DecodedList> lists;     ///< per contribution
+    std::vector<Source> sources;        ///< of the chunk in hand
+    Touched next_touched;
+
+    [[nodiscard]] ElementCount chunk_elements(std::size_t chunk) const noexcept {
+        return std::min<ElementCount>(kChunkElements, elements - chunk * kChunkElements);
+    }
+    [[nodiscard]] float* chunk_memory(std::size_t chunk) const noexcept { return memory + chunk * kChunkElements; }
+    void forget() noexcept {
+        for (Touched& touched : chunks) touched.is_whole = true;
+    }
+
+    Status check_chunks(std::span<const Contribution> contributions) const;
+    Status collect_sources(std::size_t chunk, std::span<const Contribution> contributions);
+    Status decode_chunk(std::size_t chunk, Step step, DecodeResult& inout_result);
+    void decode_lists(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
+    Status decode_whole(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
+    void clear_chunk(std::size_t chunk) noexcept;
+};
+
+Status ResultTensor::Impl::check_chunks(std::span<const Contribution> contributions) const {
+    for (std::size_t node = 0; node < contributions.size(); ++node) {
+        std::uint64_t next = 0;
+        for (const ChunkView& chunk : contributions[node].chunks) {
+            if (chunk.chunk_index < next || chunk.chunk_index >= chunks.size())
+                return corrupt_payload("chunk index", chunk.chunk_index,
+                                       "ascending and less than " + std::to_string(chunks.size()))
+                    .with_context("contribution " + std::to_string(node));
+            next = std::uint64_t{chunk.chunk_index} + 1;
+        }
+    }
+    return {};
+}
+
+Status ResultTensor::Impl::collect_sources(std::size_t chunk, std::span<const Contribution> contributions) {
+    sources.clear();
+    for (std::size_t node = 0; node < contributions.size(); ++node) {
+        const auto& node_chunks = contributions[node].chunks;
+        if (cursors[node] == node_chunks.size() || node_chunks[cursors[node]].chunk_index != chunk) continue;
+        const ByteView payload = node_chunks[cursors[node]++].bytes;
+        auto view = open_payload(payload, chunk_elements(chunk));
+        Status status = view.status();
+        if (status.is_ok() && view->is_list()) status = decode_list(*view, lists[node]);
+        if (!status.is_ok())
+            return status.with_context("contribution " + std::to_string(node) + ": chunk " + std::to_string(chunk));
+        sources.push_back({contributions[node].factor, *view, view->is_list() ? &lists[node] : nullptr, 0});
+    }
+    return {};
+}
+
+void ResultTensor::Impl::clear_chunk(std::size_t chunk) noexcept {
+    Touched& touched = chunks[chunk];
+    float* result = chunk_memory(chunk);
+    if (touched.is_whole)
+        std::fill_n(result, chunk_elements(chunk), 0.0F);
+    else
+        for (std::uint32_t i = 0; i < touched.count; ++i) result[touched.indices[i]] = 0.0F;
+    touched.is_whole = false;
+    touched.count = 0;
+}
+
+// Every element is touched, or so many that a list would not pay.
+Status ResultTensor::Impl::decode_whole(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result) {
+    const bool is_dense = std::any_of(sources.begin(), sources.end(), [](const Source& s) { return s.list == nullptr; });
+    const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
+    std::array<std::uint32_t, kTileElements + kIndexSlack> indices;
+    bool is_finite = true;
+    chunks[chunk].is_whole = true;
+    for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
+        const Tile tile{chunk_memory(chunk) + first, first,
+                        std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first)};
+        std::array<std::uint64_t, kTileWords> bits{};
+        bool is_first = sources.front().list == nullptr;
+        if (!is_first) std::fill_n(tile.result, tile.count, 0.0F);
+        for (Source& source : sources) {
+            if (source.list == nullptr)
+                add_dense(source, tile, is_first, is_finite);
+            else
+                add_list(source, tile, is_dense ? nullptr : bits.data());
+            is_first = false;
+        }
+        if (is_dense) {
+            inout_result.digest += payload_kernels().digest_run(tile.result, first, tile.count, key);
+            inout_result.touched_elements += tile.count;
+            continue;
+        }
+        const std::uint32_t touched = payload_kernels().bitmap_indices(std::as_bytes(std::span(bits)).data(),
+                                                                       sizeof(bits), first, indices.data());
+        inout_result.digest += payload_kernels().digest_list(chunk_memory(chunk), indices.data(), touched, key);
+        inout_result.touched_elements += touched;
+    }
+    if (!is_finite) return corrupt_payload("value", "not finite", "any finite number");
+    return {};
+}
+
+// Few elements: clears what the last step touched and adds, tile by tile, so that both hit the same cache lines.
+void ResultTensor::Impl::decode_lists(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result) {
+    Touched& last = chunks[chunk];
+    std::size_t room = kIndexSlack;
+    for (const Source& source : sources) room += source.list->count;
+    if (next_touched.indices.size() < room) next_touched.indices.resize(room);
+    next_touched.count = 0;
+    next_touched.is_whole = false;
+    const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
+    float* result = chunk_memory(chunk);
+    std::uint32_t cleared = 0;
+    for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
+        const Tile tile{result + first, first, std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first)};
+        for (; cleared < last.count && last.indices[cleared] < first + tile.count; ++cleared)
+            result[last.indices[cleared]] = 0.0F;
+        std::array<std::uint64_t, kTileWords> bits{};
+        for (Source& source : sources) add_list(source, tile, bits.data());
+        std::uint32_t* touched = next_touched.indices.data() + next_touched.count;
+        const std::uint32_t count = payload_kernels().bitmap_indices(std::as_bytes(std::span(bits)).data(), sizeof(bits),
+                                                                     first, touched);
+        inout_result.digest += payload_kernels().digest_list(result, touched, count, key);
+        next_touched.count += count;
+    }
+    inout_result.touched_elements += next_touched.count;
+    std::swap(last, next_touched);
+}
+
+Status ResultTensor::Impl::decode_chunk(std::size_t chunk, Step step, DecodeResult& inout_result) {
+    if (sources.empty()) {
+        clear_chunk(chunk);
+        return {};
+    }
+    const std::uint64_t key = digest_key(tensor, step, static_cast<std::uint32_t>(chunk));
+    ElementCount listed = 0;
+    bool is_dense = false;
+    for (const Source& source : sources) {
+        if (source.list == nullptr)
+            is_dense = true;
+        else
+            listed += source.list->count;
+    }
+    if (is_dense || listed > chunk_elements(chunk) / kListLimitDivisor) return decode_whole(chunk, key, inout_result);
+    if (chunks[chunk].is_whole) clear_chunk(chunk);
+    decode_lists(chunk, key, inout_result);
+    return {};
+}
+
+ResultTensor::ResultTensor(TensorId tensor, float* memory, ElementCount elements) : impl_(std::make_unique<Impl>()) {
+    impl_->tensor = tensor;
+    impl_->memory = memory;
+    impl_->elements = elements;
+    impl_->chunks.resize((elements + kChunkElements - 1) / kChunkElements);
+}
+ResultTensor::ResultTensor(ResultTensor&&) noexcept = default;
+ResultTensor& ResultTensor::operator=(ResultTensor&&) noexcept = default;
+ResultTensor::~ResultTensor() = default;
+
+Result<DecodeResult> ResultTensor::decode_average(Step step, std::span<const Contribution> contributions) {
+    Impl& impl = *impl_;
+    GRADSIEVE_TRY(impl.check_chunks(contributions));
+    impl.cursors.assign(contributions.size(), 0);
+    if (impl.lists.size() < contributions.size()) impl.lists.resize(contributions.size());
+    DecodeResult result;
+    for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {
+        Status status = impl.collect_sources(chunk, contributions);
+        if (status.is_ok()) status = impl.decode_chunk(chunk, step, result);
+        if (status.is_ok()) continue;
+        impl.forget();
+        return status;
+    }
+    return result;
+}
+
+void ResultTensor::fill_not_a_number() noexcept {
+    std::fill_n(impl_->memory, impl_->elements, std::numeric_limits<float>::quiet_NaN());
+    impl_->forget();
+}
+
+DecodeResult ResultTensor::copy_exact(Step step, std::span<const float> values) noexcept {
+    Impl& impl = *impl_;
+    GRADSIEVE_CHECK(values.size() == impl.elements);
+    DecodeResult result;
+    for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {
+        const std::uint64_t key = digest_key(impl.tensor, step, static_cast<std::uint32_t>(chunk));
+        const auto count = static_cast<std::uint32_t>(impl.chunk_elements(chunk));
+        for (std::uint32_t first = 0; first < count; first += kTileElements) {
+            const std::uint32_t run = std::min(static_cast<std::uint32_t>(kTileElements), count - first);
+            float* out = impl.chunk_memory(chunk) + first;
+            std::memcpy(out, values.data() + chunk * kChunkElements + first, run * sizeof(float));
+            result.digest += payload_kernels().digest_run(out, first, run, key);
+        }
+    }
+    result.touched_elements = impl.elements;
+    impl.forget();
+    return result;
+}
+
+}  // namespace gradsieve::codec

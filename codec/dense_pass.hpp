@@ -1,0 +1,86 @@
+// The dense pass: reads samples and one generation of state, writes the other, and lists what the selector picked.
+// Memory-bound, one thread; touches only the arrays named in the plan. Samples may change while it runs: each word is
+// loaded once, and nothing derived from a sample addresses memory. Plain structs: the files compiled for wider
+// instructions must not instantiate library templates that the linker could then pick for every CPU.
+#pragma once
+
+#include "codec/cpu_form.hpp"
+#include "codec/variance_source.hpp"
+
+namespace gradsieve::codec {
+
+/// What the pass does with an element once r and v are known.
+enum class DenseRule : std::uint8_t {
+    kMean,            ///< r = gbar, no state read, nothing listed
+    kEverything,      ///< r written, nothing listed
+    kVariance,        ///< lists r^2 > ratio_floor v
+    kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
+    kTopK,            ///< lists magnitudes at or above the span's floor
+    kGatedTopK,       ///< lists those with r^2 > ratio_floor v at or above the floor, and writes the gate's bits
+};
+
+/// Constants of one tensor's pass. r = c r_in + gbar; a listed element passes the strict test
+/// fl(r * r) > min(fl(ratio_floor * v), FLT_MAX): both sides in fp32, so equal roundings compare equal, and an |r|
+/// whose square overflows (above 1.8e19) always passes instead of being starved by an infinite v.
+struct DensePlan {
+    DenseRule rule = DenseRule::kEverything;
+    VarianceRule variance;
+    const float* const* samples = nullptr;  ///< sample_count arrays
+    const float* weights = nullptr;         ///< sample_count weights
+    std::size_t sample_count = 0;
+    const float* const* second_moments = nullptr;  ///< second_moment_count arrays
+    std::size_t second_moment_count = 0;
+    StateView in;
+    float rescale = 1;
+    float rescale_squared = 1;
+    float ratio_floor = 0;  ///< alpha, or the gate of topk
+    float zeta = 1;
+    float tau = 0;
+    bool settles_residual =
+        false;  ///< write r = 0 where listed: the receiver will have it all, or the mode drops the rest
+    bool settles_variance = false;    ///< write v = 0 where listed
+    bool streams = false;             ///< non-temporal stores; the output arrays are aligned to 64 bytes
+    float* sample_scratch = nullptr;  ///< sample_count * kPooledElements floats, aligned to 64 bytes
+};
+
+/// Lanes that a list may be written past its end.
+inline constexpr std::size_t kListSlack = 16;
+
+/// Elements [first, first + elements) of the tensor; `first` is a multiple of kPooledElements. Output pointers belong
+/// to element `first`; the lists have room for `elements + kListSlack`.
+struct DenseSpan {
+    ElementCount first = 0;
+    std::size_t elements = 0;
+    std::uint32_t first_index = 0;      ///< index written for element `first`
+    std::uint32_t magnitude_floor = 1;  ///< top-k: least bits of |r| that are listed
+    float* residual_out = nullptr;
+    float* variance_out = nullptr;
+    std::uint32_t* indices = nullptr;
+    float* values = nullptr;              ///< r of the listed elements
+    float* variances = nullptr;           ///< v of the listed elements before any decay; variance rules only
+    std::uint32_t* gate_words = nullptr;  ///< kGatedTopK: bit i of word j is element 32 j + i
+};
+
+struct DenseOutcome {
+    std::size_t listed = 0;
+    bool is_finite = true;
+    /// If not finite: first element of the block of 32 where a sample, a second moment or r was not; the pass ended
+    /// there.
+    ElementCount non_finite_block = 0;
+};
+
+using DensePass = DenseOutcome (*)(const DensePlan&, const DenseSpan&);
+
+/// The pass of a plan in one form; null if this build or the rule has no such form.
+[[nodiscard]] DensePass find_dense_pass(CpuForm form, const DensePlan& plan) noexcept;
+/// Makes non-temporal stores visible; once after the last span.
+void finish_dense_pass(const DensePlan& plan) noexcept;
+
+/// Where the trouble in a block is: lowest element, then lowest sample. Reads the block again, only to say so.
+[[nodiscard]] NonFinite locate_non_finite(const DensePlan& plan, ElementCount block, ElementCount elements) noexcept;
+
+[[nodiscard]] DensePass find_dense_pass_scalar(DenseRule rule, VarianceSource source) noexcept;
+[[nodiscard]] DensePass find_dense_pass_avx2(DenseRule rule, VarianceSource source) noexcept;
+[[nodiscard]] DensePass find_dense_pass_avx512(DenseRule rule, VarianceSource source) noexcept;
+
+}  // namespace gradsieve::codec

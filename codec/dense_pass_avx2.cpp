@@ -1,0 +1,78 @@
+// AVX2 form of the dense pass: eight elements a vector.
+#include "codec/dense_pass_kernel.hpp"
+
+#include <immintrin.h>
+
+namespace gradsieve::codec {
+namespace {
+
+/// kFirstLanes + 8 - n: a mask whose first n lanes are set.
+alignas(64) constexpr std::int32_t kFirstLanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+struct Avx2Isa {
+    static constexpr unsigned kWidth = 8;
+    using Vec = __m256;
+
+    static __m256i first_lanes(unsigned lanes) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kFirstLanes + kWidth - lanes));
+    }
+    static __m256i magnitude_bits(Vec a) {
+        return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7FFFFFFF));
+    }
+    static std::uint32_t mask_of(__m256i lanes) {
+        return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(lanes)));
+    }
+
+    static Vec load(const float* address) { return _mm256_loadu_ps(address); }
+    static Vec load_first(const float* address, unsigned lanes) {
+        return _mm256_maskload_ps(address, first_lanes(lanes));
+    }
+    static void hide(Vec& value) { asm volatile("" : "+x"(value)); }
+    static void store(float* address, Vec value) { _mm256_storeu_ps(address, value); }
+    static void stream(float* address, Vec value) { _mm256_stream_ps(address, value); }
+    static void store_first(float* address, unsigned lanes, Vec value) {
+        _mm256_maskstore_ps(address, first_lanes(lanes), value);
+    }
+    static Vec broadcast(float value) { return _mm256_set1_ps(value); }
+    static Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+    static Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+    static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+    static Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+    static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+    static Vec magnitude(Vec a) { return _mm256_castsi256_ps(magnitude_bits(a)); }
+    static std::uint32_t greater(Vec a, Vec b) {
+        return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
+    }
+    static std::uint32_t magnitude_at_least(Vec a, std::uint32_t floor) {
+        return mask_of(_mm256_cmpgt_epi32(magnitude_bits(a), _mm256_set1_epi32(static_cast<std::int32_t>(floor) - 1)));
+    }
+    static std::uint32_t non_finite(Vec a) {
+        return mask_of(_mm256_cmpgt_epi32(magnitude_bits(a), _mm256_set1_epi32(0x7F7FFFFF)));
+    }
+    static Vec zero_where(Vec a, std::uint32_t mask) {
+        const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        const __m256i hit = _mm256_and_si256(_mm256_set1_epi32(static_cast<std::int32_t>(mask)), lane);
+        return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(hit, lane)), a);
+    }
+    static float fold(Vec a) {
+        const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+    }
+    static void compress(float* target, Vec a, std::uint32_t mask) {
+        alignas(32) float lanes[kWidth];
+        _mm256_store_ps(lanes, a);
+        for (; mask != 0; mask &= mask - 1U) *target++ = lanes[__builtin_ctz(mask)];
+    }
+    static void compress_indices(std::uint32_t* target, std::uint32_t first, std::uint32_t mask) {
+        for (; mask != 0; mask &= mask - 1U) *target++ = first + static_cast<std::uint32_t>(__builtin_ctz(mask));
+    }
+};
+
+}  // namespace
+
+DensePass find_dense_pass_avx2(DenseRule rule, VarianceSource source) noexcept {
+    return find_form<Avx2Isa>(rule, source);
+}
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,45 @@
+// Scalar form of the dense pass: a vector is one float. Runs on every CPU.
+#include "codec/dense_pass_kernel.hpp"
+
+namespace gradsieve::codec {
+namespace {
+
+struct ScalarIsa {
+    static constexpr unsigned kWidth = 1;
+    using Vec = float;
+
+    static std::uint32_t bits(Vec a) { return __builtin_bit_cast(std::uint32_t, a); }
+
+    static Vec load(const float* address) { return *address; }
+    static Vec load_first(const float* address, unsigned lanes) { return lanes == 0 ? 0.0F : *address; }
+    static void hide(Vec& value) { asm volatile("" : "+m"(value)); }
+    static void store(float* address, Vec value) { *address = value; }
+    static void stream(float* address, Vec value) { *address = value; }
+    static void store_first(float* address, unsigned lanes, Vec value) {
+        if (lanes != 0) *address = value;
+    }
+    static Vec broadcast(float value) { return value; }
+    static Vec add(Vec a, Vec b) { return a + b; }
+    static Vec sub(Vec a, Vec b) { return a - b; }
+    static Vec mul(Vec a, Vec b) { return a * b; }
+    static Vec min(Vec a, Vec b) { return a < b ? a : b; }
+    static Vec max(Vec a, Vec b) { return a > b ? a : b; }
+    static Vec magnitude(Vec a) { return __builtin_bit_cast(float, bits(a) & 0x7FFFFFFFU); }
+    static std::uint32_t greater(Vec a, Vec b) { return a > b ? 1U : 0U; }
+    static std::uint32_t magnitude_at_least(Vec a, std::uint32_t floor) {
+        return (bits(a) & 0x7FFFFFFFU) >= floor ? 1U : 0U;
+    }
+    static std::uint32_t non_finite(Vec a) { return (bits(a) & 0x7F800000U) == 0x7F800000U ? 1U : 0U; }
+    static Vec zero_where(Vec a, std::uint32_t mask) { return mask != 0 ? 0.0F : a; }
+    static float fold(Vec a) { return a; }
+    static void compress(float* target, Vec a, std::uint32_t) { *target = a; }
+    static void compress_indices(std::uint32_t* target, std::uint32_t first, std::uint32_t) { *target = first; }
+};
+
+}  // namespace
+
+DensePass find_dense_pass_scalar(DenseRule rule, VarianceSource source) noexcept {
+    return find_form<ScalarIsa>(rule, source);
+}
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,21 @@
+// Encoding with the choices that encode_tensor makes by itself: for tests, oracles and benchmarks.
+#pragma once
+
+#include "codec/cpu_form.hpp"
+#include "codec/encoder.hpp"
+
+namespace gradsieve::codec {
+
+struct EncodeOptions {
+    CpuForm form = CpuForm::kScalar;
+    /// Whether few samples share their variance estimate over 32 elements; the oracles want each element's own.
+    bool may_pool_variance = true;
+    /// Non-temporal stores where the outputs allow them and the tensor is large; off: never. Same bits.
+    bool may_stream = true;
+};
+
+/// As encode_tensor. Further error: kInvalidArgument (this CPU does not have the form).
+[[nodiscard]] Result<EncodeResult> encode_tensor_with(const EncodeRequest& request, const EncodeOptions& options,
+                                                      EncodeWorkspace& workspace);
+
+}  // namespace gradsieve::codec

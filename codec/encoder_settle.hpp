@@ -1,0 +1,26 @@
+// What a sent element leaves behind: the dense pass wrote every element as if it had not been sent (or, where the plan
+// says so, as if it had); this corrects the few for which that was wrong. Sparse work. One thread.
+#pragma once
+
+#include "codec/dense_pass.hpp"
+
+namespace gradsieve::codec {
+
+/// One chunk's selection and what the receivers decode for it.
+struct SentChunk {
+    std::span<const std::uint32_t> indices;
+    std::span<const float> values;     ///< r before anything was subtracted
+    std::span<const float> variances;  ///< v before any decay; variance rules only
+    std::span<const float> decoded;    ///< +0: not sent
+    float* residual_out = nullptr;     ///< of the chunk's first element
+    float* variance_out = nullptr;     ///< null if the pipeline has none
+};
+
+/// Sent: r = r - decoded (faithful: 0); v = 0, or in the hybrid v = max(v - 2 |r| |decoded| + decoded^2, 0), which
+/// leaves r^2 - v as it was. Not sent: r and zeta v. Returns how many were sent.
+[[nodiscard]] std::size_t settle_sent(const DensePlan& plan, bool is_faithful, const SentChunk& chunk) noexcept;
+
+/// Dense selections: r = r - decoded for every element.
+void settle_dense(std::span<const float> decoded, float* residual_out) noexcept;
+
+}  // namespace gradsieve::codec

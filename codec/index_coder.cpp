@@ -1,0 +1,141 @@
+#include "codec/index_coder.hpp"
+
+#include "codec/bit_stream.hpp"
+#include "codec/payload_kernels.hpp"
+
+#include <algorithm>
+
+namespace gradsieve::codec {
+namespace {
+
+// All gaps together are less than a chunk, so 32 bits hold every sum of quotients.
+std::uint32_t quotient_sum(std::span<const std::uint32_t> gaps, unsigned parameter) noexcept {
+    std::uint32_t sum = 0;
+    for (const std::uint32_t gap : gaps) sum += gap >> parameter;
+    return sum;
+}
+
+Status truncated(std::string_view what, std::size_t available) {
+    return corrupt_payload(what, "cut off after " + std::to_string(available) + " bytes", "the length its header implies");
+}
+
+Status parse_rice(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
+                  std::size_t& ret_used_bytes) {
+    const std::uint64_t remainder_bits = std::uint64_t{header.count} * header.rice_parameter;
+    const std::size_t remainder_bytes = bytes_of_bits(remainder_bits);
+    if (body.size() < remainder_bytes) return truncated("rice remainders", body.size());
+    if (!has_zero_padding(body, remainder_bits)) return corrupt_payload("rice remainders", "with set padding", "zero bits");
+    unpack_fields(body.first(remainder_bytes), header.count, header.rice_parameter, ret_indices);
+    const ByteView unary = body.subspan(remainder_bytes);
+    std::uint64_t last = 0;
+    const std::uint64_t used_bits = payload_kernels().rice_indices(unary.data(), unary.size(), header.count,
+                                                                   header.rice_parameter, ret_indices, &last);
+    if (used_bits == 0) return truncated("rice quotients", unary.size());
+    if (last >= elements) return corrupt_payload("index", last, "less than " + std::to_string(elements));
+    if (!has_zero_padding(unary, used_bits)) return corrupt_payload("rice quotients", "with set padding", "zero bits");
+    ret_used_bytes = remainder_bytes + bytes_of_bits(used_bits);
+    return {};
+}
+
+Status parse_bitmap(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
+                    std::size_t& ret_used_bytes) {
+    const std::size_t bytes = bytes_of_bits(elements);
+    if (body.size() < bytes) return truncated("bitmap", body.size());
+    if (!has_zero_padding(body, elements)) return corrupt_payload("bitmap", "with set padding", "zero bits");
+    const std::uint32_t ones = payload_kernels().count_ones(body.data(), bytes);
+    if (ones != header.count) return corrupt_payload("bitmap's ones", ones, "its count, " + std::to_string(header.count));
+    static_cast<void>(payload_kernels().bitmap_indices(body.data(), bytes, 0, ret_indices));
+    ret_used_bytes = bytes;
+    return {};
+}
+
+Status parse_words(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
+                   std::size_t& ret_used_bytes) {
+    const std::size_t bytes = std::size_t{header.count} * sizeof(std::uint32_t);
+    if (body.size() < bytes) return truncated("index words", body.size());
+    std::memcpy(ret_indices, body.data(), bytes);
+    const std::uint32_t mask = header.is_paper_word() ? kPaperWordIndexMask : ~0U;
+    std::uint32_t next = 0;  // the smallest index allowed
+    for (std::uint32_t element = 0; element < header.count; ++element) {
+        const std::uint32_t index = ret_indices[element] & mask;
+        if (index < next || index >= elements)
+            return corrupt_payload("index", index, "ascending and less than " + std::to_string(elements));
+        next = index + 1;
+    }
+    ret_used_bytes = bytes;
+    return {};
+}
+
+}  // namespace
+
+RicePlan plan_rice(std::span<const std::uint32_t> indices, std::vector<std::uint32_t>& ret_gaps) {
+    ret_gaps.resize(indices.size());
+    ret_gaps[0] = indices[0];
+    for (std::size_t element = 1; element < indices.size(); ++element)
+        ret_gaps[element] = indices[element] - indices[element - 1] - 1;
+    const std::uint64_t count = indices.size();
+    const auto bits_at = [&](unsigned parameter) { return count * parameter + quotient_sum(ret_gaps, parameter); };
+    // Near log2(ln 2 * mean gap); from there downhill, since the size is convex in the parameter: each step up saves
+    // sum of ceil(quotient / 2) quotients, which only shrinks.
+    const std::uint64_t mean_gap = quotient_sum(ret_gaps, 0) / count;
+    const auto guess = static_cast<unsigned>(std::bit_width(mean_gap * 11 / 16));
+    unsigned parameter = std::min(guess > 0 ? guess - 1 : 0, kMaximumRiceParameter);
+    std::uint64_t bits = bits_at(parameter);
+    bool is_lower_tried = false;
+    for (; parameter > 0; --parameter, is_lower_tried = true) {
+        const std::uint64_t lower = bits_at(parameter - 1);
+        if (lower > bits) break;
+        bits = lower;
+    }
+    for (; !is_lower_tried && parameter < kMaximumRiceParameter; ++parameter) {
+        const std::uint64_t higher = bits_at(parameter + 1);
+        if (higher >= bits) break;
+        bits = higher;
+    }
+    return {parameter, bits - count * parameter + count};
+}
+
+std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out) {
+    const std::uint32_t mask = (1U << parameter) - 1;
+    BitPacker packer(out);
+    for (const std::uint32_t gap : gaps) packer.put(gap & mask, parameter);
+    return packer.end();
+}
+
+std::byte* build_rice_quotients(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out) {
+    std::uint64_t word = 0;
+    std::uint32_t position = 0;  // of the next bit in `word`; may pass 64 for a moment
+    for (const std::uint32_t gap : gaps) {
+        position += gap >> parameter;
+        while (position >= 64) {
+            std::memcpy(out, &word, sizeof(word));
+            out += sizeof(word);
+            word = 0;
+            position -= 64;
+        }
+        word |= std::uint64_t{1} << position;
+        ++position;
+    }
+    std::memcpy(out, &word, sizeof(word));
+    return out + bytes_of_bits(position);
+}
+
+std::byte* build_bitmap(std::span<const std::uint32_t> indices, ElementCount elements, std::byte* out) {
+    for (const std::uint32_t index : indices) out[index / 8] |= static_cast<std::byte>(1U << (index % 8));
+    return out + bytes_of_bits(elements);
+}
+
+Status parse_indices(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
+                     std::size_t& ret_used_bytes) {
+    ret_used_bytes = 0;
+    switch (header.index_form) {
+        case IndexForm::kRice: return parse_rice(header, body, elements, ret_indices, ret_used_bytes);
+        case IndexForm::kBitmap: return parse_bitmap(header, body, elements, ret_indices, ret_used_bytes);
+        case IndexForm::kRaw32: return parse_words(header, body, elements, ret_indices, ret_used_bytes);
+        case IndexForm::kEvery: break;
+    }
+    for (std::uint32_t element = 0; element < header.count; ++element) ret_indices[element] = element;
+    return {};
+}
+
+}  // namespace gradsieve::codec

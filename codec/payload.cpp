@@ -1,0 +1,161 @@
+#include "codec/payload.hpp"
+
+#include <cmath>
+
+namespace gradsieve::codec {
+namespace {
+
+// Byte 1: bits 0-1 quantizer, 2-4 index form, 5-7 the quantizer's own parameter.
+std::uint8_t form_byte(const PayloadHeader& header) noexcept {
+    unsigned parameter = 0;
+    if (header.quantizer == QuantizerKind::kPow2) parameter = header.pow2_bits - 1;
+    if (header.quantizer == QuantizerKind::kSign) parameter = header.has_chunk_scale ? 1 : 0;
+    return static_cast<std::uint8_t>(static_cast<unsigned>(header.quantizer) |
+                                     (static_cast<unsigned>(header.index_form) << 2U) | (parameter << 5U));
+}
+
+bool has_parameter_byte(const PayloadHeader& header) noexcept {
+    return header.is_list() || header.quantizer == QuantizerKind::kPow2;
+}
+
+unsigned varint_bytes(std::uint32_t value) noexcept { return value < (1U << 7U) ? 1 : value < (1U << 14U) ? 2 : 3; }
+
+Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
+    const unsigned index_form = (form >> 2U) & 7U;
+    const unsigned parameter = form >> 5U;
+    if (index_form > 3) return corrupt_payload("index form", index_form, "0 to 3");
+    ret_header.quantizer = static_cast<QuantizerKind>(form & 3U);
+    ret_header.index_form = static_cast<IndexForm>(index_form);
+    switch (ret_header.quantizer) {
+        case QuantizerKind::kPow2:
+            if (parameter == 0) return corrupt_payload("pow2 width code", parameter, "1 to 7");
+            ret_header.pow2_bits = parameter + 1;
+            break;
+        case QuantizerKind::kSign:
+            if (parameter > 1) return corrupt_payload("sign scale code", parameter, "0 (per tile) or 1 (per chunk)");
+            ret_header.has_chunk_scale = parameter == 1;
+            break;
+        case QuantizerKind::kF32:
+        case QuantizerKind::kBf16:
+            if (parameter != 0) return corrupt_payload("reserved form bits", parameter, "0");
+            break;
+    }
+    return {};
+}
+
+// At most 3 bytes, shortest form only: one count has one spelling.
+Status read_count(ByteReader& reader, ElementCount elements, PayloadHeader& ret_header) {
+    std::uint32_t count = 0;
+    for (unsigned position = 0; position < 3; ++position) {
+        const auto byte = reader.read<std::uint8_t>();
+        count |= static_cast<std::uint32_t>(byte & 0x7FU) << (7 * position);
+        if ((byte & 0x80U) != 0) continue;
+        if (!reader.is_ok()) break;
+        if (byte == 0 && position > 0) return corrupt_payload("count ending in a zero byte", count, "the shortest form");
+        if (count == 0 || count > elements)
+            return corrupt_payload("count", count, "1 to " + std::to_string(elements) + ", the chunk's elements");
+        ret_header.count = count;
+        return {};
+    }
+    return corrupt_payload("count", "without an end", "at most 3 bytes");
+}
+
+Status read_parameters(ByteReader& reader, PayloadHeader& ret_header) {
+    const auto byte = reader.read<std::uint8_t>();
+    ret_header.rice_parameter = byte & 31U;
+    ret_header.exponent_parameter = byte >> 5U;
+    const unsigned rice_limit = ret_header.index_form == IndexForm::kRice ? kMaximumRiceParameter : 0;
+    if (ret_header.rice_parameter > rice_limit)
+        return corrupt_payload("rice parameter", ret_header.rice_parameter, "0 to " + std::to_string(rice_limit));
+    if (ret_header.quantizer != QuantizerKind::kPow2 && ret_header.exponent_parameter != 0)
+        return corrupt_payload("exponent parameter", ret_header.exponent_parameter, "0 without pow2");
+    return {};
+}
+
+}  // namespace
+
+unsigned PayloadHeader::value_bits() const noexcept {
+    switch (quantizer) {
+        case QuantizerKind::kF32: return 32;
+        case QuantizerKind::kBf16: return 16;
+        case QuantizerKind::kPow2: return is_paper_word() ? 0 : pow2_bits;
+        case QuantizerKind::kSign: return 1;
+    }
+    return 0;
+}
+
+PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& content) noexcept {
+    PayloadSizes sizes;
+    sizes.header = 2;
+    if (header.is_list()) sizes.header += varint_bytes(header.count);
+    if (has_parameter_byte(header)) sizes.header += 1;
+    if (header.quantizer == QuantizerKind::kPow2) sizes.header += 1;
+    if (header.has_chunk_scale) sizes.header += 4;
+    switch (header.index_form) {
+        case IndexForm::kEvery: break;
+        case IndexForm::kRice:
+            sizes.indices = bytes_of_bits(std::uint64_t{header.count} * header.rice_parameter);
+            sizes.unary = bytes_of_bits(content.unary_bits);
+            break;
+        case IndexForm::kBitmap: sizes.indices = bytes_of_bits(content.chunk_elements); break;
+        case IndexForm::kRaw32: sizes.indices = std::uint64_t{header.count} * 4; break;
+    }
+    if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
+        sizes.scales = bytes_of_bits(content.exponent_bits);
+    if (header.quantizer == QuantizerKind::kSign && !header.has_chunk_scale)
+        sizes.scales = content.tiles * header.tile_scale_bytes();
+    sizes.values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
+    return sizes;
+}
+
+void build_header(const PayloadHeader& header, Bytes& ret_payload) {
+    ByteWriter writer(ret_payload);
+    writer.write(kPayloadVersion);
+    writer.write(form_byte(header));
+    if (header.is_list()) writer.write_varint(header.count);
+    if (has_parameter_byte(header))
+        writer.write(static_cast<std::uint8_t>(header.rice_parameter | (header.exponent_parameter << 5U)));
+    if (header.quantizer == QuantizerKind::kPow2) writer.write(header.base_exponent);
+    if (header.has_chunk_scale) writer.write(header.chunk_scale);
+}
+
+Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
+    if (elements == 0 || elements > kChunkElements)
+        return corrupt_payload("chunk of elements", elements, "1 to " + std::to_string(kChunkElements));
+    ByteReader reader(payload);
+    const auto version = reader.read<std::uint8_t>();
+    const auto form = reader.read<std::uint8_t>();
+    if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "2 or more");
+    if (version != kPayloadVersion)
+        return Status(StatusCode::kVersionMismatch, "payload version " + std::to_string(version) + ": allowed is " +
+                                                        std::to_string(kPayloadVersion) +
+                                                        "; install matching releases on all nodes");
+    ParsedHeader parsed;
+    PayloadHeader& header = parsed.header;
+    GRADSIEVE_TRY(read_form(form, header));
+    header.count = static_cast<std::uint32_t>(elements);
+    if (header.is_list()) GRADSIEVE_TRY(read_count(reader, elements, header));
+    if (has_parameter_byte(header)) GRADSIEVE_TRY(read_parameters(reader, header));
+    if (header.quantizer == QuantizerKind::kPow2) header.base_exponent = reader.read<std::uint8_t>();
+    if (header.has_chunk_scale) header.chunk_scale = reader.read<float>();
+    if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
+    if (header.quantizer == QuantizerKind::kPow2 && (header.base_exponent == 0 || header.base_exponent == 255))
+        return corrupt_payload("base exponent", header.base_exponent, "1 to 254");
+    if (!std::isfinite(header.chunk_scale) || std::signbit(header.chunk_scale))
+        return corrupt_payload("scale", std::to_string(header.chunk_scale), "finite and not negative");
+    parsed.header_bytes = reader.position_bytes();
+    return parsed;
+}
+
+Status corrupt_payload(std::string_view what, std::string_view seen, std::string_view allowed) {
+    std::string text = "payload ";
+    text.append(what).append(" ").append(seen).append(": allowed is ").append(allowed);
+    text += "; the bytes were damaged or forged: have the sender send the step again";
+    return {StatusCode::kCorrupt, std::move(text)};
+}
+
+Status corrupt_payload(std::string_view what, std::uint64_t seen, std::string_view allowed) {
+    return corrupt_payload(what, std::to_string(seen), allowed);
+}
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,100 @@
+// The first bytes of a chunk's payload and the size of everything behind them: what docs/payload-format.md says, as
+// types. Written by the chunk coder, read by the payload reader; must know nothing of state or of the wire. Plain values.
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/id.hpp"
+#include "base/status.hpp"
+#include "codec/pipeline.hpp"
+
+namespace gradsieve::codec {
+
+inline constexpr std::uint8_t kPayloadVersion = 1;
+/// Largest Rice parameter of an index list: 2^20 is a chunk.
+inline constexpr unsigned kMaximumRiceParameter = 20;
+/// Exponent code of a pow2 payload whose tiles all have the base exponent: no exponent section follows.
+inline constexpr unsigned kNoTileExponents = 7;
+inline constexpr std::size_t kMaximumTiles = kChunkElements / kTileElements;
+/// The variance paper's word: sign << 31 | octaves below the tile's exponent << 28 | index in the chunk.
+inline constexpr unsigned kPaperWordCodeShift = 28;
+inline constexpr std::uint32_t kPaperWordIndexMask = (1U << kPaperWordCodeShift) - 1;
+
+/// How a payload says which elements it holds. Numbers are part of the format.
+enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
+
+struct PayloadHeader {
+    QuantizerKind quantizer = QuantizerKind::kF32;
+    IndexForm index_form = IndexForm::kEvery;
+    unsigned pow2_bits = 0;            ///< pow2: 2..8
+    bool has_chunk_scale = false;      ///< sign: one scale for the chunk instead of one per tile
+    std::uint32_t count = 0;           ///< elements sent; all of the chunk for kEvery
+    unsigned rice_parameter = 0;       ///< kRice: 0..20
+    unsigned exponent_parameter = 0;   ///< pow2: Rice parameter of tile exponents, 0..6, or kNoTileExponents
+    std::uint8_t base_exponent = 0;    ///< pow2: biased fp32 exponent, 1..254
+    float chunk_scale = 0;             ///< sign with has_chunk_scale: finite, sign bit clear
+
+    [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
+    /// The variance paper's word: index, sign and exponent in 32 bits, no value section.
+    [[nodiscard]] bool is_paper_word() const noexcept {
+        return index_form == IndexForm::kRaw32 && quantizer == QuantizerKind::kPow2 && pow2_bits == 4;
+    }
+    /// Sign scales are fp32 where every element is sent, and bf16 in a list, where few elements share one.
+    [[nodiscard]] std::size_t tile_scale_bytes() const noexcept { return is_list() ? 2 : 4; }
+    /// Bits of one element in the value section.
+    [[nodiscard]] unsigned value_bits() const noexcept;
+};
+
+/// What the size of a payload depends on besides its header.
+struct PayloadContent {
+    ElementCount chunk_elements = 0;
+    std::uint64_t unary_bits = 0;     ///< kRice: count + sum of quotients
+    std::uint64_t tiles = 0;          ///< tiles that hold a sent element
+    std::uint64_t exponent_bits = 0;  ///< pow2: length of the exponent section
+};
+
+/// Bytes of each part, in the order in which they lie.
+struct PayloadSizes {
+    std::uint64_t header = 0;
+    std::uint64_t indices = 0;  ///< Rice remainders, bitmap, or 32-bit words
+    std::uint64_t unary = 0;    ///< Rice quotients
+    std::uint64_t scales = 0;   ///< tile exponents or tile scales
+    std::uint64_t values = 0;
+    [[nodiscard]] std::uint64_t total() const noexcept { return header + indices + unary + scales + values; }
+};
+
+[[nodiscard]] constexpr std::uint64_t bytes_of_bits(std::uint64_t bits) noexcept { return (bits + 7) / 8; }
+[[nodiscard]] constexpr std::uint64_t tiles_of(ElementCount elements) noexcept {
+    return (elements + kTileElements - 1) / kTileElements;
+}
+
+/// The exact size of a payload, by formula.
+[[nodiscard]] PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& content) noexcept;
+[[nodiscard]] inline ByteCount encoded_bytes(const PayloadHeader& header, const PayloadContent& content) noexcept {
+    return payload_sizes(header, content).total();
+}
+
+/// Appends the header bytes.
+void build_header(const PayloadHeader& header, Bytes& ret_payload);
+
+struct ParsedHeader {
+    PayloadHeader header;
+    std::size_t header_bytes = 0;
+};
+/// Reads and checks the header of a payload for a chunk of `elements`. Errors: kCorrupt, kVersionMismatch.
+[[nodiscard]] Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements);
+
+/// The error of every refused payload: "payload <what> <seen>: allowed is <allowed>; ...".
+[[nodiscard]] Status corrupt_payload(std::string_view what, std::string_view seen, std::string_view allowed);
+[[nodiscard]] Status corrupt_payload(std::string_view what, std::uint64_t seen, std::string_view allowed);
+
+/// bf16, nearest even; what would round to infinity becomes the largest finite value, so that it can be subtracted.
+[[nodiscard]] constexpr std::uint16_t bf16_of(float value) noexcept {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
+    return static_cast<std::uint16_t>((rounded & 0x7FFFU) == 0x7F80U ? rounded - 1 : rounded);
+}
+[[nodiscard]] constexpr float float_of_bf16(std::uint16_t bits) noexcept {
+    return std::bit_cast<float>(std::uint32_t{bits} << 16U);
+}
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,55 @@
+// The loops of payload coding and decoding that touch every element, in one form per instruction set. All forms give
+// the same bits: integers, and fp32 operations in a stated order without contraction. Any thread; no state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gradsieve::codec {
+
+enum class InstructionSet : std::uint8_t { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+
+/// Index outputs need room for this many elements beyond the last (they are written in groups).
+inline constexpr std::size_t kIndexSlack = 4;
+
+struct PayloadKernels {
+    /// result[i] (+)= fl(factor * source[i]), fp32 or bf16 little endian, any alignment; `is_first` starts from +0 and
+    /// does not read the result. False if a source value was not finite.
+    bool (*add_f32)(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first);
+    bool (*add_bf16)(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first);
+    /// result[i] (+)= bit i of `bits` ? -scaled : scaled. Reads ceil(count / 8) bytes.
+    void (*add_sign)(float* result, const std::byte* bits, float scaled, std::uint32_t count, bool is_first);
+    /// Sum of element_digest over result[0 .. count), local indices from `first_index`.
+    std::uint64_t (*digest_run)(const float* result, std::uint32_t first_index, std::uint32_t count, std::uint64_t key);
+    /// The same over chunk[indices[i]].
+    std::uint64_t (*digest_list)(const float* chunk, const std::uint32_t* indices, std::uint32_t count,
+                                 std::uint64_t key);
+    /// In: remainders, `count` of them; out: ascending indices. Reads the unary quotients from `unary`, at most
+    /// `available_bytes`. Returns the bits used, 0 if they ran out; `ret_last` is the last index without truncation.
+    std::uint64_t (*rice_indices)(const std::byte* unary, std::size_t available_bytes, std::uint32_t count,
+                                  unsigned parameter, std::uint32_t* inout_indices, std::uint64_t* ret_last);
+    /// Number of ones among the bytes.
+    std::uint32_t (*count_ones)(const std::byte* bits, std::size_t bytes);
+    /// Appends first_index + position of every one; needs kIndexSlack of room. Returns how many.
+    std::uint32_t (*bitmap_indices)(const std::byte* bits, std::size_t bytes, std::uint32_t first_index,
+                                    std::uint32_t* ret_indices);
+    /// Sum of magnitudes in fp64 as a fixed tree: 32 strided lanes in order, then a butterfly (halves added).
+    double (*magnitude_sum)(const float* values, std::uint32_t count);
+    /// Bit i = values[i] < 0 into zeroed bytes; ret_decoded[i] = +-scale.
+    void (*pack_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded);
+    /// bf16_of each value, and its fp32 value back.
+    void (*round_bf16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
+};
+
+/// The fastest form this CPU has.
+[[nodiscard]] const PayloadKernels& payload_kernels() noexcept;
+/// One form, or null where the CPU or the build lacks it (tests compare all).
+[[nodiscard]] const PayloadKernels* payload_kernels_of(InstructionSet set) noexcept;
+
+extern const PayloadKernels kPayloadKernelsBaseline;
+#if defined(__x86_64__)
+extern const PayloadKernels kPayloadKernelsAvx2;
+extern const PayloadKernels kPayloadKernelsAvx512;
+#endif
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,209 @@
+// Body of the payload kernels, compiled once per instruction set. Everything here has internal linkage and calls no
+// inline function of any header: an out-of-line copy compiled for AVX-512 must never be what an older CPU runs.
+#include "codec/payload_kernels.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace gradsieve::codec {
+namespace {
+
+using UnalignedU32 [[gnu::aligned(1), gnu::may_alias]] = std::uint32_t;
+using UnalignedU16 [[gnu::aligned(1), gnu::may_alias]] = std::uint16_t;
+using UnalignedU64 [[gnu::aligned(1), gnu::may_alias]] = std::uint64_t;
+
+[[gnu::always_inline]] inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+[[gnu::always_inline]] inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
+
+// Must equal mix64 in base/id.hpp (a test compares).
+[[gnu::always_inline]] inline std::uint64_t mix(std::uint64_t value) {
+    value ^= value >> 30U;
+    value *= 0xBF58476D1CE4E5B9ULL;
+    value ^= value >> 27U;
+    value *= 0x94D049BB133111EBULL;
+    return value ^ (value >> 31U);
+}
+
+// `load(i)` gives the fp32 bits of element i.
+template <typename Load>
+[[gnu::always_inline]] inline bool add_scaled(float* __restrict result, float factor, std::uint32_t count, bool is_first,
+                                              Load load) {
+    std::uint32_t non_finite = 0;
+    if (is_first) {
+        for (std::uint32_t i = 0; i < count; ++i) {
+            const std::uint32_t bits = load(i);
+            non_finite |= (bits & 0x7F800000U) == 0x7F800000U ? 1U : 0U;
+            result[i] = 0.0F + factor * float_of(bits);
+        }
+    } else {
+        for (std::uint32_t i = 0; i < count; ++i) {
+            const std::uint32_t bits = load(i);
+            non_finite |= (bits & 0x7F800000U) == 0x7F800000U ? 1U : 0U;
+            result[i] = result[i] + factor * float_of(bits);
+        }
+    }
+    return non_finite == 0;
+}
+
+bool add_f32(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first) {
+    const auto* words = reinterpret_cast<const UnalignedU32*>(source);
+    return add_scaled(result, factor, count, is_first, [words](std::uint32_t i) { return words[i]; });
+}
+
+bool add_bf16(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first) {
+    const auto* words = reinterpret_cast<const UnalignedU16*>(source);
+    return add_scaled(result, factor, count, is_first,
+                      [words](std::uint32_t i) { return static_cast<std::uint32_t>(words[i]) << 16U; });
+}
+
+void add_sign(float* __restrict result, const std::byte* bits, float scaled, std::uint32_t count, bool is_first) {
+    const std::uint32_t magnitude = bits_of(scaled);
+    const std::uint32_t whole = count / 32;
+    for (std::uint32_t word_index = 0; word_index < whole; ++word_index) {
+        const std::uint32_t word = reinterpret_cast<const UnalignedU32*>(bits)[word_index];
+        float* group = result + 32 * word_index;
+        if (is_first) {
+            for (std::uint32_t i = 0; i < 32; ++i)
+                group[i] = 0.0F + float_of(magnitude ^ ((word << (31 - i)) & 0x80000000U));
+        } else {
+            for (std::uint32_t i = 0; i < 32; ++i)
+                group[i] = group[i] + float_of(magnitude ^ ((word << (31 - i)) & 0x80000000U));
+        }
+    }
+    for (std::uint32_t i = 32 * whole; i < count; ++i) {
+        const auto bit = (static_cast<std::uint32_t>(bits[i / 8]) >> (i % 8)) & 1U;
+        result[i] = (is_first ? 0.0F : result[i]) + float_of(magnitude ^ (bit << 31U));
+    }
+}
+
+std::uint64_t digest_run(const float* result, std::uint32_t first_index, std::uint32_t count, std::uint64_t key) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+        sum += mix(key + ((static_cast<std::uint64_t>(first_index + i) << 32U) | bits_of(result[i])));
+    return sum;
+}
+
+std::uint64_t digest_list(const float* chunk, const std::uint32_t* indices, std::uint32_t count, std::uint64_t key) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+        sum += mix(key + ((static_cast<std::uint64_t>(indices[i]) << 32U) | bits_of(chunk[indices[i]])));
+    return sum;
+}
+
+// Up to eight bytes as one little-endian word; bytes beyond the end are zero.
+[[gnu::always_inline]] inline std::uint64_t load_word(const std::byte* bytes, std::size_t available) {
+    if (available >= 8) return *reinterpret_cast<const UnalignedU64*>(bytes);
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < available; ++i) word |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
+    return word;
+}
+
+// The j-th one stands at position (sum of quotients up to j) + j, so the index is
+// ((position - j) << parameter) + (sum of remainders up to j) + j.
+std::uint64_t rice_indices(const std::byte* unary, std::size_t available_bytes, std::uint32_t count, unsigned parameter,
+                           std::uint32_t* inout_indices, std::uint64_t* ret_last) {
+    std::uint64_t remainders = 0;
+    std::uint64_t index = 0;
+    std::uint32_t element = 0;
+    for (std::size_t byte = 0; byte < available_bytes; byte += 8) {
+        std::uint64_t word = load_word(unary + byte, available_bytes - byte);
+        while (word != 0) {
+            const std::uint64_t position = 8 * byte + static_cast<unsigned>(__builtin_ctzll(word));
+            word &= word - 1;
+            remainders += inout_indices[element];
+            index = ((position - element) << parameter) + remainders + element;
+            inout_indices[element] = static_cast<std::uint32_t>(index);
+            if (++element == count) {
+                *ret_last = index;
+                return position + 1;
+            }
+        }
+    }
+    return 0;
+}
+
+std::uint32_t count_ones(const std::byte* bits, std::size_t bytes) {
+    std::uint64_t ones = 0;
+    for (std::size_t byte = 0; byte < bytes; byte += 8)
+        ones += static_cast<unsigned>(__builtin_popcountll(load_word(bits + byte, bytes - byte)));
+    return static_cast<std::uint32_t>(ones);
+}
+
+std::uint32_t bitmap_indices(const std::byte* bits, std::size_t bytes, std::uint32_t first_index,
+                             std::uint32_t* ret_indices) {
+    std::uint32_t* out = ret_indices;
+    for (std::size_t byte = 0; byte < bytes; byte += 8) {
+        std::uint64_t word = load_word(bits + byte, bytes - byte);
+        const auto base = first_index + static_cast<std::uint32_t>(8 * byte);
+        const auto ones = static_cast<unsigned>(__builtin_popcountll(word));
+        // Four at a time without asking: the usual word of a sparse list holds a few, and a wrong guess costs more.
+        for (unsigned written = 0; written < ones; written += 4) {
+            for (unsigned lane = 0; lane < 4; ++lane) {
+                out[written + lane] = base + static_cast<unsigned>(__builtin_ctzll(word | (1ULL << 63U)));
+                word &= word - 1;
+            }
+        }
+        out += ones;
+    }
+    return static_cast<std::uint32_t>(out - ret_indices);
+}
+
+double magnitude_sum(const float* values, std::uint32_t count) {
+    double lane[32] = {};
+    const std::uint32_t whole = count & ~31U;
+    for (std::uint32_t first = 0; first < whole; first += 32)
+        for (std::uint32_t i = 0; i < 32; ++i) lane[i] += static_cast<double>(__builtin_fabsf(values[first + i]));
+    for (std::uint32_t i = whole; i < count; ++i) lane[i - whole] += static_cast<double>(__builtin_fabsf(values[i]));
+    for (std::uint32_t width = 16; width > 0; width /= 2)
+        for (std::uint32_t i = 0; i < width; ++i) lane[i] += lane[i + width];
+    return lane[0];
+}
+
+#if defined(__AVX512F__)
+inline constexpr std::uint32_t kSignGroup = 16;
+[[gnu::always_inline]] inline std::uint32_t negative_bits(const float* values) {
+    return _mm512_cmp_ps_mask(_mm512_loadu_ps(values), _mm512_setzero_ps(), _CMP_LT_OQ);
+}
+#elif defined(__AVX2__)
+inline constexpr std::uint32_t kSignGroup = 16;
+[[gnu::always_inline]] inline std::uint32_t negative_bits(const float* values) {
+    const __m256 zero = _mm256_setzero_ps();
+    const auto low = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values), zero, _CMP_LT_OQ));
+    const auto high = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values + 8), zero, _CMP_LT_OQ));
+    return static_cast<std::uint32_t>(low) | (static_cast<std::uint32_t>(high) << 8U);
+}
+#else
+inline constexpr std::uint32_t kSignGroup = 16;
+[[gnu::always_inline]] inline std::uint32_t negative_bits(const float* values) {
+    std::uint32_t bits = 0;
+    for (std::uint32_t i = 0; i < kSignGroup; ++i) bits |= (values[i] < 0.0F ? 1U : 0U) << i;
+    return bits;
+}
+#endif
+
+void pack_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded) {
+    const std::uint32_t whole = count & ~(kSignGroup - 1);
+    for (std::uint32_t first = 0; first < whole; first += kSignGroup)
+        *reinterpret_cast<UnalignedU16*>(ret_bits + first / 8) =
+            static_cast<std::uint16_t>(negative_bits(values + first));
+    for (std::uint32_t i = whole; i < count; ++i)
+        if (values[i] < 0.0F) ret_bits[i / 8] |= static_cast<std::byte>(1U << (i % 8));
+    for (std::uint32_t i = 0; i < count; ++i) ret_decoded[i] = values[i] < 0.0F ? -scale : scale;
+}
+
+void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = bits_of(values[i]);
+        std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
+        rounded -= (rounded & 0x7FFFU) == 0x7F80U ? 1U : 0U;
+        ret_codes[i] = static_cast<std::uint16_t>(rounded);
+        ret_decoded[i] = float_of(rounded << 16U);
+    }
+}
+
+constexpr PayloadKernels kKernels = {&add_f32,      &add_bf16,   &add_sign,       &digest_run,    &digest_list, &rice_indices,
+                                     &count_ones,   &bitmap_indices, &magnitude_sum, &pack_signs,  &round_bf16};
+
+}  // namespace
+}  // namespace gradsieve::codec

@@ -1,0 +1,198 @@
+#include "codec/payload_reader.hpp"
+
+#include "codec/bit_stream.hpp"
+#include "codec/decoder.hpp"
+#include "codec/index_coder.hpp"
+#include "codec/payload_kernels.hpp"
+#include "codec/tile_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradsieve::codec {
+namespace {
+
+constexpr std::uint32_t kExponentMask = 0x7F800000U;
+
+bool is_finite_bits(std::uint32_t bits) noexcept { return (bits & kExponentMask) != kExponentMask; }
+
+Status non_finite_value() { return corrupt_payload("value", "not finite", "any finite number"); }
+
+Status open_dense(PayloadView& inout_view) {
+    const PayloadHeader& header = inout_view.header;
+    PayloadContent content;
+    content.chunk_elements = inout_view.elements;
+    content.tiles = tiles_of(inout_view.elements);
+    const PayloadSizes sizes = payload_sizes(header, content);
+    if (inout_view.body.size() != sizes.scales + sizes.values)
+        return corrupt_payload("length behind the header", inout_view.body.size(),
+                               std::to_string(sizes.scales + sizes.values) + " bytes");
+    inout_view.scales = inout_view.body.first(sizes.scales);
+    inout_view.values = inout_view.body.subspan(sizes.scales);
+    if (!has_zero_padding(inout_view.values, std::uint64_t{header.count} * header.value_bits()))
+        return corrupt_payload("signs", "with set padding", "zero bits");
+    for (std::size_t tile = 0; tile < sizes.scales / sizeof(float); ++tile) {
+        const float scale = inout_view.scale_of(tile);
+        if (!std::isfinite(scale) || std::signbit(scale))
+            return corrupt_payload("tile scale", std::to_string(scale), "finite and not negative");
+    }
+    return {};
+}
+
+/// Takes sections off the front of a list's body.
+class SectionReader {
+public:
+    explicit SectionReader(ByteView body) : rest_(body) {}
+    [[nodiscard]] ByteView rest() const noexcept { return rest_; }
+    void skip(std::size_t bytes) noexcept { rest_ = rest_.subspan(bytes); }
+    /// The value section is the last one: exactly these bytes, padded with zeros.
+    [[nodiscard]] Status take_last(std::uint64_t bits) const {
+        if (rest_.size() != bytes_of_bits(bits))
+            return corrupt_payload("length of the value section", rest_.size(),
+                                   std::to_string(bytes_of_bits(bits)) + " bytes");
+        if (!has_zero_padding(rest_, bits)) return corrupt_payload("values", "with set padding", "zero bits");
+        return {};
+    }
+
+private:
+    ByteView rest_;
+};
+
+Status read_float_values(const PayloadHeader& header, ByteView section, std::vector<float>& ret_values) {
+    std::uint32_t non_finite = 0;
+    for (std::uint32_t element = 0; element < header.count; ++element) {
+        std::uint32_t bits = 0;
+        if (header.quantizer == QuantizerKind::kF32) {
+            std::memcpy(&bits, section.data() + std::size_t{element} * 4, 4);
+        } else {
+            std::uint16_t high = 0;
+            std::memcpy(&high, section.data() + std::size_t{element} * 2, 2);
+            bits = std::uint32_t{high} << 16U;
+        }
+        non_finite |= is_finite_bits(bits) ? 0U : 1U;
+        ret_values[element] = std::bit_cast<float>(bits);
+    }
+    return non_finite == 0 ? Status{} : non_finite_value();
+}
+
+void read_signs(ByteView section, std::uint32_t first, std::uint32_t end, float scale, float* ret_values) noexcept {
+    const auto magnitude = std::bit_cast<std::uint32_t>(scale);
+    for (std::uint32_t element = first; element < end; ++element) {
+        const auto bit = (static_cast<std::uint32_t>(section[element / 8]) >> (element % 8)) & 1U;
+        ret_values[element] = std::bit_cast<float>(magnitude | (bit << 31U));
+    }
+}
+
+Status read_sign_list(const PayloadHeader& header, const TileTable& tiles, SectionReader sections,
+                      std::vector<float>& ret_values) {
+    const ByteView scales = sections.rest();
+    const std::size_t scale_bytes = header.has_chunk_scale ? 0 : std::size_t{tiles.count} * header.tile_scale_bytes();
+    if (scales.size() < scale_bytes) return corrupt_payload("tile scales", "cut off", "one for each tile with elements");
+    sections.skip(scale_bytes);
+    GRADSIEVE_TRY(sections.take_last(header.count));
+    if (header.has_chunk_scale) {
+        read_signs(sections.rest(), 0, header.count, header.chunk_scale, ret_values.data());
+        return {};
+    }
+    for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
+        std::uint16_t rounded = 0;
+        std::memcpy(&rounded, scales.data() + std::size_t{tile} * sizeof(rounded), sizeof(rounded));
+        const float scale = float_of_bf16(rounded);
+        if (!std::isfinite(scale) || std::signbit(scale))
+            return corrupt_payload("tile scale", std::to_string(scale), "finite and not negative");
+        read_signs(sections.rest(), first, tiles.ends[tile], scale, ret_values.data());
+    }
+    return {};
+}
+
+/// One tile's codes; false if one lies below the smallest normal number.
+bool read_codes(const std::uint8_t* codes, std::uint32_t count, std::uint32_t exponent, unsigned bits,
+                float* ret_values) noexcept {
+    const std::uint32_t octave_mask = (1U << (bits - 1)) - 1;
+    std::uint32_t largest = 0;
+    for (std::uint32_t element = 0; element < count; ++element) {
+        const std::uint32_t octaves = codes[element] & octave_mask;
+        const std::uint32_t sign = static_cast<std::uint32_t>(codes[element]) >> (bits - 1);
+        largest = std::max(largest, octaves);
+        ret_values[element] = std::bit_cast<float>((sign << 31U) | ((exponent - octaves) << 23U));
+    }
+    return largest < exponent;
+}
+
+/// Codes from the paper's words, whose indices are left alone in `inout_indices`.
+void split_words(std::uint32_t count, std::uint32_t* inout_indices, std::uint8_t* ret_codes) noexcept {
+    for (std::uint32_t element = 0; element < count; ++element) {
+        ret_codes[element] = static_cast<std::uint8_t>(inout_indices[element] >> kPaperWordCodeShift);
+        inout_indices[element] &= kPaperWordIndexMask;
+    }
+}
+
+Status read_pow2_list(const PayloadHeader& header, TileTable& tiles, SectionReader sections, DecodedList& ret_list) {
+    std::size_t used_bytes = 0;
+    GRADSIEVE_TRY(parse_exponents(header, sections.rest(), tiles, used_bytes));
+    sections.skip(used_bytes);
+    GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
+    if (!header.is_paper_word())
+        unpack_fields(sections.rest(), header.count, header.pow2_bits, ret_list.codes.data());
+    for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
+        if (!read_codes(ret_list.codes.data() + first, tiles.ends[tile] - first, tiles.exponents[tile],
+                        header.pow2_bits, ret_list.values.data() + first))
+            return corrupt_payload("power of two", "below the normal range", "2^-126 or more");
+    }
+    return {};
+}
+
+}  // namespace
+
+float PayloadView::scale_of(std::size_t tile) const noexcept {
+    if (scales.empty()) return header.chunk_scale;
+    float scale = 0;
+    std::memcpy(&scale, scales.data() + tile * sizeof(scale), sizeof(scale));
+    return scale;
+}
+
+Result<PayloadView> open_payload(ByteView payload, ElementCount elements) {
+    GRADSIEVE_ASSIGN(const ParsedHeader parsed, parse_header(payload, elements));
+    PayloadView view;
+    view.header = parsed.header;
+    view.elements = elements;
+    view.body = payload.subspan(parsed.header_bytes);
+    if (!view.is_list()) GRADSIEVE_TRY(open_dense(view));
+    return view;
+}
+
+Status decode_list(const PayloadView& view, DecodedList& ret_list) {
+    const PayloadHeader& header = view.header;
+    ret_list.count = header.count;
+    const std::size_t room = header.count + kIndexSlack;
+    if (ret_list.indices.size() < room) ret_list.indices.resize(room);
+    if (ret_list.values.size() < room) ret_list.values.resize(room);
+    if (ret_list.codes.size() < room) ret_list.codes.resize(room);
+
+    SectionReader sections(view.body);
+    std::size_t used_bytes = 0;
+    GRADSIEVE_TRY(parse_indices(header, view.body, view.elements, ret_list.indices.data(), used_bytes));
+    sections.skip(used_bytes);
+    if (header.is_paper_word()) split_words(header.count, ret_list.indices.data(), ret_list.codes.data());
+    if (header.quantizer == QuantizerKind::kF32 || header.quantizer == QuantizerKind::kBf16) {
+        GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
+        return read_float_values(header, sections.rest(), ret_list.values);
+    }
+    TileTable tiles;
+    find_tiles(std::span(ret_list.indices).first(header.count), tiles);
+    if (header.quantizer == QuantizerKind::kSign) return read_sign_list(header, tiles, sections, ret_list.values);
+    return read_pow2_list(header, tiles, sections, ret_list);
+}
+
+Status validate_chunk(ByteView payload, ElementCount elements) {
+    GRADSIEVE_ASSIGN(const PayloadView view, open_payload(payload, elements));
+    if (view.is_list()) {
+        DecodedList list;
+        return decode_list(view, list);
+    }
+    if (view.header.quantizer == QuantizerKind::kSign) return {};
+    std::vector<float> values(elements);
+    return read_float_values(view.header, view.values, values);
+}
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,37 @@
+// Reading a chunk's payload: every byte is untrusted until its check has passed. Lists come out as indices and values,
+// dense payloads as a view that the decoder adds block by block. Any thread; the view borrows the payload's bytes.
+#pragma once
+
+#include "codec/payload.hpp"
+
+#include <vector>
+
+namespace gradsieve::codec {
+
+/// A payload whose header and, if dense, whose every byte but the finiteness of its values is checked.
+struct PayloadView {
+    PayloadHeader header;
+    ElementCount elements = 0;
+    ByteView body;    ///< behind the header
+    ByteView scales;  ///< dense sign: fp32 per tile, or empty
+    ByteView values;  ///< dense: value section
+    /// To be read with decode_list: a list, or pow2, whose elements are always read as one.
+    [[nodiscard]] bool is_list() const noexcept { return header.is_list() || header.quantizer == QuantizerKind::kPow2; }
+    /// Dense sign: scale of a tile.
+    [[nodiscard]] float scale_of(std::size_t tile) const noexcept;
+};
+
+/// Errors: kCorrupt, kVersionMismatch.
+[[nodiscard]] Result<PayloadView> open_payload(ByteView payload, ElementCount elements);
+
+/// Reusable memory for one list.
+struct DecodedList {
+    std::uint32_t count = 0;
+    std::vector<std::uint32_t> indices;  ///< at least `count`, strictly ascending, inside the chunk
+    std::vector<float> values;           ///< at least `count`, finite
+    std::vector<std::uint8_t> codes;
+};
+/// Reads and checks a whole list. Errors: kCorrupt; `ret_list` is then unspecified.
+[[nodiscard]] Status decode_list(const PayloadView& view, DecodedList& ret_list);
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,201 @@
+#include "codec/pipeline.hpp"
+
+#include "codec/pipeline_text.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace gradsieve::codec {
+namespace {
+
+// Names in the order of their enumerators.
+constexpr std::array<std::string_view, 4> kSelectorNames = {"all", "variance", "variance_hybrid", "topk"};
+constexpr std::array<std::string_view, 4> kQuantizerNames = {"f32", "bf16", "pow2", "sign"};
+constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
+constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
+constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
+constexpr std::array<std::string_view, 1> kTensorOnly = {"tensor"};
+constexpr std::array<std::string_view, 3> kRoleNames = {"selector", "quantizer", "index coder"};
+
+constexpr double kLargeNumber = 1e30;
+constexpr NumberRange kNotNegative = {0, kLargeNumber, false, "[0, 1e30]"};
+constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
+/// Thresholds and quanta are fp32 numbers on the wire, and normal ones.
+constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
+constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
+
+template <std::size_t N>
+std::optional<std::size_t> position_of(const std::array<std::string_view, N>& names, std::string_view name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - names.begin());
+}
+
+/// Role of a known name as an index into kRoleNames.
+std::optional<std::size_t> role_of(std::string_view name) {
+    if (position_of(kSelectorNames, name)) return 0;
+    if (position_of(kQuantizerNames, name)) return 1;
+    if (position_of(kIndexCoderNames, name)) return 2;
+    return std::nullopt;
+}
+
+Status unknown_stage(std::string_view name, std::size_t first_role) {
+    std::vector<std::string_view> candidates;
+    if (first_role <= 0) candidates.insert(candidates.end(), kSelectorNames.begin(), kSelectorNames.end());
+    if (first_role == 1) candidates.insert(candidates.end(), kQuantizerNames.begin(), kQuantizerNames.end());
+    if (first_role >= 1) candidates.insert(candidates.end(), kIndexCoderNames.begin(), kIndexCoderNames.end());
+    std::string allowed;
+    for (const auto candidate : candidates) allowed.append(allowed.empty() ? "" : ", ").append(candidate);
+    return bad_text("codec stage", name, allowed, "did you mean " + std::string(nearest_name(name, candidates)) + "?");
+}
+
+Status read_selector(const StageText& text, Selector& ret_selector) {
+    ArgumentReader arguments(text);
+    ret_selector.kind = static_cast<SelectorKind>(*position_of(kSelectorNames, text.name));
+    switch (ret_selector.kind) {
+        case SelectorKind::kAll: break;
+        case SelectorKind::kVariance:
+            ret_selector.alpha = arguments.number("alpha", 1.5, kNotNegative);
+            ret_selector.zeta = arguments.number("zeta", 0.999, kFraction);
+            ret_selector.is_faithful = arguments.word("mode", 0, kModeNames) == 1;
+            break;
+        case SelectorKind::kVarianceHybrid:
+            ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum);
+            ret_selector.alpha = arguments.number("alpha", 2, kNotNegative);
+            ret_selector.zeta = arguments.number("zeta", 0.999, kFraction);
+            break;
+        case SelectorKind::kTopK:
+            ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
+            static_cast<void>(arguments.word("scope", 0, kTensorOnly));
+            ret_selector.gate = arguments.number("gate", 0, kNotNegative);
+            break;
+    }
+    return arguments.finish();
+}
+
+Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    const auto scale = arguments.take("scale");
+    if (!scale || *scale == "mean") return arguments.finish();
+    if (*scale == "tau") {
+        ret_quantizer.tau = selector.tau;
+        if (selector.kind != SelectorKind::kVarianceHybrid)
+            return bad_text("codec stage sign: scale", "tau", "mean or a number without variance_hybrid",
+                            "write the number, e.g. sign(scale=0.01), or select with variance_hybrid(0.01)");
+    } else {
+        ret_quantizer.tau = arguments.parse_number("scale", *scale, kQuantum);
+    }
+    return arguments.finish();
+}
+
+Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer) {
+    ArgumentReader arguments(text);
+    ret_quantizer.kind = static_cast<QuantizerKind>(*position_of(kQuantizerNames, text.name));
+    if (ret_quantizer.kind == QuantizerKind::kSign) return read_sign(arguments, selector, ret_quantizer);
+    if (ret_quantizer.kind == QuantizerKind::kPow2) {
+        const double bits = arguments.number("bits", 4, kBits);
+        ret_quantizer.scope = static_cast<Scope>(arguments.word("scope", 0, kScopeNames));
+        GRADSIEVE_TRY(arguments.finish());
+        ret_quantizer.bits = static_cast<int>(bits);
+        if (static_cast<double>(ret_quantizer.bits) != bits)
+            return bad_text("codec stage pow2: bits", number_text(bits), kBits.text, "write a number in that range");
+        return {};
+    }
+    return arguments.finish();
+}
+
+/// Refuses what would not mean what it says.
+Status check_combination(const Pipeline& pipeline) {
+    const auto& [selector, quantizer, index_coder] = pipeline;
+    if (selector.kind == SelectorKind::kVarianceHybrid &&
+        (quantizer.kind != QuantizerKind::kSign || quantizer.tau != selector.tau))
+        return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
+                        "the hybrid sends +-tau: write sign(scale=tau), or leave the quantizer out");
+    if (selector.kind == SelectorKind::kAll && quantizer.kind != QuantizerKind::kPow2 &&
+        index_coder != IndexCoderKind::kAuto)
+        return bad_text("index coder after all", kIndexCoderNames[static_cast<std::size_t>(index_coder)], "auto",
+                        "every element is sent, so there are no indices: leave the index coder out");
+    return {};
+}
+
+std::string knob_text(double value, Knobs knobs) { return knobs == Knobs::kBlank ? "*" : number_text(value); }
+
+std::string selector_text(const Selector& selector, Knobs knobs) {
+    const auto shared = [&] {
+        return "alpha=" + knob_text(selector.alpha, knobs) + ", zeta=" + knob_text(selector.zeta, knobs);
+    };
+    switch (selector.kind) {
+        case SelectorKind::kAll: break;
+        case SelectorKind::kVariance:
+            return "variance(" + shared() + ", mode=" + std::string(kModeNames[selector.is_faithful ? 1 : 0]) + ")";
+        case SelectorKind::kVarianceHybrid:
+            return "variance_hybrid(tau=" + knob_text(selector.tau, knobs) + ", " + shared() + ")";
+        case SelectorKind::kTopK:
+            return "topk(ratio=" + knob_text(selector.ratio, knobs) + ", scope=tensor, gate=" +
+                   knob_text(selector.gate, knobs) + ")";
+    }
+    return "all";
+}
+
+std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
+    const Quantizer& quantizer = pipeline.quantizer;
+    const std::string name(kQuantizerNames[static_cast<std::size_t>(quantizer.kind)]);
+    if (quantizer.kind == QuantizerKind::kPow2)
+        return name + "(bits=" + std::to_string(quantizer.bits) +
+               ", scope=" + std::string(kScopeNames[static_cast<std::size_t>(quantizer.scope)]) + ")";
+    if (quantizer.kind != QuantizerKind::kSign) return name;
+    if (quantizer.tau == 0) return name + "(scale=mean)";
+    const bool is_hybrid =
+        pipeline.selector.kind == SelectorKind::kVarianceHybrid && quantizer.tau == pipeline.selector.tau;
+    return name + "(scale=" + (is_hybrid ? "tau" : knob_text(quantizer.tau, knobs)) + ")";
+}
+
+}  // namespace
+
+Result<Pipeline> parse_pipeline(std::string_view text) {
+    GRADSIEVE_ASSIGN(const std::vector<StageText> stages, split_pipeline(text));
+    Pipeline pipeline;
+    std::size_t next_role = 0;
+    bool has_quantizer = false;
+    for (const StageText& stage : stages) {
+        const auto role = role_of(stage.name);
+        if (!role && next_role <= 2) return unknown_stage(stage.name, next_role);
+        if (!role || *role < next_role || (next_role == 0 && *role != 0))
+            return bad_text("codec stage", stage.name, "selector | quantizer | index coder, each once, in this order",
+                            role ? "it is a " + std::string(kRoleNames[*role]) + ": move or remove it" : "remove it");
+        if (*role == 0) GRADSIEVE_TRY(read_selector(stage, pipeline.selector));
+        if (*role == 1) GRADSIEVE_TRY(read_quantizer(stage, pipeline.selector, pipeline.quantizer));
+        if (*role == 2) {
+            pipeline.index_coder = static_cast<IndexCoderKind>(*position_of(kIndexCoderNames, stage.name));
+            GRADSIEVE_TRY(ArgumentReader(stage).finish());
+        }
+        has_quantizer = has_quantizer || *role == 1;
+        next_role = *role + 1;
+    }
+    if (pipeline.selector.kind == SelectorKind::kVarianceHybrid && !has_quantizer) {
+        pipeline.quantizer.kind = QuantizerKind::kSign;
+        pipeline.quantizer.tau = pipeline.selector.tau;
+    }
+    GRADSIEVE_TRY(check_combination(pipeline));
+    return pipeline;
+}
+
+std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
+    return selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
+           std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]);
+}
+
+bool has_residual(const Pipeline& pipeline) noexcept {
+    return pipeline.selector.kind != SelectorKind::kAll || pipeline.quantizer.kind != QuantizerKind::kF32;
+}
+
+bool has_variance(const Pipeline& pipeline) noexcept {
+    switch (pipeline.selector.kind) {
+        case SelectorKind::kVariance:
+        case SelectorKind::kVarianceHybrid: return true;
+        case SelectorKind::kTopK: return pipeline.selector.gate > 0;
+        case SelectorKind::kAll: break;
+    }
+    return false;
+}
+
+}  // namespace gradsieve::codec

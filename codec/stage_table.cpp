@@ -1,0 +1,51 @@
+// The table of stages: what users read in `gradsieve codecs` and what the suites iterate.
+#include "codec/pipeline.hpp"
+
+#include <array>
+
+namespace gradsieve::codec {
+namespace {
+
+constexpr std::string_view kTsuzuku =
+    "Tsuzuku, Imachi, Akiba 2018, Variance-based Gradient Compression, arXiv:1802.06058";
+
+constexpr std::array kStages = {
+    StageRow{"all", "selector", "", "-", "none with f32; r otherwise: 4 B per element and generation",
+             "sends every element", "-"},
+    StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",
+             "r, v: 8 B per element and generation",
+             "sends an element once its accumulated gradient is unambiguous: r^2 > alpha v; v decays by zeta meanwhile",
+             kTsuzuku},
+    StageRow{"variance_hybrid", "selector", "tau, alpha=2, zeta=0.999", "element",
+             "r, v: 8 B per element and generation",
+             "as variance, and only where |r| > tau; sends +-tau, so its quantizer is sign(scale=tau)",
+             "Tsuzuku et al. 2018, the hybrid; threshold of Strom 2015, Scalable Distributed DNN Training Using Commodity "
+             "GPU Cloud Computing"},
+    StageRow{"topk", "selector", "ratio, scope=tensor, gate=0", "tensor",
+             "r: 4 B per element and generation; with a gate r, v: 8 B",
+             "sends the ratio's share of largest magnitudes, with a gate only among those with r^2 > gate v",
+             "Beznosikov, Horvath, Richtarik, Safaryan 2020, On Biased Compression for Distributed Learning, "
+             "arXiv:2002.12410, Top-k"},
+    StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
+    StageRow{"bf16", "quantizer", "", "element", "-", "rounds to bfloat16, nearest even, 16 bits", "-"},
+    StageRow{"pow2", "quantizer", "bits=4, scope=tile|tensor", "tile or tensor", "-",
+             "sign and power of two, at most 2^(bits-1)-1 octaves below the tile's largest; smaller ones are not sent",
+             "Tsuzuku et al. 2018, the 4-bit quantization (scale per tensor there: scope=tensor)"},
+    StageRow{"sign", "quantizer", "scale=mean|tau|NUMBER", "tile", "-",
+             "sign times the tile's mean magnitude, 1 bit; scale=tau: times the hybrid's tau; NUMBER: times that number",
+             "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
+             "2019, arXiv:1901.09847"},
+    StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of the forms below, chunk by chunk", "-"},
+    StageRow{"rice", "index coder", "", "chunk", "-",
+             "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",
+             "Golomb 1966, Run-length Encodings; Rice and Plaunt 1971"},
+    StageRow{"bitmap", "index coder", "", "chunk", "-", "one bit per element of the chunk", "-"},
+    StageRow{"raw32", "index coder", "", "chunk", "-",
+             "32 bits per index; with pow2(bits=4) index, sign and exponent share one word", kTsuzuku},
+};
+
+}  // namespace
+
+std::span<const StageRow> stage_table() noexcept { return kStages; }
+
+}  // namespace gradsieve::codec

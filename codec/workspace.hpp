@@ -1,0 +1,20 @@
+// Scratch memory of one encoding thread, grown to its largest use and then reused.
+#pragma once
+
+#include "codec/chunk_coder.hpp"
+#include "codec/encoder.hpp"
+#include "codec/select_topk.hpp"
+
+namespace gradsieve::codec {
+
+struct EncodeWorkspace::Impl {
+    SelectionList list;
+    TopKCollector top_k;
+    CodeScratch code;
+    ScratchArray<float> decoded;             ///< what receivers decode for one chunk's selection
+    ScratchArray<float> dense_values;        ///< one chunk of gbar where the pipeline keeps no residual
+    ScratchArray<float> samples;             ///< one block of every sample, between the two passes over it
+    ScratchArray<std::uint32_t> gate_words;  ///< one bit per element: passed the gate of topk
+};
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,259 @@
+#include "daemon/config_schema.hpp"
+
+#include "daemon/config_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+constexpr std::size_t kSocketPathLimitBytes = 107;  // sizeof(sockaddr_un::sun_path) - 1
+constexpr std::size_t kPathLimitBytes = 4000;       // below PATH_MAX, with room for the files' names
+constexpr std::array<std::string_view, 4> kLogLevels = {"error", "warning", "info", "debug"};
+
+template <typename T>
+const T* as(const ConfigValue& value) {
+    return std::get_if<T>(&value);
+}
+
+/// A number that may be written with or without a decimal point.
+std::optional<double> as_real(const ConfigValue& value) {
+    if (const auto* real = as<double>(value)) return *real;
+    if (const auto* integer = as<std::int64_t>(value)) return static_cast<double>(*integer);
+    return std::nullopt;
+}
+
+/// Shortest decimal that reads back as the same double.
+std::string real_text(double value) { return fmt::format("{}", value); }
+
+template <auto kMember, std::int64_t kLow, std::int64_t kHigh, std::uint64_t kUnit>
+Refusal set_integer(Config& config, const ConfigValue& value) {
+    const auto* integer = as<std::int64_t>(value);
+    if (integer == nullptr || *integer < kLow || *integer > kHigh) return "";
+    using Member = std::remove_reference_t<decltype(config.*kMember)>;
+    config.*kMember = static_cast<Member>(static_cast<std::uint64_t>(*integer) * kUnit);
+    return std::nullopt;
+}
+template <auto kMember, std::uint64_t kUnit>
+std::string integer_text(const Config& config) {
+    return fmt::format("{}", config.*kMember / kUnit);
+}
+
+/// `kUnitNs` is the key's unit in nanoseconds; the limits are in that unit.
+template <auto kMember, std::int64_t kUnitNs, auto kLow, auto kHigh>
+Refusal set_duration(Config& config, const ConfigValue& value) {
+    const auto units = as_real(value);
+    if (!units || !std::isfinite(*units)) return "";
+    const auto nanoseconds = std::llround(std::clamp(*units, -1e6, 1e9) * static_cast<double>(kUnitNs));
+    const auto bound = [](auto units_of_bound) {
+        return static_cast<double>(units_of_bound) * static_cast<double>(kUnitNs);
+    };
+    if (static_cast<double>(nanoseconds) < bound(kLow) || static_cast<double>(nanoseconds) > bound(kHigh)) return "";
+    config.*kMember = Duration(nanoseconds);
+    return std::nullopt;
+}
+template <auto kMember, std::int64_t kUnitNs>
+std::string duration_text(const Config& config) {
+    return real_text(static_cast<double>((config.*kMember).count()) / static_cast<double>(kUnitNs));
+}
+
+template <auto kMember, auto kIsAllowed>
+Refusal set_text(Config& config, const ConfigValue& value) {
+    const auto* text = as<std::string>(value);
+    if (text == nullptr || !kIsAllowed(*text)) return "";
+    config.*kMember = *text;
+    return std::nullopt;
+}
+template <auto kMember>
+std::string text_text(const Config& config) {
+    return toml_text(config.*kMember);
+}
+
+template <auto kMember, bool kMayBeEmpty>
+Refusal set_codec(Config& config, const ConfigValue& value) {
+    const auto* text = as<std::string>(value);
+    if (text == nullptr) return "";
+    const bool is_built_in = kMayBeEmpty && text->empty();
+    if (const auto refusal = is_built_in ? std::nullopt : codec_refusal(*text)) return refusal;
+    config.*kMember = *text;
+    return std::nullopt;
+}
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+Refusal set_max_late(Config& config, const ConfigValue& value) {
+    const auto seconds = as_real(value);
+    if (!seconds || !(*seconds >= 0.001 && *seconds <= 604800)) return "";
+    config.max_late = Duration(std::llround(*seconds * static_cast<double>(kSecond)));
+    return std::nullopt;
+}
+std::string max_late_text(const Config& config) {
+    if (!config.max_late) return "";
+    return real_text(static_cast<double>(config.max_late->count()) / static_cast<double>(kSecond));
+}
+
+Refusal set_socket_mode(Config& config, const ConfigValue& value) {
+    const auto* text = as<std::string>(value);
+    if (text == nullptr || text->size() != 4 || text->front() != '0') return "";
+    unsigned mode = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), mode, 8);
+    if (error != std::errc() || end != text->data() + text->size() || (mode & 0600U) != 0600U) return "";
+    config.socket_mode = mode;
+    return std::nullopt;
+}
+std::string socket_mode_text(const Config& config) { return fmt::format("\"{:04o}\"", config.socket_mode); }
+
+Refusal set_small_share(Config& config, const ConfigValue& value) {
+    const auto share = as_real(value);
+    if (!share || !(*share >= 0 && *share <= 1)) return "";
+    config.small_share = *share;
+    return std::nullopt;
+}
+std::string small_share_text(const Config& config) { return real_text(config.small_share); }
+
+bool is_log_level(const std::string& text) {
+    return std::find(kLogLevels.begin(), kLogLevels.end(), text) != kLogLevels.end();
+}
+bool is_cpus(const std::string& text) { return is_cpu_list(text); }
+bool is_group(const std::string& text) { return text.empty() || is_group_name(text); }
+bool is_socket_path(const std::string& text) { return is_absolute_path(text, kSocketPathLimitBytes); }
+bool is_state_directory(const std::string& text) { return is_absolute_path(text, kPathLimitBytes); }
+
+std::vector<ConfigKey> daemon_rows() {
+    return {
+        {"daemon", "threads", "0 to 1024 threads", "Codec workers; 0 = a quarter of the cores, at least 1.", false,
+         set_integer<&Config::threads, 0, 1024, 1>, integer_text<&Config::threads, 1>},
+        {"daemon", "cpus", "a CPU list such as \"0-3,8\"",
+         "CPUs that the daemon's threads may use; \"\" = all that are allowed.", false,
+         set_text<&Config::cpus, is_cpus>, text_text<&Config::cpus>},
+        {"daemon", "memory_limit_mib", "0 to 16777216 MiB",
+         "Most memory for slabs, results and state of all jobs; 0 = half of the RAM.", true,
+         set_integer<&Config::memory_limit_bytes, 0, 16'777'216, 1U << 20U>,
+         integer_text<&Config::memory_limit_bytes, 1U << 20U>},
+        {"daemon", "log_level", "\"error\", \"warning\", \"info\" or \"debug\"",
+         "Least important lines that are logged.", true, set_text<&Config::log_level, is_log_level>,
+         text_text<&Config::log_level>},
+        {"daemon", "state_directory", "an absolute path", "Folder of the snapshots of residuals and variances.", false,
+         set_text<&Config::state_directory, is_state_directory>, text_text<&Config::state_directory>},
+        {"socket", "path", "an absolute path of at most 107 bytes",
+         "Unix socket for training processes; the status page lies beside it.", false,
+         set_text<&Config::socket_path, is_socket_path>, text_text<&Config::socket_path>},
+        {"socket", "mode", "four octal digits from \"0600\" to \"0777\"",
+         "Permissions of the socket: who may write to it may attach.", false, set_socket_mode, socket_mode_text},
+        {"socket", "group", "a group's name", "Group of the socket and the status page; \"\" = the daemon's own.",
+         false, set_text<&Config::socket_group, is_group>, text_text<&Config::socket_group>},
+    };
+}
+
+std::vector<ConfigKey> network_rows() {
+    return {
+        {"network", "interface",
+         "an interface's name, an address, a network such as \"10.0.0.0/8\", or one of them after \"!\"",
+         "Where peers reach this node; \"\" = the interface that routes to them.", false,
+         set_text<&Config::interface, is_interface_rule>, text_text<&Config::interface>},
+        {"network", "lanes", "1 to 16 connections", "Data connections to each peer.", false,
+         set_integer<&Config::lanes, 1, 16, 1>, integer_text<&Config::lanes, 1>},
+        {"network", "heartbeat_ms", "10 to 60000 ms", "Time between heartbeats to each peer.", false,
+         set_duration<&Config::heartbeat, kMillisecond, 10, 60000>, duration_text<&Config::heartbeat, kMillisecond>},
+        {"network", "silent_ms", "20 to 600000 ms, at least twice heartbeat_ms",
+         "A peer from which nothing came for that long is named as silent.", false,
+         set_duration<&Config::silent_after, kMillisecond, 20, 600000>,
+         duration_text<&Config::silent_after, kMillisecond>},
+        {"network", "peer_timeout_s", "0.1 to 86400 s", "A peer named as silent or closed for that long has failed.",
+         true, set_duration<&Config::peer_timeout, kSecond, 0.1, 86400>, duration_text<&Config::peer_timeout, kSecond>},
+        {"network", "round_deadline_s", "0.1 to 86400 s",
+         "Longest time from the last rank's hand-in of a step to its result.", true,
+         set_duration<&Config::round_deadline, kSecond, 0.1, 86400>, duration_text<&Config::round_deadline, kSecond>},
+        {"network", "max_late_s", "0.001 to 604800 s",
+         "Longest time that a live rank may be late; absent = without limit.", true, set_max_late, max_late_text},
+        {"network", "credit_mib", "1 to 65536 MiB", "Most payload bytes in flight to one peer.", true,
+         set_integer<&Config::credit_bytes, 1, 65536, 1U << 20U>, integer_text<&Config::credit_bytes, 1U << 20U>},
+    };
+}
+
+std::vector<ConfigKey> codec_rows() {
+    return {
+        {"codec", "default", "a codec such as \"topk(0.01) | pow2(bits=4) | auto\", or \"\"",
+         "Codec of jobs that name none; \"\" = the built-in one.", false, set_codec<&Config::codec, true>,
+         text_text<&Config::codec>},
+        {"codec", "small", "a codec such as \"all | bf16\"",
+         "Codec of tensors of one dimension or fewer than small_elements.", false,
+         set_codec<&Config::small_codec, false>, text_text<&Config::small_codec>},
+        {"codec", "small_elements", "0 to 1000000000 elements", "Tensors with fewer elements are small.", false,
+         set_integer<&Config::small_elements, 0, 1'000'000'000, 1>, integer_text<&Config::small_elements, 1>},
+        {"codec", "small_share", "0 to 1",
+         "Share of a step's bytes that small tensors may take before they join the default codec.", false,
+         set_small_share, small_share_text},
+    };
+}
+
+std::vector<ConfigKey> build_config_keys() {
+    auto rows = daemon_rows();
+    for (auto& more : {network_rows(), codec_rows()}) rows.insert(rows.end(), more.begin(), more.end());
+    return rows;
+}
+
+Refusal set_node_name(NodeConfig& node, const ConfigValue& value) {
+    const auto* text = as<std::string>(value);
+    if (text == nullptr || !is_node_name(*text)) return "";
+    node.name = *text;
+    return std::nullopt;
+}
+Refusal set_node_address(NodeConfig& node, const ConfigValue& value) {
+    const auto* text = as<std::string>(value);
+    if (text == nullptr || !is_host_address(*text)) return "";
+    node.address = *text;
+    return std::nullopt;
+}
+Refusal set_node_port(NodeConfig& node, const ConfigValue& value) {
+    const auto* port = as<std::int64_t>(value);
+    if (port == nullptr || *port < 1 || *port > 65535) return "";
+    node.port = static_cast<std::uint16_t>(*port);
+    return std::nullopt;
+}
+
+std::vector<NodeKey> build_node_keys() {
+    return {
+        {"name", "1 to 64 letters, digits, '.', '_' or '-'", "Unique name of the node; its host name saves --node.",
+         true, set_node_name, [](const NodeConfig& node) { return toml_text(node.name); }},
+        {"address", "an IP address or a host name, without a port", "Where the other nodes reach it.", true,
+         set_node_address, [](const NodeConfig& node) { return toml_text(node.address); }},
+        {"port", "1 to 65535", "TCP port of its daemon, for all jobs.", false, set_node_port,
+         [](const NodeConfig& node) { return fmt::format("{}", node.port); }},
+    };
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+    static const auto keys = build_config_keys();
+    return keys;
+}
+
+const std::vector<NodeKey>& node_keys() {
+    static const auto keys = build_node_keys();
+    return keys;
+}
+
+std::string toml_text(std::string_view text) {
+    std::string quoted = "\"";
+    for (const char character : text) {
+        const auto byte = static_cast<unsigned char>(character);
+        if (character == '"' || character == '\\') quoted += '\\';
+        if (byte < 0x20U || byte == 0x7FU) {
+            quoted += fmt::format("\\u{:04X}", byte);
+        } else {
+            quoted += character;
+        }
+    }
+    return quoted + '"';
+}
+
+}  // namespace gradsieve::daemon

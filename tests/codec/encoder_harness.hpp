@@ -1,0 +1,72 @@
+// What the encoder's tests share: pipelines in values, gradients of many kinds, and one call that runs a form of the
+// encoder on poisoned memory and compares everything with the reference.
+#pragma once
+
+#include "codec/encoder_options.hpp"
+#include "reference.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace gradsieve::codec {
+
+[[nodiscard]] Pipeline all_pipeline(QuantizerKind quantizer);
+[[nodiscard]] Pipeline variance_pipeline(double alpha, QuantizerKind quantizer, Scope scope = Scope::kTile);
+[[nodiscard]] Pipeline faithful_pipeline(double alpha, QuantizerKind quantizer, Scope scope = Scope::kTile);
+[[nodiscard]] Pipeline hybrid_pipeline(double alpha, double tau);
+[[nodiscard]] Pipeline top_k_pipeline(double ratio, double gate, QuantizerKind quantizer, Scope scope = Scope::kTile);
+
+struct NamedPipeline {
+    std::string name;
+    Pipeline pipeline;
+};
+/// At least one of each selector, mode, gate, quantizer and scope.
+[[nodiscard]] std::vector<NamedPipeline> every_pipeline();
+/// Forms that this CPU has.
+[[nodiscard]] std::vector<CpuForm> supported_forms();
+
+enum class DataKind {
+    kGaussian,
+    kHeavyTailed,
+    kConstant,
+    kZero,
+    kSignedZeros,
+    kSubnormal,
+    kNearMaximum,
+    kWideRange,
+    kNotANumber,
+    kInfinite,
+};
+[[nodiscard]] std::vector<DataKind> every_data_kind();
+[[nodiscard]] std::string data_kind_name(DataKind kind);
+/// `ElementCount` values of a kind; the special kinds have one NaN or infinity near the end.
+[[nodiscard]] std::vector<float> make_gradient(DataKind kind, ElementCount elements, std::mt19937_64& random);
+
+/// An input with equal weights; `seed` makes the samples.
+[[nodiscard]] reference::Input make_input(const Pipeline& pipeline, ElementCount elements, std::size_t samples,
+                                          DataKind kind, std::uint64_t seed);
+[[nodiscard]] reference::State zero_state(const reference::Input& input);
+
+/// What a form made of an input, with the state in plain vectors.
+struct FormOutput {
+    reference::State state;
+    EncodeResult result;
+};
+/// Where the arrays lie relative to a 64-byte boundary, in floats.
+struct Placement {
+    std::size_t offset_floats = 0;
+    bool may_stream = true;
+};
+/// Runs one form. Outputs are poisoned and fenced first; fails the test if the input generation or a fence changed.
+[[nodiscard]] FormOutput run_form(const reference::Input& input, const reference::State& before, CpuForm form,
+                                  EncodeWorkspace& workspace, Placement placement = {},
+                                  std::uint32_t* selection_hint = nullptr);
+
+/// Bit equality of states, payloads, counts and locations.
+[[nodiscard]] ::testing::AssertionResult equals_reference(const FormOutput& form, const reference::Output& expected);
+[[nodiscard]] ::testing::AssertionResult same_bits(const std::vector<float>& left, const std::vector<float>& right);
+
+}  // namespace gradsieve::codec

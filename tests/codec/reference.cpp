@@ -1,0 +1,234 @@
+#include "reference.hpp"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <numeric>
+
+namespace gradsieve::codec::reference {
+namespace {
+
+float saturated(float value) { return value < FLT_MAX ? value : FLT_MAX; }
+
+std::size_t observed_samples(const Input& input) {
+    std::size_t observed = 0;
+    for (const float weight : input.weights) observed += weight > 0 ? 1 : 0;
+    return observed;
+}
+
+std::optional<NonFinite> find_non_finite(const Input& input, const std::vector<float>& residual) {
+    const bool reads_moments = has_variance(input.pipeline);
+    for (ElementCount element = 0; element < input.elements; ++element) {
+        for (std::size_t sample = 0; sample < input.samples.size(); ++sample) {
+            if (!std::isfinite(input.samples[sample][element])) {
+                return NonFinite{static_cast<std::uint32_t>(sample), element};
+            }
+        }
+        for (std::size_t rank = 0; reads_moments && rank < input.second_moments.size(); ++rank) {
+            if (std::isfinite(input.second_moments[rank][element])) continue;
+            return NonFinite{static_cast<std::uint32_t>(rank * input.samples.size() / input.second_moments.size()),
+                             element};
+        }
+        if (!std::isfinite(residual[element])) return NonFinite{0, element};
+    }
+    return std::nullopt;
+}
+
+bool is_candidate(const Input& input, float residual, float variance) {
+    const Selector& selector = input.pipeline.selector;
+    switch (selector.kind) {
+        case SelectorKind::kAll: return true;
+        case SelectorKind::kVariance: return passes_test(residual, static_cast<float>(selector.alpha), variance);
+        case SelectorKind::kVarianceHybrid:
+            return std::fabs(residual) > static_cast<float>(selector.tau) &&
+                   passes_test(residual, static_cast<float>(selector.alpha), variance);
+        case SelectorKind::kTopK:
+            if (residual == 0) return false;
+            return selector.gate == 0 || passes_test(residual, static_cast<float>(selector.gate), variance);
+    }
+    return false;
+}
+
+/// The k largest magnitudes, the lower index first among equals, by sorting everything.
+void keep_largest(const Input& input, const std::vector<float>& residual, std::vector<ElementCount>& ret_selected) {
+    const double wanted = std::floor(input.pipeline.selector.ratio * static_cast<double>(input.elements));
+    const std::size_t k = std::max<std::size_t>(1, static_cast<std::size_t>(wanted));
+    std::stable_sort(ret_selected.begin(), ret_selected.end(),
+                     [&](ElementCount a, ElementCount b) { return std::fabs(residual[a]) > std::fabs(residual[b]); });
+    if (ret_selected.size() > k) ret_selected.resize(k);
+    std::sort(ret_selected.begin(), ret_selected.end());
+}
+
+/// State of one element after the exchange knows what was decoded for it (0: not sent).
+void settle(const Input& input, float decoded, float& ret_residual, float* ret_variance) {
+    const Selector& selector = input.pipeline.selector;
+    const float residual = ret_residual;
+    if (selector.kind == SelectorKind::kAll) {
+        ret_residual = residual - decoded;
+        return;
+    }
+    if (decoded == 0) {
+        if (ret_variance != nullptr) *ret_variance = static_cast<float>(selector.zeta) * *ret_variance;
+        return;
+    }
+    ret_residual = selector.is_faithful ? 0.0F : residual - decoded;
+    if (ret_variance == nullptr) return;
+    if (selector.kind != SelectorKind::kVarianceHybrid) {
+        *ret_variance = 0;
+        return;
+    }
+    const float a = std::fabs(residual);
+    const float tau = std::fabs(decoded);
+    const float two_a_tau = 2.0F * a * tau;
+    const float tau_squared = tau * tau;
+    *ret_variance = std::max(*ret_variance - two_a_tau + tau_squared, 0.0F);
+}
+
+void code_and_settle(const Input& input, const std::vector<float>& residual, const std::vector<float>& variance,
+                     Output& ret_output) {
+    float tensor_maximum = 0;
+    for (const ElementCount element : ret_output.selected) {
+        tensor_maximum = std::max(tensor_maximum, std::fabs(residual[element]));
+    }
+    ret_output.decoded.assign(input.elements, 0.0F);
+    CodeScratch scratch;
+    for (ElementCount first = 0; first < input.elements; first += kChunkElements) {
+        ChunkSelection selection;
+        selection.chunk_elements = std::min(kChunkElements, input.elements - first);
+        selection.is_dense = input.pipeline.selector.kind == SelectorKind::kAll;
+        selection.tensor_maximum = tensor_maximum;
+        std::vector<std::uint32_t> indices;
+        std::vector<float> values;
+        for (const ElementCount element : ret_output.selected) {
+            if (element < first || element >= first + selection.chunk_elements) continue;
+            indices.push_back(static_cast<std::uint32_t>(element - first));
+            values.push_back(residual[element]);
+        }
+        if (values.empty()) continue;
+        if (!selection.is_dense) selection.indices = indices;
+        selection.values = values;
+        std::vector<float> decoded(values.size(), std::nanf(""));
+        ChunkPayload payload{static_cast<std::uint32_t>(first / kChunkElements), {}};
+        code_chunk(input.pipeline, selection, scratch, decoded, payload.bytes);
+        if (payload.bytes.empty()) continue;
+        ret_output.chunks.push_back(payload);
+        for (std::size_t cell = 0; cell < values.size(); ++cell) {
+            ret_output.decoded[first + indices[cell]] = decoded[cell];
+            if (selection.is_dense || decoded[cell] != 0) ++ret_output.kept_elements;
+        }
+    }
+    ret_output.state = {residual, variance};
+    if (!has_residual(input.pipeline)) {
+        ret_output.state.residual.clear();
+        return;
+    }
+    for (ElementCount element = 0; element < input.elements; ++element) {
+        float* cell = variance.empty() ? nullptr : &ret_output.state.variance[element];
+        settle(input, ret_output.decoded[element], ret_output.state.residual[element], cell);
+    }
+}
+
+}  // namespace
+
+float mean_of_samples(const Input& input, ElementCount element) {
+    float mean = input.weights[0] * input.samples[0][element];
+    for (std::size_t sample = 1; sample < input.samples.size(); ++sample) {
+        const float product = input.weights[sample] * input.samples[sample][element];
+        mean = mean + product;
+    }
+    return mean;
+}
+
+VarianceSource variance_source(const Input& input) {
+    if (!has_variance(input.pipeline)) return VarianceSource::kNone;
+    if (!input.second_moments.empty()) return VarianceSource::kSecondMoment;
+    const std::size_t observed = observed_samples(input);
+    if (observed < 2) return VarianceSource::kSingle;
+    return input.may_pool && observed < 8 ? VarianceSource::kGroupsPooled : VarianceSource::kGroups;
+}
+
+float variance_of_mean(const Input& input, ElementCount element) {
+    const float mean = mean_of_samples(input, element);
+    float sum = 0;
+    for (std::size_t sample = 0; sample < input.samples.size(); ++sample) {
+        const float deviation = input.samples[sample][element] - mean;
+        const float square = deviation * deviation;
+        const float term = input.weights[sample] * square;
+        sum = sum + term;
+    }
+    const auto scale = static_cast<float>(1.0 / (static_cast<double>(observed_samples(input)) - 1.0));
+    return saturated(sum * scale);
+}
+
+float pooled_variance_of_mean(const Input& input, ElementCount element) {
+    const ElementCount first = element / 32 * 32;
+    const ElementCount count = std::min<ElementCount>(32, input.elements - first);
+    std::vector<float> lanes(32, 0.0F);
+    for (ElementCount lane = 0; lane < count; ++lane) lanes[lane] = variance_of_mean(input, first + lane);
+    for (const std::size_t half : {16U, 8U, 4U, 2U, 1U}) {
+        for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] = lanes[lane] + lanes[lane + half];
+    }
+    const float share = 1.0F / static_cast<float>(count);
+    return saturated(lanes[0] * share);
+}
+
+float increment(const Input& input, ElementCount element) {
+    const auto batch = static_cast<double>(input.batch_samples);
+    const VarianceSource source = variance_source(input);
+    if (source == VarianceSource::kSecondMoment) {
+        float sum = input.second_moments[0][element];
+        for (std::size_t rank = 1; rank < input.second_moments.size(); ++rank) {
+            sum = sum + input.second_moments[rank][element];
+        }
+        const float scaled = sum * static_cast<float>(1.0 / (batch * batch));
+        return scaled > 0 ? scaled : 0.0F;
+    }
+    const float mean = mean_of_samples(input, element);
+    const float mean_squared = saturated(mean * mean);
+    if (source == VarianceSource::kSingle) return mean_squared;
+    const float s2 = source == VarianceSource::kGroupsPooled ? pooled_variance_of_mean(input, element)
+                                                             : variance_of_mean(input, element);
+    if (input.batch_samples == 0) return s2;
+    const float noise = s2 * static_cast<float>(1.0 - 1.0 / batch);
+    const float signal = mean_squared * static_cast<float>(1.0 / batch);
+    return noise + signal;
+}
+
+bool passes_test(float residual, float factor, float variance) {
+    const float square = residual * residual;
+    const float limit = factor * variance;
+    return square > saturated(limit);
+}
+
+Output encode(const Input& input, const State& before) {
+    Output output;
+    output.variance_source = variance_source(input);
+    std::vector<float> residual(input.elements);
+    std::vector<float> variance;
+    for (ElementCount element = 0; element < input.elements; ++element) {
+        const float mean = mean_of_samples(input, element);
+        residual[element] = mean;
+        if (!has_residual(input.pipeline)) continue;
+        const float carried = input.rescale * before.residual[element];
+        residual[element] = carried + mean;
+    }
+    output.non_finite = find_non_finite(input, residual);
+    if (output.non_finite) return output;
+    if (has_variance(input.pipeline)) {
+        variance.resize(input.elements);
+        const float rescale_squared = input.rescale * input.rescale;
+        for (ElementCount element = 0; element < input.elements; ++element) {
+            const float carried = rescale_squared * before.variance[element];
+            variance[element] = saturated(carried + increment(input, element));
+        }
+    }
+    for (ElementCount element = 0; element < input.elements; ++element) {
+        const float v = variance.empty() ? 0.0F : variance[element];
+        if (is_candidate(input, residual[element], v)) output.selected.push_back(element);
+    }
+    if (input.pipeline.selector.kind == SelectorKind::kTopK) keep_largest(input, residual, output.selected);
+    code_and_settle(input, residual, variance, output);
+    return output;
+}
+
+}  // namespace gradsieve::codec::reference

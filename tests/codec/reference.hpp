@@ -1,0 +1,49 @@
+// The encoder once more, slowly: one plain function per formula, element by element, no cleverness and no code shared
+// with the fast forms except the chunk coder behind it. What it says is what the fast forms are judged by.
+#pragma once
+
+#include "codec/chunk_coder.hpp"
+#include "codec/encoder.hpp"
+
+#include <string>
+#include <vector>
+
+namespace gradsieve::codec::reference {
+
+struct State {
+    std::vector<float> residual;
+    std::vector<float> variance;
+};
+
+/// The same step as an EncodeRequest, in values.
+struct Input {
+    Pipeline pipeline;
+    ElementCount elements = 0;
+    std::vector<std::vector<float>> samples;
+    std::vector<float> weights;
+    std::vector<std::vector<float>> second_moments;
+    std::uint64_t batch_samples = 0;
+    float rescale = 1.0F;
+    bool may_pool = true;
+};
+struct Output {
+    State state;
+    std::vector<ChunkPayload> chunks;
+    ElementCount kept_elements = 0;
+    VarianceSource variance_source = VarianceSource::kNone;
+    std::optional<NonFinite> non_finite;
+    std::vector<ElementCount> selected;  ///< by the selector, sent or not; ascending
+    std::vector<float> decoded;          ///< what receivers decode, one per element; 0 where nothing was sent
+};
+
+[[nodiscard]] float mean_of_samples(const Input& input, ElementCount element);
+[[nodiscard]] VarianceSource variance_source(const Input& input);
+/// s2 of one element, before any pooling.
+[[nodiscard]] float variance_of_mean(const Input& input, ElementCount element);
+[[nodiscard]] float pooled_variance_of_mean(const Input& input, ElementCount element);
+[[nodiscard]] float increment(const Input& input, ElementCount element);
+/// r^2 > factor * v in the stated arithmetic.
+[[nodiscard]] bool passes_test(float residual, float factor, float variance);
+[[nodiscard]] Output encode(const Input& input, const State& before);
+
+}  // namespace gradsieve::codec::reference

@@ -1,0 +1,1 @@
+#include "transport/fault_transport.hpp"

@@ -1,0 +1,1 @@
+#include "transport/loopback_transport.hpp"

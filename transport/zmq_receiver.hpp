@@ -1,0 +1,56 @@
+// The listening side: takes messages off the ROUTER, checks them, and knows by their hellos who speaks on which
+// connection. Must never trust a byte of a message, nor a routing id that no valid hello vouched for. Network thread.
+#pragma once
+
+#include "transport/handshake.hpp"
+#include "transport/zmq_socket.hpp"
+
+#include <map>
+#include <optional>
+#include <variant>
+
+namespace gradsieve::transport {
+
+/// A message that was taken.
+struct Arrival {
+    PeerIndex from = 0;
+    std::uint64_t instance = 0;
+    ByteCount wire_bytes = 0;
+    bool is_hello = false;
+    std::optional<std::uint64_t> tick;  ///< a heartbeat
+    std::optional<InFrame> frame;       ///< for our user
+};
+/// A message that was not.
+struct Refusal {
+    std::optional<PeerIndex> from;  ///< none: no valid hello came on its connection
+    ByteCount wire_bytes = 0;
+    std::string text;
+};
+
+class ZmqReceiver {
+public:
+    ZmqReceiver(ZmqSocket listener, std::vector<PeerAddress> nodes, PeerIndex self, ByteCount frame_limit_bytes);
+
+    /// The next message, or nothing if none is there.
+    [[nodiscard]] Result<std::optional<std::variant<Arrival, Refusal>>> try_receive();
+    [[nodiscard]] ZmqSocket& socket() noexcept { return listener_; }
+
+private:
+    struct Sender {
+        PeerIndex peer = 0;
+        std::uint64_t instance = 0;
+    };
+    using Outcome = std::variant<Arrival, Refusal>;
+    [[nodiscard]] Result<Arrival> judge(const std::vector<SharedView>& parts);
+    [[nodiscard]] Result<Arrival> judge_hello(const SharedView& routing_id, const SharedView& body);
+    void answer_refusal(const SharedView& routing_id, const Status& cause);
+
+    ZmqSocket listener_;
+    std::vector<PeerAddress> nodes_;
+    PeerIndex self_;
+    ByteCount frame_limit_bytes_;
+    std::map<std::string, Sender> senders_;  ///< by routing id; bounded: one per connection a node of the list may open
+    std::shared_ptr<ByteGauge> answer_gauge_ = std::make_shared<ByteGauge>(0);
+};
+
+}  // namespace gradsieve::transport
