@@ -14,10 +14,10 @@ void JobCore::sleep_once(Lock& lock, std::uint32_t ticket, TimePoint until) {
     if (!ledger_) return;
     const auto attachment = attachment_;  // keeps the memory mapped if another thread drops the attempt meanwhile
     lock.unlock();
-    attachment->session().wait_for_completion(until, ticket);
+    const bool has_completion = attachment->session().wait_for_completion(until, ticket);
     lock.lock();
     const TimePoint now = std::chrono::steady_clock::now();
-    if (attachment == attachment_ && now >= until) look_for_daemon(now);
+    if (!has_completion && now >= until && attachment == attachment_) look_for_daemon(now);
 }
 
 void JobCore::drain() {
