@@ -56,10 +56,10 @@ bool Session::complete(const shm::Completion& completion) {
 }
 
 Status MemoryBudget::take(ByteCount bytes, std::string_view what) {
+    const auto mebibytes = [](ByteCount count) { return std::to_string((count + (1U << 20U) - 1) >> 20U); };
     if (bytes > limit_bytes || used_bytes > limit_bytes - bytes)
         return {StatusCode::kResourceExhausted,
-                std::string(what) + " needs " + std::to_string(bytes >> 20U) + " MiB; " +
-                    std::to_string(used_bytes >> 20U) + " of " + std::to_string(limit_bytes >> 20U) +
+                std::string(what) + " needs " + mebibytes(bytes) + " MiB; " + mebibytes(used_bytes) + " of " + mebibytes(limit_bytes) +
                     " MiB are in use: raise daemon.memory_limit_mib, or end another job"};
     used_bytes += bytes;
     return {};
