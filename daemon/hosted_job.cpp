@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 namespace gradsieve::daemon {
@@ -178,12 +179,15 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     session.rank = request.rank;
     session.tensors = request.tensors;
     session.index_of_number.assign(tensors_.size(), 0);
+    session.first_of_group.assign(groups_.size(), std::numeric_limits<std::uint32_t>::max());
     Attachment attachment;
     for (std::uint32_t index = 0; index < session.tensors.size(); ++index) {
         const auto place = std::lower_bound(tensors_.begin(), tensors_.end(), session.tensors[index].name,
                                             [](const auto& tensor, const std::string& name) { return tensor.name < name; });
         session.number_of_index.push_back(place->number);
         session.index_of_number[place->number] = index;
+        auto& first = session.first_of_group[place->group];
+        first = std::min(first, index);
         attachment.reply.result_offsets.push_back(results_->offset_bytes(place->number));
     }
     if (!has_owner_) owner_ = session.who.uid;
