@@ -73,7 +73,8 @@ Status JobCore::check_options(std::uint32_t tensor_index, const SubmitOptions& o
 }
 
 Status JobCore::push(const shm::Submission& submission) {
-    return attachment_->session().push(submission).with_context(options_.label());
+    auto status = attachment_->session().push(submission);
+    return status.is_ok() ? status : status.with_context(options_.label());  // no text unless there is an error
 }
 
 Result<std::span<float>> JobCore::slice(std::uint32_t tensor_index, std::uint32_t sample_index) {
