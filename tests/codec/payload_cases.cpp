@@ -34,8 +34,10 @@ std::vector<PipelineCase> make_pipeline_cases() {
         if (!pipeline.is_ok()) throw std::logic_error(text + ": " + pipeline.error().to_string());
         cases.push_back({text, *pipeline, is_dense});
     };
-    const std::vector<std::string> quantizers = {"f32",          "bf16",         "pow2(bits=2)",      "pow2(bits=4)",
-                                                 "pow2(bits=8)", "pow2(scope=tensor)", "sign", "sign(scale=0.01)"};
+    const std::vector<std::string> quantizers = {"f32",          "bf16",
+                                                 "pow2(bits=2)", "pow2(bits=4)",
+                                                 "pow2(bits=8)", "pow2(scope=tensor)",
+                                                 "sign",         "sign(scale=0.01)"};
     for (const auto& quantizer : quantizers) {
         const bool is_pow2 = quantizer.rfind("pow2", 0) == 0;
         for (const std::string coder : {"auto", "rice", "bitmap", "raw32"}) {
@@ -55,7 +57,8 @@ std::uint64_t random_word(std::uint64_t& inout_state) {
 std::uint32_t float_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
 std::string shape_name(Shape shape) {
-    static const std::vector<std::string> kNames = {"gaussian", "heavy", "constant", "zeros", "tiny", "one-hot", "alternating"};
+    static const std::vector<std::string> kNames = {"gaussian", "heavy",   "constant",   "zeros",
+                                                    "tiny",     "one-hot", "alternating"};
     return kNames[static_cast<std::size_t>(shape)];
 }
 const std::vector<Shape>& all_shapes() {

@@ -1,5 +1,5 @@
-// Every quantizer x coder x size x shape: what the encoder says receivers decode, what the fast decoder decodes and what the
-// educational decoder decodes are the same bits; sizes are the formula's.
+// Every quantizer x coder x size x shape: what the encoder says receivers decode, what the fast decoder decodes and
+// what the educational decoder decodes are the same bits; sizes are the formula's.
 #include "codec/decoder.hpp"
 #include "codec/payload.hpp"
 #include "codec/payload_reader.hpp"
@@ -30,7 +30,8 @@ void check_case(const PipelineCase& pipeline_case, Shape shape, std::size_t elem
     const CaseData data = make_case_data(pipeline_case.is_dense, shape, elements, elements * 7 + 1);
     const Coded coded = code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values);
     std::vector<float> expected(elements, 0.0F);
-    bool is_anything_sent = pipeline_case.is_dense && pipeline_case.pipeline.quantizer.kind != codec::QuantizerKind::kPow2;
+    bool is_anything_sent =
+        pipeline_case.is_dense && pipeline_case.pipeline.quantizer.kind != codec::QuantizerKind::kPow2;
     for (std::size_t i = 0; i < coded.decoded.size(); ++i) {
         ASSERT_TRUE(std::isfinite(coded.decoded[i])) << "element " << i << " was not written";
         is_anything_sent = is_anything_sent || coded.decoded[i] != 0.0F;
@@ -41,7 +42,8 @@ void check_case(const PipelineCase& pipeline_case, Shape shape, std::size_t elem
     if (coded.payload.empty()) return;
     ASSERT_TRUE(codec::validate_chunk(coded.payload, elements).is_ok());
     const std::vector<float> fast = fast_decode(coded.payload, elements);
-    for (std::size_t i = 0; i < elements; ++i) ASSERT_EQ(float_bits(fast[i]), float_bits(expected[i])) << "element " << i;
+    for (std::size_t i = 0; i < elements; ++i)
+        ASSERT_EQ(float_bits(fast[i]), float_bits(expected[i])) << "element " << i;
 
     const auto educational = educational_decode(octets(coded.payload), static_cast<std::uint32_t>(elements));
     ASSERT_TRUE(educational.has_value());
@@ -74,7 +76,8 @@ TEST(PayloadConformance, Whole_chunk_of_every_pipeline_decodes_to_what_the_encod
 }
 
 // Sizes from the page's formula with an independent count of the variable parts.
-std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const EducationalElements& elements, std::size_t n) {
+std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const EducationalElements& elements,
+                           std::size_t n) {
     const unsigned quantizer = payload[1] & 3U;
     const unsigned form = (payload[1] >> 2U) & 7U;
     const unsigned code = payload[1] >> 5U;
@@ -103,10 +106,15 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
         for (const auto& [tile, value] : tile_top) top = std::max(top, value);
         std::uint64_t bits = 0;
         for (const auto& [tile, value] : tile_top)
-            bits += (static_cast<unsigned>(std::ilogb(top) - std::ilogb(value)) >> (parameters >> 5U)) + 1 + (parameters >> 5U);
+            bits += (static_cast<unsigned>(std::ilogb(top) - std::ilogb(value)) >> (parameters >> 5U)) + 1 +
+                    (parameters >> 5U);
         total += (bits + 7) / 8;
     }
-    const unsigned width = quantizer == 0 ? 32 : quantizer == 1 ? 16 : quantizer == 3 ? 1 : form == 3 && code == 3 ? 0 : code + 1;
+    const unsigned width = quantizer == 0           ? 32
+                           : quantizer == 1         ? 16
+                           : quantizer == 3         ? 1
+                           : form == 3 && code == 3 ? 0
+                                                    : code + 1;
     return total + (k * width + 7) / 8;
 }
 
@@ -115,11 +123,13 @@ TEST(PayloadSize, Every_payload_is_as_long_as_the_page_says) {
         for (const Shape shape : {Shape::kGaussian, Shape::kHeavyTailed})
             for (const std::size_t elements : {1, 9, 4096, 20000}) {
                 const CaseData data = make_case_data(pipeline_case.is_dense, shape, elements, 99);
-                const Coded coded = code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values);
+                const Coded coded =
+                    code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values);
                 const auto bytes = octets(coded.payload);
                 const auto decoded = educational_decode(bytes, static_cast<std::uint32_t>(elements));
                 ASSERT_TRUE(decoded.has_value()) << pipeline_case.text;
-                ASSERT_EQ(bytes.size(), size_by_page(bytes, *decoded, elements)) << pipeline_case.text << " " << elements;
+                ASSERT_EQ(bytes.size(), size_by_page(bytes, *decoded, elements))
+                    << pipeline_case.text << " " << elements;
             }
 }
 
@@ -130,7 +140,8 @@ TEST(PayloadSize, Auto_is_never_longer_than_a_named_coder) {
             if (indices.empty()) continue;
             const auto values = make_values(Shape::kGaussian, indices.size(), 6);
             const auto bytes_with = [&](const std::string& coder) {
-                return code(*codec::parse_pipeline("topk(0.5) | " + quantizer + " | " + coder), 30000, false, indices, values)
+                return code(*codec::parse_pipeline("topk(0.5) | " + quantizer + " | " + coder), 30000, false, indices,
+                            values)
                     .payload.size();
             };
             const auto smallest = std::min({bytes_with("rice"), bytes_with("bitmap"), bytes_with("raw32")});
@@ -148,7 +159,8 @@ TEST(PayloadSize, Rice_indices_of_random_supports_cost_what_theory_says) {
         const auto indices = make_indices(kChunkElements, row.parts_per_million, 11);
         const std::vector<float> values(indices.size(), 1.0F);
         const auto payload =
-            code(*codec::parse_pipeline("topk(0.1) | sign(scale=1) | rice"), kChunkElements, false, indices, values).payload;
+            code(*codec::parse_pipeline("topk(0.1) | sign(scale=1) | rice"), kChunkElements, false, indices, values)
+                .payload;
         const auto count = static_cast<double>(indices.size());
         const double index_bits = 8.0 * static_cast<double>(payload.size()) / count - 1.0;
         EXPECT_NEAR(index_bits, row.bits, 0.01 * row.bits + 8.0 * 12 / count) << row.parts_per_million;
@@ -163,7 +175,8 @@ TEST(PayloadSize, Tile_exponents_of_a_hundredth_cost_less_than_a_twentieth_of_a_
     const auto indices = make_indices(kChunkElements, 10000, 3);
     const auto values = make_values(Shape::kGaussian, indices.size(), 4);
     const auto size_with = [&](const std::string& quantizer) {
-        return code(*codec::parse_pipeline("topk(0.01) | " + quantizer + " | rice"), kChunkElements, false, indices, values)
+        return code(*codec::parse_pipeline("topk(0.01) | " + quantizer + " | rice"), kChunkElements, false, indices,
+                    values)
             .payload.size();
     };
     const auto without = size_with("pow2(bits=8, scope=tensor)");
