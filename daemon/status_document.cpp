@@ -4,7 +4,9 @@
 #include "daemon/conductor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
@@ -44,7 +46,7 @@ Json daemon_part(const Conductor& conductor, TimePoint now) {
             {"config_file", config.file},
             {"socket", config.socket_path},
             {"bound", conductor.network() ? conductor.network()->bound_address() : "nothing: single node"},
-            {"cpu_form", std::string(codec::cpu_form_name())},
+            {"cpu_form", std::string(codec::cpu_form_name(codec::chosen_cpu_form().value_or(codec::CpuForm::kScalar)))},
             {"threads", conductor.pool_threads()},
             {"cpu_s", rounded(cpu_seconds(), 0.001)},
             {"memory_bytes", conductor.budget().used_bytes},

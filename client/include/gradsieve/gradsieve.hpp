@@ -15,11 +15,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "gradsieve/status.hpp"
 
@@ -35,22 +36,22 @@ enum class NonFinite : std::uint8_t {
 };
 
 struct JobOptions {
-    std::string name;                  ///< required; job identity = name + run id
-    std::string run_id;                ///< empty: $GRADSIEVE_RUN_ID, $TORCHELASTIC_RUN_ID, $SLURM_JOB_ID, else "default"
+    std::string name{};                ///< required; job identity = name + run id
+    std::string run_id{};              ///< empty: $GRADSIEVE_RUN_ID, $TORCHELASTIC_RUN_ID, $SLURM_JOB_ID, else "default"
     std::int64_t rank = -1;            ///< -1: $RANK, $SLURM_PROCID, $OMPI_COMM_WORLD_RANK
     std::int64_t world_size = -1;      ///< -1: $WORLD_SIZE, $SLURM_NTASKS, $OMPI_COMM_WORLD_SIZE
-    std::string codec;                 ///< empty: $GRADSIEVE_CODEC, else what the daemon is configured for
+    std::string codec{};               ///< empty: $GRADSIEVE_CODEC, else what the daemon is configured for
     NonFinite non_finite = NonFinite::kFail;
-    std::string socket_path;           ///< empty: $GRADSIEVE_SOCKET, else the usual places
+    std::string socket_path{};         ///< empty: $GRADSIEVE_SOCKET, else the usual places
 };
 struct TensorOptions {
     std::uint32_t samples_max = 1;     ///< micro-batches per step that the slab has room for, 1..256
     bool has_second_moment = false;    ///< also hand in the sum of squared per-sample gradients
-    std::string group;                 ///< tensors that step together (one model); groups step on their own
+    std::string group{};               ///< tensors that step together (one model); groups step on their own
 };
 struct SubmitOptions {
     std::uint32_t sample_count = 1;            ///< slices filled, 1..samples_max
-    std::span<const std::uint32_t> samples;    ///< training samples behind each slice; empty = unknown
+    std::span<const std::uint32_t> samples{};  ///< training samples behind each slice; empty = unknown
     double scale = 1.0;                        ///< loss scale / learning rate; when it changes, kept state is rescaled
 };
 

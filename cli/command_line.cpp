@@ -1,0 +1,130 @@
+// The command line as the subcommands' options. Only this file includes CLI11, and its exceptions end here.
+#include "cli/commands.hpp"
+#ifdef GRADSIEVE_HAVE_DEMO
+#include "cli/demo.hpp"
+#endif
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <ostream>
+
+namespace gradsieve::cli {
+
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  gradsieve status --watch          what runs now, redrawn each second
+  gradsieve status --json | jq .    the same for programs
+  gradsieve check-config FILE       is the file right, and what are the values?
+  gradsieve doctor                  what keeps it from working here?
+
+Exit status: 0 live or done, 1 wrong usage or a failed check, 3 the daemon hangs, 4 it is dead, 5 it was stopped,
+6 none has run here, 7 its status page cannot be read.
+Manual: man gradsieve, man gradsieved, man gradsieved.toml)";
+
+class CommandLine {
+public:
+    explicit CommandLine(Console& console) : console_(console) {
+        app_.set_version_flag("--version", std::string("gradsieve " GRADSIEVE_VERSION));
+        app_.require_subcommand(1);
+        app_.footer(kFooter);
+        app_.get_formatter()->column_width(30);
+        add_status();
+        add_peers();
+        add_codecs();
+        add_check_config();
+        add_doctor();
+#ifdef GRADSIEVE_HAVE_DEMO
+        add_demo();
+#endif
+    }
+
+    ExitCode run(const std::vector<std::string>& arguments) {
+        try {
+            auto reversed = arguments;  // CLI11 takes them from the back
+            std::reverse(reversed.begin(), reversed.end());
+            app_.parse(std::move(reversed));
+        } catch (const CLI::ParseError& error) {
+            const bool is_fault = app_.exit(error, console_.out, console_.error) != 0;
+            return is_fault ? ExitCode::kFailed : ExitCode::kOk;
+        }
+        return command_();
+    }
+
+private:
+    CLI::App* add(const std::string& name, const std::string& meaning, std::function<ExitCode()> command) {
+        auto* sub = app_.add_subcommand(name, meaning);
+        sub->callback([this, command = std::move(command)] { command_ = command; });
+        return sub;
+    }
+    static void add_socket(CLI::App* sub, std::string& socket) {
+        sub->add_option("--socket", socket, "The daemon's socket; the status page lies beside it")->type_name("PATH");
+    }
+    static void add_file_and_node(CLI::App* sub, std::string& file, std::string& node) {
+        sub->add_option("file", file, "Configuration file; the daemon's usual one if left out")->type_name("FILE");
+        sub->add_option("--node", node, "Be this node of the file")->type_name("NAME");
+    }
+
+    void add_status() {
+        auto* sub = add("status", "Show the daemon, its peers, jobs and tensors", [this] { return run_status(status_, console_); });
+        add_socket(sub, status_.socket);
+        auto* watch = sub->add_flag("-w,--watch", status_.is_watch, "Redraw each second until interrupted");
+        sub->add_flag("--json", status_.is_json, "Print the status document and the daemon's health as JSON")->excludes(watch);
+        sub->add_flag("-a,--all", status_.has_all, "Show every tensor, not only the largest");
+    }
+    void add_peers() {
+        auto* sub = add("peers", "Show the other nodes' daemons", [this] { return run_peers(peers_, console_); });
+        add_socket(sub, peers_.socket);
+        sub->add_flag("--json", peers_.is_json, "Print them as JSON");
+    }
+    void add_codecs() {
+        auto* sub = add("codecs", "List the stages that codecs are made of", [this] { return run_codecs(codecs_, console_); });
+        sub->add_flag("--json", codecs_.is_json, "Print them as JSON");
+    }
+    void add_check_config() {
+        auto* sub = add("check-config", "Check a configuration and print the effective values with their origin",
+                        [this] { return run_check_config(check_config_, console_); });
+        add_file_and_node(sub, check_config_.file, check_config_.node);
+        sub->add_option("--socket", check_config_.socket, "As the daemon's option")->type_name("PATH");
+        sub->add_option("--state", check_config_.state_directory, "As the daemon's option")->type_name("FOLDER");
+    }
+    void add_doctor() {
+        auto* sub = add("doctor", "Look for what keeps it from working here", [this] { return run_doctor(doctor_, console_); });
+        add_file_and_node(sub, doctor_.file, doctor_.node);
+        add_socket(sub, doctor_.socket);
+    }
+#ifdef GRADSIEVE_HAVE_DEMO
+    void add_demo() {
+        auto* sub = add("demo", "Train a small network on two nodes of this machine, compressed and not",
+                        [this] { return run_demo(demo_arguments_, console_); });
+        sub->set_help_flag();  // its own options are its own
+        sub->allow_extras();
+        sub->prefix_command();
+        sub->callback([this, sub] {
+            demo_arguments_ = sub->remaining();
+            command_ = [this] { return run_demo(demo_arguments_, console_); };
+        });
+    }
+    std::vector<std::string> demo_arguments_;
+#endif
+
+    CLI::App app_{"Averages gradients between machines for a fraction of the bytes: the tool for people.", "gradsieve"};
+    Console& console_;
+    std::function<ExitCode()> command_;
+    StatusOptions status_;
+    PeersOptions peers_;
+    CodecsOptions codecs_;
+    CheckConfigOptions check_config_;
+    DoctorOptions doctor_;
+};
+
+}  // namespace
+
+ExitCode run_command_line(const std::vector<std::string>& arguments, Console& console) {
+    return CommandLine(console).run(arguments);
+}
+
+}  // namespace gradsieve::cli

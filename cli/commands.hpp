@@ -1,0 +1,52 @@
+// The subcommands: what each is told, and what runs it. Each writes to the console only and answers with its exit code. One
+// thread.
+#pragma once
+
+#include "cli/console.hpp"
+#include "cli/exit_code.hpp"
+
+#include <string>
+#include <vector>
+
+namespace gradsieve::cli {
+
+struct StatusOptions {
+    std::string socket;      ///< "" = the usual places
+    bool is_watch = false;   ///< redraw each second until interrupted
+    bool is_json = false;
+    bool has_all = false;    ///< every tensor's row
+};
+/// Reads the status page only, so it answers while the daemon is busy, stopped or dead.
+[[nodiscard]] ExitCode run_status(const StatusOptions& options, Console& console);
+
+struct PeersOptions {
+    std::string socket;
+    bool is_json = false;
+};
+[[nodiscard]] ExitCode run_peers(const PeersOptions& options, Console& console);
+
+struct CodecsOptions {
+    bool is_json = false;
+};
+[[nodiscard]] ExitCode run_codecs(const CodecsOptions& options, Console& console);
+
+struct CheckConfigOptions {
+    std::string file;        ///< "" = the daemon's usual one
+    std::string node;
+    std::string socket;
+    std::string state_directory;
+};
+[[nodiscard]] ExitCode run_check_config(const CheckConfigOptions& options, Console& console);
+
+struct DoctorOptions {
+    std::string file;
+    std::string node;
+    std::string socket;
+};
+/// Looks for what keeps a daemon or a training process from working here; waits at most a second per peer, all at once.
+[[nodiscard]] ExitCode run_doctor(const DoctorOptions& options, Console& console);
+
+/// Parses the command line and runs what it names.
+[[nodiscard]] ExitCode run_command_line(const std::vector<std::string>& arguments, Console& console);
+
+}  // namespace gradsieve::cli

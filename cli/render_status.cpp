@@ -1,0 +1,192 @@
+#include "cli/render_status.hpp"
+
+#include "cli/human.hpp"
+#include "cli/text_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gradsieve::cli {
+
+namespace {
+
+constexpr std::size_t kLabelWidth = 11;
+constexpr std::size_t kTextColumn = 2 + kLabelWidth + 1;
+
+struct Face {
+    std::string_view mark;
+    std::string_view plain_mark;
+    Ink ink;
+};
+Face face_of(const std::string& state) {
+    if (state == "live") return {"●", "*", Ink::kGood};
+    if (state == "hung") return {"▲", "!", Ink::kWarn};
+    if (state == "dead") return {"✖", "x", Ink::kBad};
+    return {"○", "o", Ink::kDim};
+}
+
+/// What the first line says of the process, and what to do, for the second.
+struct Words {
+    std::string process;
+    std::string advice;
+};
+Words words_of(const DaemonView& daemon, const HealthView& health) {
+    const auto age = time_text(health.heartbeat_age_s);
+    if (health.state == "live")
+        return {fmt::format("pid {} up {}{}heartbeat {} ago", health.pid, time_text(daemon.uptime_s), "\n", age), ""};
+    if (health.state == "hung" && health.is_suspended)
+        return {fmt::format("pid {} suspended\nno heartbeat for {}", health.pid, age),
+                fmt::format("a signal or a debugger stopped the process; 'kill -CONT {}' lets it go on", health.pid)};
+    if (health.state == "hung")
+        return {fmt::format("pid {} is there\nno heartbeat for {}", health.pid, age),
+                "its conductor hangs; the log and 'gradsieve doctor' tell more; restarting it loses no committed step"};
+    if (health.state == "dead")
+        return {fmt::format("pid {} is gone without saying goodbye\nlast heartbeat {} ago", health.pid, age),
+                "below is its last word; start it again: systemctl start gradsieved, or gradsieved as a user"};
+    return {fmt::format("pid {} was stopped {} ago", health.pid, age),
+            "below is its last word; start it again: systemctl start gradsieved, or gradsieved as a user"};
+}
+
+std::vector<Part> split_lines(const std::string& text) {
+    std::vector<Part> parts;
+    for (std::size_t start = 0; start <= text.size();) {
+        const auto end = std::min(text.find('\n', start), text.size());
+        parts.push_back({text.substr(start, end - start)});
+        start = end + 1;
+    }
+    return parts;
+}
+
+Ink ink_of_peer(const PeerView& peer) {
+    if (peer.is_self) return Ink::kDim;
+    if (peer.state == "up") return Ink::kGood;
+    return peer.state == "closed" ? Ink::kBad : Ink::kWarn;
+}
+
+std::string uses_text(const DaemonView& daemon, const Look& look) {
+    auto text = fmt::format("{} codec worker{}", daemon.threads, daemon.threads == 1 ? "" : "s");
+    if (!daemon.cpu_form.empty()) text += fmt::format(" ({})", daemon.cpu_form);
+    text += fmt::format("{}CPU {}", look.dot(), time_text(daemon.cpu_s));
+    if (daemon.uptime_s >= 1) text += fmt::format(", {:.0f} % of a core", 100 * daemon.cpu_s / daemon.uptime_s);
+    text += fmt::format("{}memory {}", look.dot(), memory_text(daemon.memory_bytes));
+    if (daemon.memory_limit_bytes > 0) text += fmt::format(" of {}", memory_text(daemon.memory_limit_bytes));
+    return text;
+}
+
+std::string render_daemon(const StatusView& view, const Look& look) {
+    const auto& daemon = view.daemon;
+    std::string text;
+    if (view.format == 0) return render_line("document", {{"nothing published yet", Ink::kDim}}, look);
+    if (view.format > kDocumentFormat)
+        text += render_line("document", {{fmt::format("format {}: this tool knows {}, so some may be missing; install matching versions",
+                                                      view.format, kDocumentFormat), Ink::kWarn}}, look);
+    text += render_line("listens", {{daemon.bound.empty() ? "for no peers: single node" : daemon.bound}}, look);
+    text += render_line("socket", {{daemon.socket}}, look);
+    text += render_line("config", {{daemon.config_file.empty() ? "no file: built-in values" : daemon.config_file}}, look);
+    text += render_line("uses", {{uses_text(daemon, look)}}, look);
+    if (!daemon.state.empty() && daemon.state != "running") text += render_line("state", {{daemon.state, Ink::kWarn}}, look);
+    for (const auto& error : daemon.errors)
+        text += render_line("error", {{error.text, Ink::kWarn}, {fmt::format("{} times", error.count)},
+                                      {fmt::format("last {} ago", time_text(error.last_s_ago))}}, look);
+    return text;
+}
+
+std::string render_ended(const std::vector<EndedJobView>& jobs, const Look& look) {
+    if (jobs.empty()) return "";
+    auto text = '\n' + look.paint(Ink::kTitle, "ended jobs") + '\n';
+    for (const auto& job : jobs) {
+        const auto ratio = job.wire_ratio ? fmt::format("wire ratio {}", figure_text(*job.wire_ratio)) : std::string();
+        text += render_line(cut_middle(job.name, kLabelWidth, look.ellipsis()),
+                            {{fmt::format("run {}", job.run_id)},
+                             {fmt::format("{} steps", count_text(job.steps_committed))},
+                             {ratio},
+                             {fmt::format("{} ago: {}", time_text(job.ago_s), job.text)}}, look);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string render_line(std::string_view label, const std::vector<Part>& parts, const Look& look) {
+    auto line = "  " + look.paint(Ink::kDim, label) + std::string(kTextColumn - 2 - std::min(display_width(label), kLabelWidth), ' ');
+    std::size_t used = kTextColumn;
+    for (const auto& part : parts) {
+        if (part.text.empty()) continue;
+        const auto text = cut_end(part.text, look.width - kTextColumn, look.ellipsis());
+        const auto gap = used == kTextColumn ? std::string_view() : look.dot();
+        if (used + display_width(gap) + display_width(text) > look.width) {
+            line += '\n' + std::string(kTextColumn, ' ');
+            used = kTextColumn;
+        } else {
+            line += look.paint(Ink::kDim, gap);
+            used += display_width(gap);
+        }
+        line += look.paint(part.ink, text);
+        used += display_width(text);
+    }
+    return line + '\n';
+}
+
+std::string ranges_text(const std::vector<std::uint64_t>& numbers) {
+    std::string text;
+    for (std::size_t first = 0; first < numbers.size();) {
+        auto last = first;
+        while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+        if (!text.empty()) text += ", ";
+        text += first == last ? fmt::format("{}", numbers[first]) : fmt::format("{}-{}", numbers[first], numbers[last]);
+        first = last + 1;
+    }
+    return text;
+}
+
+std::string render_health(const DaemonView& daemon, const HealthView& health, const Look& look) {
+    const auto face = face_of(health.state);
+    const auto words = words_of(daemon, health);
+    std::vector<Part> parts = {{daemon.version.empty() ? "gradsieved" : "gradsieved " + daemon.version},
+                               {daemon.node.empty() ? "" : "node " + daemon.node}};
+    for (auto& part : split_lines(words.process)) parts.push_back(std::move(part));
+    auto line = look.paint(face.ink, fmt::format("{} {}", look.has_unicode ? face.mark : face.plain_mark, health.state));
+    auto used = 2 + health.state.size();
+    for (const auto& part : parts) {
+        if (part.text.empty()) continue;
+        const auto gap = used == 2 + health.state.size() ? std::string_view("  ") : look.dot();
+        const auto text = cut_end(part.text, look.width - std::min(look.width, used + display_width(gap)), look.ellipsis());
+        line += look.paint(Ink::kDim, gap) + text;
+        used += display_width(gap) + display_width(text);
+    }
+    line += '\n';
+    if (!words.advice.empty()) line += "  " + look.paint(face.ink, cut_end(words.advice, look.width - 2, look.ellipsis())) + '\n';
+    return line;
+}
+
+std::string render_peers(const std::vector<PeerView>& peers, const Look& look) {
+    const std::vector<Column> columns = {{"NAME", false, 8, 9},  {"ADDRESS", false, 12, 5}, {"STATE", false, 0, 9}, {"HEARD", true, 0, 8},
+                                         {"SENT", true, 0, 7},   {"RECEIVED", true, 0, 7},  {"QUEUED", true, 0, 6}, {"REFUSED", true, 0, 4}};
+    std::vector<Row> rows;
+    std::string refusals;
+    for (const auto& peer : peers) {
+        if (peer.is_self) {
+            rows.push_back({{peer.name}, {peer.address}, {"this node", Ink::kDim}, {}, {}, {}, {}, {}});
+            continue;
+        }
+        rows.push_back({{peer.name}, {peer.address}, {peer.state, ink_of_peer(peer)},
+                        {peer.silent_s ? time_text(*peer.silent_s) : "never"}, {bytes_text(peer.bytes_sent)},
+                        {bytes_text(peer.bytes_received)}, {bytes_text(peer.queued_bytes)},
+                        {count_text(peer.frames_refused), peer.frames_refused > 0 ? Ink::kWarn : Ink::kPlain}});
+        if (!peer.last_refusal.empty())
+            refusals += render_line("refused", {{fmt::format("from {}: {}", peer.name, peer.last_refusal), Ink::kWarn}}, look);
+    }
+    return look.paint(Ink::kTitle, "peers") + '\n' + render_table(columns, rows, look) + refusals;
+}
+
+std::string render_status(const StatusView& view, const HealthView& health, const Look& look, std::size_t tensor_rows) {
+    auto text = render_health(view.daemon, health, look) + render_daemon(view, look);
+    if (!view.peers.empty()) text += '\n' + render_peers(view.peers, look);
+    for (const auto& job : view.jobs) text += '\n' + render_job(job, look, tensor_rows);
+    if (view.jobs.empty() && view.format != 0)
+        text += '\n' + look.paint(Ink::kDim, "no jobs: a training process attaches at the socket, with the library or GRADSIEVE_SOCKET") + '\n';
+    return text + render_ended(view.ended_jobs, look);
+}
+
+}  // namespace gradsieve::cli

@@ -1,0 +1,34 @@
+// The status screen as text: a pure function of the document, the daemon's health and the look. Never reads a clock, a file
+// or the terminal; any thread.
+#pragma once
+
+#include "cli/console.hpp"
+#include "cli/status_view.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradsieve::cli {
+
+/// Tensor rows of one job unless all are wanted; the largest are shown.
+inline constexpr std::size_t kDefaultTensorRows = 40;
+
+/// The whole screen. Its first line tells live, hung, dead and stopped apart.
+[[nodiscard]] std::string render_status(const StatusView& view, const HealthView& health, const Look& look,
+                                        std::size_t tensor_rows = kDefaultTensorRows);
+/// Its parts, each ended by a newline.
+[[nodiscard]] std::string render_health(const DaemonView& daemon, const HealthView& health, const Look& look);
+[[nodiscard]] std::string render_peers(const std::vector<PeerView>& peers, const Look& look);
+[[nodiscard]] std::string render_job(const JobView& job, const Look& look, std::size_t tensor_rows);
+
+/// "label      part · part", wrapped under the first part where the line is full. Empty parts are left out.
+struct Part {
+    std::string text;
+    Ink ink = Ink::kPlain;
+};
+[[nodiscard]] std::string render_line(std::string_view label, const std::vector<Part>& parts, const Look& look);
+/// "3", "0-3, 5" for ascending numbers.
+[[nodiscard]] std::string ranges_text(const std::vector<std::uint64_t>& numbers);
+
+}  // namespace gradsieve::cli

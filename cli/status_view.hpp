@@ -1,0 +1,105 @@
+// The status document as values: what docs/status-document.md says, with every key optional, because the daemon may be older
+// or newer than this tool. Names are made harmless on the way in. Plain values; any thread.
+#pragma once
+
+#include "base/status.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradsieve::cli {
+
+inline constexpr std::int64_t kDocumentFormat = 1;
+
+struct ErrorView {
+    std::string text;
+    std::uint64_t count = 0;
+    double last_s_ago = 0;
+};
+struct DaemonView {
+    std::string version, node, config_file, socket, bound, cpu_form, state;
+    double uptime_s = 0, cpu_s = 0;
+    std::uint64_t threads = 0, memory_bytes = 0, memory_limit_bytes = 0;
+    std::vector<ErrorView> errors;
+};
+struct PeerView {
+    std::string name, address, state, last_refusal;
+    bool is_self = false;
+    std::optional<double> silent_s;
+    std::uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0, frames_refused = 0;
+    std::uint64_t queued_bytes = 0;
+};
+struct RankView {
+    std::uint64_t rank = 0;
+    std::string node, state;
+    bool is_local = false;
+    std::uint64_t pid = 0;
+};
+struct GroupView {
+    std::string name;
+    std::uint64_t committed_step = 0, steps_committed = 0, steps_aborted = 0;
+};
+struct WaitView {
+    std::string group, tensor;
+    std::uint64_t step = 0;
+    double for_s = 0;
+    std::vector<std::uint64_t> ranks;
+    std::vector<std::string> peers;
+};
+struct StepTimeView {
+    std::optional<double> median, p90, last, encode, exchange, decode;
+};
+struct TensorView {
+    std::string name, group, codec, variance_source;
+    std::uint64_t elements = 0, kept_elements = 0, payload_bytes = 0, residual_step = 0;
+    std::optional<double> bits_per_kept, payload_ratio, residual_norm;
+};
+struct JobView {
+    std::string name, run_id, phase, epoch, codec, codec_origin, last_refusal;
+    std::uint64_t world_size = 0, bytes_sent = 0, allreduce_bytes = 0, digests_compared = 0, digests_different = 0;
+    std::uint64_t frames_refused = 0, memory_bytes = 0;
+    std::optional<double> wire_ratio, payload_ratio;
+    std::vector<RankView> ranks;
+    std::vector<std::uint64_t> missing_ranks;
+    std::vector<GroupView> groups;
+    std::vector<WaitView> waiting;
+    StepTimeView step_ms;
+    std::vector<TensorView> tensors;
+};
+struct EndedJobView {
+    std::string name, run_id, text;
+    std::uint64_t steps_committed = 0;
+    std::optional<double> wire_ratio;
+    double ago_s = 0;
+};
+struct StatusView {
+    std::int64_t format = 0;  ///< 0 = no document yet
+    DaemonView daemon;
+    std::vector<PeerView> peers;
+    std::vector<JobView> jobs;
+    std::vector<EndedJobView> ended_jobs;
+};
+
+/// Missing keys and values of another type take their defaults; "" is a document that was not published yet.
+/// Errors: kCorrupt (not a JSON object).
+[[nodiscard]] Result<StatusView> parse_status_document(std::string_view document);
+
+/// How the daemon is, for the JSON form.
+struct HealthView {
+    std::string state;        ///< "live", "hung", "dead", "stopped", "never-ran", "unreadable"
+    std::int64_t pid = 0;
+    double heartbeat_age_s = 0;
+    bool is_suspended = false;///< hung, and the kernel says stopped by a signal or a debugger
+    std::string page;         ///< the status page's path
+    std::string text;         ///< for the last two: why
+};
+/// The document with the key `health` added, indented, one newline at its end. A document that is no JSON object counts as
+/// an empty one.
+[[nodiscard]] std::string document_with_health(std::string_view document, const HealthView& health);
+/// {"health": ..., "peers": [...]} out of it, likewise.
+[[nodiscard]] std::string peers_with_health(std::string_view document, const HealthView& health);
+
+}  // namespace gradsieve::cli
