@@ -64,7 +64,7 @@ TEST(Failure, A_stopped_daemon_is_named_silent_and_status_tells_hung_at_once) {
     ASSERT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "up"; }));
     cluster.daemon(1).send_signal(SIGSTOP);
     EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000)));
-    EXPECT_TRUE(cluster.wait_for_status(1, [](const auto& json) { return json["health"] == "hung"; }, Milliseconds(10'000)));
+    EXPECT_TRUE(cluster.wait_for_status(1, [](const auto& json) { return health(json) == "hung"; }, Milliseconds(10'000)));
     const auto begin = std::chrono::steady_clock::now();
     const auto screen = run({E2E_TOOL, "status", "--socket", cluster.socket(1)});
     EXPECT_LT(std::chrono::steady_clock::now() - begin, Milliseconds(500)) << "the promise is 50 ms of its own; a loaded machine adds its part";
