@@ -134,8 +134,9 @@ std::optional<Status> Ledger::outcome(std::uint32_t tensor_index) const {
                       "tensor '" + registry_.tensors()[tensor_index].name +
                           "': no step was handed in: allowed after submit; call submit first");
     const auto& group = groups_[registry_.group_of(tensor_index)];
-    if (const auto* failure = failure_of(group, tensor.submitted)) return *failure;
+    // The tensor's own answer comes first: under skip-step it is a result (of NaN) though the step is not committed.
     if (tensor.answered == tensor.submitted) return tensor.answer;
+    if (const auto* failure = failure_of(group, tensor.submitted)) return *failure;
     if (has_ended()) return ended_;
     return std::nullopt;
 }
