@@ -114,7 +114,7 @@ uint64_t gradsieve_digest_of(const void* bytes, size_t byte_count);
 
 /* Checks the options and the environment; talks to nobody yet. */
 gradsieve_status gradsieve_job_make(const gradsieve_job_options* options, gradsieve_job** ret_job);
-/* Leaves the job in good order if that is not done yet (waits 2 s at most), then frees it and its tensors. *
+/* Leaves the job in good order if that is not done yet (waits 2 s at most), then frees it and its tensors. */
 void gradsieve_job_free(gradsieve_job* job); /* NULL is fine */
 /* Registers a tensor; before start. shape has dimensions numbers, and may be NULL for dimensions = 0 (one element). */
 gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, const uint64_t* shape,
