@@ -2,8 +2,8 @@
  * every rank. The same library, rules and errors as gradsieve.hpp; docs/client.md explains both.
  *
  * Conventions
- *  1. Every function that can fail returns a gradsieve_status: GRADSIEVE_OK (0) or one of the codes below. The codes
- * are numbered for ever; a later release only adds some. gradsieve_last_error() has the words.
+ *  1. Every function that can fail returns a gradsieve_status: GRADSIEVE_OK (0) or one of the codes below. Codes are
+ *     numbered for ever; a later release only adds some. gradsieve_last_error() has the words.
  *  2. Outputs are named ret_*. They are written on success only and stay untouched on failure. Never NULL.
  *  3. Options structs begin with struct_size = sizeof of that struct; the _INIT macros set it and the defaults. NULL
  *     instead of options means all defaults. A newer struct handed to an older library works as long as the fields it
@@ -114,9 +114,8 @@ uint64_t gradsieve_digest_of(const void* bytes, size_t byte_count);
 
 /* Checks the options and the environment; talks to nobody yet. */
 gradsieve_status gradsieve_job_make(const gradsieve_job_options* options, gradsieve_job** ret_job);
-/* Leaves the job in good order if that is not done yet (waits 2 s at most), then frees it and its tensors. NULL is
- * fine. */
-void gradsieve_job_free(gradsieve_job* job);
+/* Leaves the job in good order if that is not done yet (waits 2 s at most), then frees it and its tensors. */
+void gradsieve_job_free(gradsieve_job* job); /* NULL is fine */
 /* Registers a tensor; before start. shape has dimensions numbers, and may be NULL for dimensions = 0 (one element). */
 gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, const uint64_t* shape,
                                           size_t dimensions, const gradsieve_tensor_options* options,

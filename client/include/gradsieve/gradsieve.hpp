@@ -58,8 +58,8 @@ struct SubmitOptions {
 
 class Tensor {
 public:
-    /// The slab to write before `submit`: `elements` floats of slice `sample_index` < samples_max. Valid until the job
-    /// ends.
+    /// The slab to write before `submit`: `elements` floats of slice `sample_index` < samples_max. The same memory for
+    /// the whole job, valid until its last handle goes. Empty before `start` succeeded and in a forked child.
     [[nodiscard]] std::span<float> gradient(std::uint32_t sample_index = 0);
     /// Sum of squared per-sample gradients; empty unless registered with has_second_moment.
     [[nodiscard]] std::span<float> second_moment();
@@ -69,9 +69,9 @@ public:
     [[nodiscard]] Status submit(std::uint64_t step, const SubmitOptions& options = {});
     /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor
     /// again. Errors: kTimeout (who is late; call again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon
-    /// gone).
+    /// gone). An outcome that arrived before the job ended stays.
     [[nodiscard]] Result<std::span<const float>> wait(Timeout timeout);
-    [[nodiscard]] bool is_ready();  ///< wait would not sleep
+    [[nodiscard]] bool is_ready();  ///< wait would not sleep: a result or an error is there
     [[nodiscard]] const std::string& name() const noexcept;
     [[nodiscard]] std::uint64_t elements() const noexcept;
 
