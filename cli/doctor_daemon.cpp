@@ -42,7 +42,7 @@ Finding check_health(const PageReading& reading) {
                     "look at its log (journalctl -u gradsieved), then start it: systemctl start gradsieved"};
         case ExitCode::kStopped:
             return {Grade::kFail, "daemon", fmt::format("stopped {} ago", age), "start it: systemctl start gradsieved, or gradsieved as a user"};
-        default: return {Grade::kFail, "daemon", health.text, ""};
+        default: return {Grade::kFail, "daemon", health.text, health.advice};
     }
 }
 

@@ -23,7 +23,7 @@ std::size_t tensor_rows(const StatusOptions& options, const Console& console) {
 /// One screen; what went wrong goes to the error stream.
 ExitCode show(const PageReading& reading, const StatusOptions& options, Console& console) {
     if (!has_page(reading)) {
-        console.error << "gradsieve: " << reading.health.text << '\n';
+        console.error << "gradsieve: " << reading.health.sentence() << '\n';
         return reading.code;
     }
     const auto view = parse_status_document(reading.document);

@@ -59,10 +59,10 @@ PageReading read_page(const std::string& socket) {
         const bool is_absent = snapshot.error().code() == StatusCode::kNotFound;
         reading.code = is_absent ? ExitCode::kNeverRan : ExitCode::kUnreadable;
         reading.health.state = is_absent ? "never-ran" : "unreadable";
-        reading.health.text = is_absent ? fmt::format("no daemon has run here: there is no status page {}; start it (systemctl start "
-                                                      "gradsieved, or gradsieved as a user), or name its socket with --socket",
-                                                      page)
+        reading.health.text = is_absent ? fmt::format("no daemon has run here: there is no status page {}", page)
                                         : snapshot.error().text();
+        if (is_absent)
+            reading.health.advice = "start it (systemctl start gradsieved, or gradsieved as a user), or name its socket with --socket";
     }
     reading.health.page = page;
     return reading;

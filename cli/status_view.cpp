@@ -151,7 +151,7 @@ EndedJobView ended_job_of(const Json& object) {
 Json json_of(const HealthView& health) {
     Json entry = {{"state", health.state}, {"pid", health.pid}, {"heartbeat_age_s", health.heartbeat_age_s}, {"page", health.page}};
     if (health.state == "hung") entry["suspended"] = health.is_suspended;
-    if (!health.text.empty()) entry["text"] = health.text;
+    if (!health.text.empty()) entry["text"] = health.sentence();
     return entry;
 }
 

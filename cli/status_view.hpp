@@ -95,6 +95,9 @@ struct HealthView {
     bool is_suspended = false;///< hung, and the kernel says stopped by a signal or a debugger
     std::string page;         ///< the status page's path
     std::string text;         ///< for the last two: why
+    std::string advice;       ///< and what to do, if the text does not say it
+    /// Both as one sentence.
+    [[nodiscard]] std::string sentence() const { return advice.empty() ? text : text + "; " + advice; }
 };
 /// The document with the key `health` added, indented, one newline at its end. A document that is no JSON object counts as
 /// an empty one.

@@ -71,6 +71,7 @@ std::string line_of(const std::vector<Column>& columns, const Layout& layout, co
         line += look.paint(row[column].ink, text);
         if (!columns[column].is_right && !is_last) line += padding;
     }
+    line.erase(line.find_last_not_of(' ') + 1);
     return line + '\n';
 }
 

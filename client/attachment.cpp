@@ -2,9 +2,9 @@
 
 #include "shm/status_page.hpp"
 
+#include <poll.h>
 #include <cerrno>
 #include <cmath>
-#include <poll.h>
 #include <utility>
 
 namespace gradsieve::client {
@@ -27,7 +27,8 @@ static_assert(static_cast<int>(NonFinite::kFail) == static_cast<int>(shm::NonFin
 static_assert(static_cast<int>(NonFinite::kSkipStep) == static_cast<int>(shm::NonFinitePolicy::kSkipStep));
 static_assert(static_cast<int>(NonFinite::kZero) == static_cast<int>(shm::NonFinitePolicy::kZero));
 
-/// The status page knows the daemon itself; the socket's credentials may be the service manager's, which listens for it.
+/// The status page knows the daemon itself; the socket's credentials may be the service manager's, which listens for
+/// it.
 pid_t find_daemon_pid(const shm::LocalConnection& connection, const std::string& socket_path) {
     if (const auto page = shm::read_status_page(shm::status_page_path(socket_path)); page.is_ok()) return page->pid;
     const auto credentials = connection.peer_credentials();
@@ -58,9 +59,10 @@ Result<bool> Attachment::receive_reply(const Registry& registry, TimePoint deadl
     GRADSIEVE_ASSIGN(const auto reply, shm::parse_attach_reply(message->bytes));
     if (!reply.status.is_ok()) return reply.status;
     if (message->descriptors.size() != kReplyDescriptors)
-        return Status(StatusCode::kCorrupt, daemon_name() + " sent " + std::to_string(message->descriptors.size()) +
-                                                " descriptors: allowed is " + std::to_string(kReplyDescriptors) +
-                                                "; raise the limit of open files (ulimit -n), or install matching versions");
+        return Status(StatusCode::kCorrupt,
+                      daemon_name() + " sent " + std::to_string(message->descriptors.size()) +
+                          " descriptors: allowed is " + std::to_string(kReplyDescriptors) +
+                          "; raise the limit of open files (ulimit -n), or install matching versions");
     auto session = shm::ClientSession::adopt(registry.tensors(), reply, std::move(message->descriptors));
     if (!session.is_ok()) return session.error().with_context("memory from " + daemon_name());
     session_.emplace(std::move(*session));
@@ -80,16 +82,18 @@ std::string Attachment::daemon_name() const {
 }
 
 Status Attachment::gone() const {
-    return {StatusCode::kUnavailable, daemon_name() + " is gone: it closed the connection at " + socket_path_ +
-                                          "; allowed is a running daemon. Start it again (systemctl start gradsieved, or "
-                                          "gradsieved in the foreground), then make a new job; its log says why it ended"};
+    return {StatusCode::kUnavailable,
+            daemon_name() + " is gone: it closed the connection at " + socket_path_ +
+                "; allowed is a running daemon. Start it again (systemctl start gradsieved, or "
+                "gradsieved in the foreground), then make a new job; its log says why it ended"};
 }
 
 std::string Attachment::describe_daemon() const {
     if (!check_daemon().is_ok()) return daemon_name() + " is gone";
     const auto page = shm::read_status_page(shm::status_page_path(socket_path_));
     if (page.is_ok() && page->health == shm::DaemonHealth::kHung)
-        return daemon_name() + " gives no sign of life for " + std::to_string(std::lround(page->heartbeat_age_seconds)) + " s";
+        return daemon_name() + " gives no sign of life for " +
+               std::to_string(std::lround(page->heartbeat_age_seconds)) + " s";
     return daemon_name() + " is alive";
 }
 

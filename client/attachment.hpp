@@ -18,7 +18,8 @@ namespace gradsieve::client {
 class Attachment {
 public:
     /// Connects and asks to be attached. Errors: as LocalConnection::connect (kUnavailable: which socket, what to do).
-    [[nodiscard]] static Result<Attachment> open(const ResolvedOptions& options, const Registry& registry, TimePoint deadline);
+    [[nodiscard]] static Result<Attachment> open(const ResolvedOptions& options, const Registry& registry,
+                                                 TimePoint deadline);
 
     /// Waits for the daemon's answer and maps what came with it. False: none until the deadline, call again.
     /// Errors: the daemon's refusal, kVersionMismatch, kCorrupt, kUnavailable (the daemon hung up).

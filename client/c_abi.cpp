@@ -104,7 +104,8 @@ gradsieve::Result<gradsieve::JobOptions> job_options_of(const gradsieve_job_opti
     gradsieve_job_options known = GRADSIEVE_JOB_OPTIONS_INIT;
     GRADSIEVE_TRY(gradsieve::client::read_options("gradsieve_job_options", options, kJobOptionsFirstSize, known));
     if (known.non_finite < GRADSIEVE_NON_FINITE_FAIL || known.non_finite > GRADSIEVE_NON_FINITE_ZERO)
-        return Status(StatusCode::kInvalidArgument, "gradsieve_job_options.non_finite is " + std::to_string(known.non_finite) +
+        return Status(StatusCode::kInvalidArgument, "gradsieve_job_options.non_finite is " +
+                                                        std::to_string(known.non_finite) +
                                                         ": allowed is 0 (fail), 1 (skip-step) or 2 (zero); choose one");
     gradsieve::JobOptions converted;
     converted.name = text_or_empty(known.name);
@@ -148,14 +149,16 @@ void gradsieve_job_free(gradsieve_job* job) {
     if (owned) owned->core->leave();
 }
 
-gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, const uint64_t* shape, size_t dimensions,
-                                          const gradsieve_tensor_options* options, gradsieve_tensor** ret_tensor) {
+gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, const uint64_t* shape,
+                                          size_t dimensions, const gradsieve_tensor_options* options,
+                                          gradsieve_tensor** ret_tensor) {
     return guarded([&]() -> Status {
         if (job == nullptr) return null_argument("job");
         if (ret_tensor == nullptr) return null_argument("ret_tensor");
         if (shape == nullptr && dimensions > 0) return null_argument("shape");
         gradsieve_tensor_options known = GRADSIEVE_TENSOR_OPTIONS_INIT;
-        GRADSIEVE_TRY(gradsieve::client::read_options("gradsieve_tensor_options", options, kTensorOptionsFirstSize, known));
+        GRADSIEVE_TRY(
+            gradsieve::client::read_options("gradsieve_tensor_options", options, kTensorOptionsFirstSize, known));
         gradsieve::TensorOptions converted;
         converted.samples_max = known.samples_max;
         converted.has_second_moment = known.has_second_moment != 0;
@@ -180,11 +183,12 @@ gradsieve_status gradsieve_job_first_step(const gradsieve_job* job, const char* 
 }
 gradsieve_status gradsieve_job_finish(gradsieve_job* job, uint64_t step, const char* group, int64_t timeout_ms) {
     return guarded([&] {
-        return job == nullptr ? null_argument("job") : job->core->finish(step, timeout_of(timeout_ms), text_or_empty(group));
+        return job == nullptr ? null_argument("job")
+                              : job->core->finish(step, timeout_of(timeout_ms), text_or_empty(group));
     });
 }
-gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* tensor, uint32_t root, int64_t timeout_ms,
-                                         const float** ret_values) {
+gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* tensor, uint32_t root,
+                                         int64_t timeout_ms, const float** ret_values) {
     return guarded([&]() -> Status {
         if (job == nullptr) return null_argument("job");
         if (tensor == nullptr) return null_argument("tensor");
@@ -194,7 +198,8 @@ gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* t
     });
 }
 gradsieve_status gradsieve_job_check_equal(gradsieve_job* job, uint64_t digest, int64_t timeout_ms) {
-    return guarded([&] { return job == nullptr ? null_argument("job") : job->core->check_equal(digest, timeout_of(timeout_ms)); });
+    return guarded(
+        [&] { return job == nullptr ? null_argument("job") : job->core->check_equal(digest, timeout_of(timeout_ms)); });
 }
 gradsieve_status gradsieve_job_detach(gradsieve_job* job, int64_t timeout_ms) {
     return guarded([&] { return job == nullptr ? null_argument("job") : job->core->detach(timeout_of(timeout_ms)); });
@@ -230,11 +235,13 @@ gradsieve_status gradsieve_tensor_second_moment(gradsieve_tensor* tensor, float*
         return take_pointer(tensor->core->second_moment(tensor->index), ret_values);
     });
 }
-gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step, const gradsieve_submit_options* options) {
+gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step,
+                                         const gradsieve_submit_options* options) {
     return guarded([&]() -> Status {
         if (tensor == nullptr) return null_argument("tensor");
         gradsieve_submit_options known = GRADSIEVE_SUBMIT_OPTIONS_INIT;
-        GRADSIEVE_TRY(gradsieve::client::read_options("gradsieve_submit_options", options, kSubmitOptionsFirstSize, known));
+        GRADSIEVE_TRY(
+            gradsieve::client::read_options("gradsieve_submit_options", options, kSubmitOptionsFirstSize, known));
         gradsieve::SubmitOptions converted;
         converted.sample_count = known.sample_count;
         if (known.samples != nullptr) converted.samples = {known.samples, known.sample_count};

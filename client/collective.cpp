@@ -7,9 +7,10 @@ namespace gradsieve::client {
 Result<bool> Collective::check(const Key& key) const {
     if (!is_open_) return true;
     if (key == key_) return false;
-    return Status(StatusCode::kBusy, "call number " + std::to_string(number_) +
-                                         " of this kind is still open with other arguments: allowed is one at a time, in the "
-                                         "same order on all ranks; repeat that call until it ends");
+    return Status(StatusCode::kBusy,
+                  "call number " + std::to_string(number_) +
+                      " of this kind is still open with other arguments: allowed is one at a time, in the "
+                      "same order on all ranks; repeat that call until it ends");
 }
 
 void Collective::begin(const Key& key) {
@@ -27,9 +28,10 @@ bool Collective::on_answer(Step number, Status answer) {
 
 std::optional<Status> Collective::answer_of(Step number) const {
     if (number == number_) return answer_;
-    return Status(StatusCode::kFailedPrecondition,
-                  "call number " + std::to_string(number) + " was overtaken by call number " + std::to_string(number_) +
-                      " from another thread: allowed is one thread at a time for calls that all ranks make; order them");
+    return Status(
+        StatusCode::kFailedPrecondition,
+        "call number " + std::to_string(number) + " was overtaken by call number " + std::to_string(number_) +
+            " from another thread: allowed is one thread at a time for calls that all ranks make; order them");
 }
 
 void Collective::close(Step number) noexcept {

@@ -1,5 +1,6 @@
 // One kind of call that all ranks make in the same order (broadcast, check_equal): running numbers from 1, at most one
-// open at a time, and an open one that timed out is continued by the same call. Pure bookkeeping, guarded by the core's lock.
+// open at a time, and an open one that timed out is continued by the same call. Pure bookkeeping, guarded by the core's
+// lock.
 #pragma once
 
 #include "base/id.hpp"

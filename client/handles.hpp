@@ -1,5 +1,5 @@
-// What is behind the public handles of gradsieve.hpp: a reference to the job's core and, for a tensor, what never changes
-// about it. Constant after construction; any thread.
+// What is behind the public handles of gradsieve.hpp: a reference to the job's core and, for a tensor, what never
+// changes about it. Constant after construction; any thread.
 #pragma once
 
 #include "client/job_core.hpp"

@@ -110,12 +110,12 @@ private:
     // guarded by m_
     mutable std::mutex m_;
     Phase phase_ = Phase::kFresh;
-    Registry registry_;  ///< constant from kAttaching on
-    std::optional<Ledger> ledger_;             ///< there exactly while the attachment has a session
+    Registry registry_;                       ///< constant from kAttaching on
+    std::optional<Ledger> ledger_;            ///< there exactly while the attachment has a session
     std::shared_ptr<Attachment> attachment_;  ///< in kAttaching the starting thread's alone
-    bool is_starting_ = false;  ///< a thread is inside `start`
-    bool is_leaving_ = false;   ///< kDetach was sent
-    TimePoint daemon_seen_{};   ///< when the socket was looked at last
+    bool is_starting_ = false;                ///< a thread is inside `start`
+    bool is_leaving_ = false;                 ///< kDetach was sent
+    TimePoint daemon_seen_{};                 ///< when the socket was looked at last
 };
 
 /// How long one sleep may be: so soon a daemon that died without a word is noticed.

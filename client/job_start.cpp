@@ -13,12 +13,13 @@ void free_in_own_process(JobCore* core) {
 }
 
 Status left_status() {
-    return {StatusCode::kFailedPrecondition, "the job was left with detach: allowed is detach as the last call; make a new job"};
+    return {StatusCode::kFailedPrecondition,
+            "the job was left with detach: allowed is detach as the last call; make a new job"};
 }
 
 /// Opens the attachment if there is none yet, then waits for its answer. False: not answered until the deadline.
-Result<bool> ask_daemon(std::shared_ptr<Attachment>& attachment, const ResolvedOptions& options, const Registry& registry,
-                        TimePoint deadline) {
+Result<bool> ask_daemon(std::shared_ptr<Attachment>& attachment, const ResolvedOptions& options,
+                        const Registry& registry, TimePoint deadline) {
     if (!attachment) {
         auto opened = Attachment::open(options, registry, deadline);
         if (!opened.is_ok()) {
@@ -56,8 +57,9 @@ Result<AddedTensor> JobCore::add_tensor(std::string_view name, std::span<const s
     GRADSIEVE_TRY(mark_.check());
     const Lock lock(m_);
     if (phase_ != Phase::kFresh)
-        return Status(StatusCode::kFailedPrecondition, "tensor '" + std::string(name) + "': " + options_.label() +
-                                                           " was started or left: allowed before start; register all tensors first");
+        return Status(StatusCode::kFailedPrecondition,
+                      "tensor '" + std::string(name) + "': " + options_.label() +
+                          " was started or left: allowed before start; register all tensors first");
     GRADSIEVE_ASSIGN(const auto index, registry_.add(name, shape, options));
     return AddedTensor{index, registry_.tensors()[index].elements()};
 }
@@ -69,7 +71,8 @@ Status JobCore::start(Timeout timeout) {
     if (phase_ == Phase::kLeft) return left_status().with_context(options_.label());
     if (phase_ == Phase::kRunning) return ledger_->ended();
     if (registry_.tensors().empty())
-        return {StatusCode::kFailedPrecondition, options_.label() + " has 0 tensors: allowed is 1 or more; call add_tensor before start"};
+        return {StatusCode::kFailedPrecondition,
+                options_.label() + " has 0 tensors: allowed is 1 or more; call add_tensor before start"};
     if (is_starting_)
         return {StatusCode::kBusy, options_.label() + ": another thread is inside start: allowed is one; let it end"};
     const FlagGuard starting(is_starting_);
@@ -84,7 +87,8 @@ Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
     lock.unlock();  // a long wait, and other calls are to answer meanwhile; `registry_` is constant from here on
     const auto answered = ask_daemon(attachment, options_, registry_, deadline);
     lock.lock();
-    if (phase_ == Phase::kLeft) return {StatusCode::kCancelled, options_.label() + " was left with detach during start: make a new job"};
+    if (phase_ == Phase::kLeft)
+        return {StatusCode::kCancelled, options_.label() + " was left with detach during start: make a new job"};
     if (!answered.is_ok()) {
         forget_attempt();
         return answered.error().with_context(options_.label());

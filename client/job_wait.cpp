@@ -1,6 +1,6 @@
-// How threads wait for the daemon: each sleeps on the ring's bell without the lock; whoever wakes first takes everything
-// in under the lock, for all. The ticket tells a thread that slept past somebody else's taking in. No sleep is longer than
-// kSleepSlice, because a daemon that died rings no bell. See job_core.hpp.
+// How threads wait for the daemon: each sleeps on the ring's bell without the lock; whoever wakes first takes
+// everything in under the lock, for all. The ticket tells a thread that slept past somebody else's taking in. No sleep
+// is longer than kSleepSlice, because a daemon that died rings no bell. See job_core.hpp.
 #include "client/job_core.hpp"
 
 namespace gradsieve::client {
@@ -37,8 +37,9 @@ void JobCore::look_for_daemon(TimePoint now) {
 
 Status JobCore::timeout_status(const std::string& waited_for, Timeout timeout) const {
     const auto daemon = attachment_ ? attachment_->describe_daemon() : "gradsieved did not take the connection";
-    return {StatusCode::kTimeout, options_.label() + ": waited " + std::to_string(std::max<Timeout::rep>(timeout.count(), 0)) +
-                                      " ms for " + waited_for + ": allowed is the timeout given, and nothing is lost; " + daemon +
+    return {StatusCode::kTimeout, options_.label() + ": waited " +
+                                      std::to_string(std::max<Timeout::rep>(timeout.count(), 0)) + " ms for " +
+                                      waited_for + ": allowed is the timeout given, and nothing is lost; " + daemon +
                                       "; `gradsieve status` names who is late; call again"};
 }
 

@@ -11,7 +11,8 @@ constexpr std::size_t kFailuresKept = 64;
 
 Status status_of(const shm::Completion& completion) {
     if (completion.code == StatusCode::kOk) return {};
-    return {completion.code, std::string(completion.text.data(), ::strnlen(completion.text.data(), completion.text.size()))};
+    return {completion.code,
+            std::string(completion.text.data(), ::strnlen(completion.text.data(), completion.text.size()))};
 }
 
 }  // namespace
@@ -59,7 +60,8 @@ void Ledger::on_tensor(const shm::Completion& completion) {
 
 void Ledger::on_step_done(const shm::Completion& completion) {
     auto* group = group_led_by(completion.index);
-    if (group == nullptr || group->first_step == 0 || completion.step != group->settled + 1) return end_senseless(completion);
+    if (group == nullptr || group->first_step == 0 || completion.step != group->settled + 1)
+        return end_senseless(completion);
     group->settled = completion.step;
     if (completion.code == StatusCode::kOk) return;
     if (group->failed.size() == kFailuresKept) {
@@ -71,7 +73,8 @@ void Ledger::on_step_done(const shm::Completion& completion) {
 
 void Ledger::on_job_ended(const shm::Completion& completion) {
     has_left_ = completion.code == StatusCode::kOk;
-    end(has_left_ ? Status(StatusCode::kCancelled, "the job was left with detach: allowed is detach as the last call; make a new job")
+    end(has_left_ ? Status(StatusCode::kCancelled,
+                           "the job was left with detach: allowed is detach as the last call; make a new job")
                   : status_of(completion));
 }
 
@@ -89,29 +92,33 @@ Ledger::GroupState* Ledger::group_led_by(std::uint32_t tensor_index) {
 }
 
 const Status* Ledger::failure_of(const GroupState& group, Step step) const {
-    const auto found = std::find_if(group.failed.rbegin(), group.failed.rend(), [&](const auto& failure) { return failure.first == step; });
+    const auto found = std::find_if(group.failed.rbegin(), group.failed.rend(),
+                                    [&](const auto& failure) { return failure.first == step; });
     return found == group.failed.rend() ? nullptr : &found->second;
 }
 
 Result<bool> Ledger::check_submit(std::uint32_t tensor_index, Step step) const {
     const auto& tensor = tensors_[tensor_index];
     const auto& group = groups_[registry_.group_of(tensor_index)];
-    const auto subject = [&] { return "tensor '" + registry_.tensors()[tensor_index].name + "': step " + std::to_string(step); };
+    const auto subject = [&] {
+        return "tensor '" + registry_.tensors()[tensor_index].name + "': step " + std::to_string(step);
+    };
     const Step open = group.settled + 1;
     if (tensor.submitted == open) {
         if (step == open + 1)
-            return Status(StatusCode::kBusy, subject() + " was handed in while step " + std::to_string(open) +
-                                                 " is neither committed nor failed: allowed is one open step per tensor; wait for "
-                                                 "that step's tensors, then hand in again");
-        return Status(StatusCode::kInvalidArgument, subject() + (step == open ? " was handed in already" : " is not next") +
-                                                        ": allowed is " + std::to_string(open + 1) + " once step " +
-                                                        std::to_string(open) + " is done; wait for it");
+            return Status(StatusCode::kBusy,
+                          subject() + " was handed in while step " + std::to_string(open) +
+                              " is neither committed nor failed: allowed is one open step per tensor; wait for "
+                              "that step's tensors, then hand in again");
+        return Status(StatusCode::kInvalidArgument,
+                      subject() + (step == open ? " was handed in already" : " is not next") + ": allowed is " +
+                          std::to_string(open + 1) + " once step " + std::to_string(open) + " is done; wait for it");
     }
     if (step == open) return true;
     if (step == group.settled && step > tensor.submitted && failure_of(group, step) != nullptr) return false;
-    return Status(StatusCode::kInvalidArgument, subject() + " is not next: allowed is " + std::to_string(open) +
-                                                    " (last settled step of the group: " + std::to_string(group.settled) +
-                                                    "); hand in that one");
+    return Status(StatusCode::kInvalidArgument,
+                  subject() + " is not next: allowed is " + std::to_string(open) +
+                      " (last settled step of the group: " + std::to_string(group.settled) + "); hand in that one");
 }
 
 void Ledger::on_submitted(std::uint32_t tensor_index, Step step) { tensors_[tensor_index].submitted = step; }
@@ -123,18 +130,22 @@ bool Ledger::has_open_step(std::uint32_t tensor_index) const {
 std::optional<Status> Ledger::outcome(std::uint32_t tensor_index) const {
     const auto& tensor = tensors_[tensor_index];
     if (tensor.submitted == 0)
-        return Status(StatusCode::kFailedPrecondition, "tensor '" + registry_.tensors()[tensor_index].name +
-                                                           "': no step was handed in: allowed after submit; call submit first");
+        return Status(StatusCode::kFailedPrecondition,
+                      "tensor '" + registry_.tensors()[tensor_index].name +
+                          "': no step was handed in: allowed after submit; call submit first");
     const auto& group = groups_[registry_.group_of(tensor_index)];
-    if (const auto* failure = failure_of(group, tensor.submitted)) return *failure;
+    // The tensor's own answer comes first: under skip-step it is a result (of NaN) though the step is not committed.
     if (tensor.answered == tensor.submitted) return tensor.answer;
+    if (const auto* failure = failure_of(group, tensor.submitted)) return *failure;
     if (has_ended()) return ended_;
     return std::nullopt;
 }
 
 std::optional<Status> Ledger::verdict(std::uint32_t group_index, Step step) const {
     const auto& group = groups_[group_index];
-    const auto subject = [&] { return "step " + std::to_string(step) + " of group '" + registry_.groups()[group_index].name + "'"; };
+    const auto subject = [&] {
+        return "step " + std::to_string(step) + " of group '" + registry_.groups()[group_index].name + "'";
+    };
     if (step < group.verdicts_from)
         return Status(StatusCode::kInvalidArgument, subject() + " is from before what this job remembers: allowed is " +
                                                         std::to_string(group.verdicts_from) + " or later; ask sooner");

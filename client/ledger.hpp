@@ -31,8 +31,8 @@ public:
     [[nodiscard]] const Status& ended() const noexcept { return ended_; }
     [[nodiscard]] bool has_left() const noexcept { return has_left_; }  ///< kJobEnded came without an error
 
-    /// May this tensor hand in `step` now? True: send it. False: the step failed already, so it is only noted, and `wait`
-    /// tells. Errors: kBusy, kInvalidArgument (which step is next).
+    /// May this tensor hand in `step` now? True: send it. False: the step failed already, so it is only noted, and
+    /// `wait` tells. Errors: kBusy, kInvalidArgument (which step is next).
     [[nodiscard]] Result<bool> check_submit(std::uint32_t tensor_index, Step step) const;
     void on_submitted(std::uint32_t tensor_index, Step step);
     /// Has this tensor a step handed in that is neither committed nor failed?
@@ -41,7 +41,8 @@ public:
 
     /// What came of the tensor's last step; nothing while it is open. What was answered before the job ended stays.
     [[nodiscard]] std::optional<Status> outcome(std::uint32_t tensor_index) const;
-    /// Committed (ok) or failed; nothing while it is open. Errors in it: kInvalidArgument if the step cannot be known here.
+    /// Committed (ok) or failed; nothing while it is open. Errors in it: kInvalidArgument if the step cannot be known
+    /// here.
     [[nodiscard]] std::optional<Status> verdict(std::uint32_t group_index, Step step) const;
     [[nodiscard]] Step first_step(std::uint32_t group_index) const { return groups_[group_index].first_step; }
 

@@ -37,13 +37,14 @@ struct Number {
 };
 
 /// The option if it is not -1, else the first variable that is set.
-Result<Number> find_number(std::int64_t option, const std::string& option_name, std::span<const char* const> variables) {
+Result<Number> find_number(std::int64_t option, const std::string& option_name,
+                           std::span<const char* const> variables) {
     if (option != -1) {
         if (option >= 0 && static_cast<std::uint64_t>(option) <= kNumberLimit)
             return Number{static_cast<std::uint64_t>(option), option_name};
-        return Status(StatusCode::kInvalidArgument, option_name + " is " + std::to_string(option) + ": allowed is 0 .. " +
-                                                        std::to_string(kNumberLimit) + ", or -1 to read " +
-                                                        list_of(variables));
+        return Status(StatusCode::kInvalidArgument, option_name + " is " + std::to_string(option) +
+                                                        ": allowed is 0 .. " + std::to_string(kNumberLimit) +
+                                                        ", or -1 to read " + list_of(variables));
     }
     for (const char* variable : variables) {
         const auto text = environment(variable);
@@ -52,11 +53,13 @@ Result<Number> find_number(std::int64_t option, const std::string& option_name, 
         const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
         if (error == std::errc{} && end == text->data() + text->size() && value <= kNumberLimit)
             return Number{value, std::string("$") + variable};
-        return Status(StatusCode::kInvalidArgument, std::string("$") + variable + " is '" + *text + "': allowed is a number 0 .. " +
-                                                        std::to_string(kNumberLimit) + "; correct it or set " + option_name);
+        return Status(StatusCode::kInvalidArgument, std::string("$") + variable + " is '" + *text +
+                                                        "': allowed is a number 0 .. " + std::to_string(kNumberLimit) +
+                                                        "; correct it or set " + option_name);
     }
-    return Status(StatusCode::kInvalidArgument, option_name + " is not set: none of " + list_of(variables) +
-                                                    " is there; set the option or start the program with a launcher that sets one");
+    return Status(StatusCode::kInvalidArgument,
+                  option_name + " is not set: none of " + list_of(variables) +
+                      " is there; set the option or start the program with a launcher that sets one");
 }
 
 std::string find_text(const std::string& option, std::span<const char* const> variables, const std::string& fallback) {
@@ -72,8 +75,8 @@ Status check_ranks(const Number& rank, const Number& world_size) {
                 world_size.origin + " is 0: allowed is the number of ranks of the job, 1 or more; set it"};
     if (rank.value >= world_size.value)
         return {StatusCode::kInvalidArgument, rank.origin + " is " + std::to_string(rank.value) + ": allowed is 0 .. " +
-                                                  std::to_string(world_size.value - 1) + " (" + world_size.origin + " is " +
-                                                  std::to_string(world_size.value) + "); correct one of them"};
+                                                  std::to_string(world_size.value - 1) + " (" + world_size.origin +
+                                                  " is " + std::to_string(world_size.value) + "); correct one of them"};
     return {};
 }
 
@@ -81,17 +84,21 @@ Status check_ranks(const Number& rank, const Number& world_size) {
 
 Status check_name(std::string_view what, std::string_view name, std::size_t limit_bytes) {
     const auto subject = std::string(what);
-    if (name.empty()) return {StatusCode::kInvalidArgument, subject + " is empty: allowed is 1 .. " + std::to_string(limit_bytes) + " bytes; give it one"};
+    if (name.empty())
+        return {StatusCode::kInvalidArgument,
+                subject + " is empty: allowed is 1 .. " + std::to_string(limit_bytes) + " bytes; give it one"};
     if (name.size() > limit_bytes)
         return {StatusCode::kInvalidArgument, subject + " has " + std::to_string(name.size()) + " bytes ('" +
                                                   std::string(name.substr(0, 32)) + "...'): allowed is 1 .. " +
                                                   std::to_string(limit_bytes) + "; shorten it"};
     if (shm::is_printable_utf8(name)) return {};
-    return {StatusCode::kInvalidArgument, subject + " has control characters or is not UTF-8: allowed is printable UTF-8; rename it"};
+    return {StatusCode::kInvalidArgument,
+            subject + " has control characters or is not UTF-8: allowed is printable UTF-8; rename it"};
 }
 
 std::string ResolvedOptions::label() const {
-    return "job '" + name + "' (run '" + run_id + "', rank " + std::to_string(rank) + " of " + std::to_string(world_size) + ")";
+    return "job '" + name + "' (run '" + run_id + "', rank " + std::to_string(rank) + " of " +
+           std::to_string(world_size) + ")";
 }
 
 Result<ResolvedOptions> resolve_options(const JobOptions& options) {
@@ -101,7 +108,8 @@ Result<ResolvedOptions> resolve_options(const JobOptions& options) {
     resolved.run_id = find_text(options.run_id, kRunIdVariables, "default");
     GRADSIEVE_TRY(check_name("the run id", resolved.run_id, shm::kNameLimitBytes));
     GRADSIEVE_ASSIGN(const auto rank, find_number(options.rank, "JobOptions.rank", kRankVariables));
-    GRADSIEVE_ASSIGN(const auto world_size, find_number(options.world_size, "JobOptions.world_size", kWorldSizeVariables));
+    GRADSIEVE_ASSIGN(const auto world_size,
+                     find_number(options.world_size, "JobOptions.world_size", kWorldSizeVariables));
     GRADSIEVE_TRY(check_ranks(rank, world_size));
     resolved.rank = static_cast<Rank>(rank.value);
     resolved.world_size = static_cast<std::uint32_t>(world_size.value);

@@ -15,7 +15,7 @@ struct ResolvedOptions {
     std::string run_id;
     Rank rank = 0;
     std::uint32_t world_size = 1;
-    std::string codec;        ///< empty = what the daemon is configured for
+    std::string codec;  ///< empty = what the daemon is configured for
     NonFinite non_finite = NonFinite::kFail;
     std::string socket_path;
 

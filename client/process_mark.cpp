@@ -25,15 +25,14 @@ ProcessMark::~ProcessMark() {
     if (page_ != nullptr) ::munmap(const_cast<unsigned char*>(page_), kPageBytes);
 }
 
-bool ProcessMark::is_same_process() const noexcept {
-    return page_ != nullptr ? *page_ == 1 : ::getpid() == owner_;
-}
+bool ProcessMark::is_same_process() const noexcept { return page_ != nullptr ? *page_ == 1 : ::getpid() == owner_; }
 
 Status ProcessMark::check() const {
     if (is_same_process()) return {};
     return {StatusCode::kFailedPrecondition,
             "this handle belongs to process " + std::to_string(owner_) + ", and this is its forked child " +
-                std::to_string(::getpid()) + ": allowed is the process that made the job; open a job in the forked process itself"};
+                std::to_string(::getpid()) +
+                ": allowed is the process that made the job; open a job in the forked process itself"};
 }
 
 }  // namespace gradsieve::client

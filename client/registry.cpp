@@ -27,30 +27,34 @@ Status check_sizes(const shm::TensorEntry& entry) {
     const std::uint64_t slices = std::uint64_t{entry.samples_max} + (entry.has_second_moment ? 1 : 0);
     if (bytes) bytes = checked_multiply(*bytes, slices);
     if (has_zero || (bytes && *bytes <= kSlabLimitBytes)) return {};
-    return {StatusCode::kInvalidArgument, "tensor '" + entry.name + "': shape " + shape_text(entry.shape) + " with " +
-                                              std::to_string(slices) + " slices is more than " + std::to_string(kSlabLimitBytes) +
-                                              " bytes: allowed is less; check the shape"};
+    return {StatusCode::kInvalidArgument,
+            "tensor '" + entry.name + "': shape " + shape_text(entry.shape) + " with " + std::to_string(slices) +
+                " slices is more than " + std::to_string(kSlabLimitBytes) + " bytes: allowed is less; check the shape"};
 }
 
 }  // namespace
 
-Result<std::uint32_t> Registry::add(std::string_view name, std::span<const std::uint64_t> shape, const TensorOptions& options) {
+Result<std::uint32_t> Registry::add(std::string_view name, std::span<const std::uint64_t> shape,
+                                    const TensorOptions& options) {
     GRADSIEVE_TRY(check_name("the tensor's name", name, shm::kNameLimitBytes));
     const auto subject = "tensor '" + std::string(name) + "'";
-    if (!options.group.empty()) GRADSIEVE_TRY(check_name(subject + ": the group's name", options.group, shm::kNameLimitBytes));
+    if (!options.group.empty())
+        GRADSIEVE_TRY(check_name(subject + ": the group's name", options.group, shm::kNameLimitBytes));
     if (options.samples_max < 1 || options.samples_max > shm::kSamplesLimit)
-        return Status(StatusCode::kInvalidArgument, subject + ": samples_max is " + std::to_string(options.samples_max) +
-                                                        ": allowed is 1 .. " + std::to_string(shm::kSamplesLimit) +
-                                                        "; hand in fewer, larger micro-batches");
+        return Status(StatusCode::kInvalidArgument,
+                      subject + ": samples_max is " + std::to_string(options.samples_max) + ": allowed is 1 .. " +
+                          std::to_string(shm::kSamplesLimit) + "; hand in fewer, larger micro-batches");
     if (shape.size() > shm::kDimensionLimit)
-        return Status(StatusCode::kInvalidArgument, subject + ": the shape has " + std::to_string(shape.size()) + " dimensions: allowed is " +
+        return Status(StatusCode::kInvalidArgument, subject + ": the shape has " + std::to_string(shape.size()) +
+                                                        " dimensions: allowed is " +
                                                         std::to_string(shm::kDimensionLimit) + " or fewer; join some");
     if (names_.contains(name))
-        return Status(StatusCode::kAlreadyExists, subject + " is registered already: allowed is each name once per job; rename one of the two");
+        return Status(StatusCode::kAlreadyExists,
+                      subject + " is registered already: allowed is each name once per job; rename one of the two");
     if (tensors_.size() >= shm::kTensorLimit)
-        return Status(StatusCode::kResourceExhausted, subject + " would be tensor number " + std::to_string(tensors_.size() + 1) +
-                                                          ": allowed is " + std::to_string(shm::kTensorLimit) +
-                                                          " per job; join small tensors");
+        return Status(StatusCode::kResourceExhausted,
+                      subject + " would be tensor number " + std::to_string(tensors_.size() + 1) + ": allowed is " +
+                          std::to_string(shm::kTensorLimit) + " per job; join small tensors");
     shm::TensorEntry entry;
     entry.name = name;
     entry.group = options.group;

@@ -5,7 +5,8 @@ namespace gradsieve {
 namespace {
 
 Status moved_from() {
-    return {StatusCode::kFailedPrecondition, "this Tensor was moved from: allowed is the Tensor it was moved to; use that one"};
+    return {StatusCode::kFailedPrecondition,
+            "this Tensor was moved from: allowed is the Tensor it was moved to; use that one"};
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ std::string user_name(uid_t uid) {
     return "uid " + std::to_string(uid);
 }
 
+/// 0 in the configuration means half of the RAM.
+ByteCount memory_limit(const Config& config) {
+    if (config.memory_limit_bytes > 0) return config.memory_limit_bytes;
+    return static_cast<ByteCount>(::sysconf(_SC_PHYS_PAGES)) * static_cast<ByteCount>(::sysconf(_SC_PAGESIZE)) / 2;
+}
+
 bool is_readable(int fd) {
     struct pollfd entry {fd, POLLIN, 0};
     return ::poll(&entry, 1, 0) == 1;
@@ -55,7 +61,7 @@ Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell&
       network_(std::move(network)),
       peers_(config_.nodes.size()),
       started_(SteadyClock().now()) {
-    budget_.limit_bytes = config_.memory_limit_bytes;
+    budget_.limit_bytes = memory_limit(config_);
     GRADSIEVE_CHECK(epoll_.is_open());
     watch(listener_.fd(), make_tag(kListenerTag, 0));
     watch(doorbell_.fd(), make_tag(kDoorbellTag, 0));
@@ -339,7 +345,7 @@ bool Conductor::is_drained() const {
 
 void Conductor::apply_config(const Config& fresh) {
     config_.memory_limit_bytes = fresh.memory_limit_bytes;
-    budget_.limit_bytes = fresh.memory_limit_bytes;
+    budget_.limit_bytes = memory_limit(config_);
     config_.credit_bytes = fresh.credit_bytes;
     config_.log_level = fresh.log_level;
     if (jobs_.empty()) {

@@ -16,16 +16,26 @@ TimePoint soon() { return std::chrono::steady_clock::now() + test::kWatchdog; }
 
 class AttachmentTest : public ::testing::Test {
 protected:
-    AttachmentTest() { EXPECT_TRUE(registry_.add("w", std::vector<std::uint64_t>{2, 3}, {.samples_max = 2, .has_second_moment = true, .group = "g"}).is_ok()); }
+    AttachmentTest() {
+        EXPECT_TRUE(
+            registry_
+                .add("w", std::vector<std::uint64_t>{2, 3}, {.samples_max = 2, .has_second_moment = true, .group = "g"})
+                .is_ok());
+    }
     ResolvedOptions options(const FakeDaemon& daemon) const {
-        return {.name = "job", .run_id = "run", .rank = 1, .world_size = 3, .codec = "all | f32", .non_finite = NonFinite::kZero,
+        return {.name = "job",
+                .run_id = "run",
+                .rank = 1,
+                .world_size = 3,
+                .codec = "all | f32",
+                .non_finite = NonFinite::kZero,
                 .socket_path = daemon.socket_path()};
     }
     Registry registry_;
 };
 
 TEST_F(AttachmentTest, Request_says_all_that_was_asked_for) {
-    FakeDaemon daemon;
+    FakeDaemon daemon({.is_replying = false});
     auto attachment = Attachment::open(options(daemon), registry_, soon());
     ASSERT_TRUE(attachment.is_ok()) << attachment.status().to_string();
     const auto request = daemon.await_attach();
@@ -78,7 +88,8 @@ TEST_F(AttachmentTest, Nobody_listening_names_the_socket_and_what_to_do) {
     nowhere.socket_path = ::testing::TempDir() + "no-such-" + std::to_string(::getpid()) + ".sock";
     const auto status = Attachment::open(nowhere, registry_, soon()).status();
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.text(), AllOf(HasSubstr(nowhere.socket_path), HasSubstr("systemctl start gradsieved"), HasSubstr("GRADSIEVE_SOCKET")));
+    EXPECT_THAT(status.text(), AllOf(HasSubstr(nowhere.socket_path), HasSubstr("systemctl start gradsieved"),
+                                     HasSubstr("GRADSIEVE_SOCKET")));
 }
 TEST_F(AttachmentTest, Daemon_that_hangs_up_is_gone_with_its_process_named) {
     FakeDaemon daemon;
@@ -91,7 +102,8 @@ TEST_F(AttachmentTest, Daemon_that_hangs_up_is_gone_with_its_process_named) {
     daemon.run([](FakeDaemon& at) { at.hang_up(); });
     const auto status = attachment->check_daemon();
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.text(), AllOf(HasSubstr(name + " is gone"), HasSubstr(daemon.socket_path()), HasSubstr("Start it again")));
+    EXPECT_THAT(status.text(),
+                AllOf(HasSubstr(name + " is gone"), HasSubstr(daemon.socket_path()), HasSubstr("Start it again")));
     EXPECT_EQ(attachment->describe_daemon(), name + " is gone");
 }
 TEST_F(AttachmentTest, Hang_up_before_the_reply_is_gone_too) {

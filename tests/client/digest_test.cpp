@@ -8,7 +8,9 @@
 namespace gradsieve {
 namespace {
 
-std::uint64_t digest_of_text(std::string_view text) { return digest_of(std::as_bytes(std::span(text.data(), text.size()))); }
+std::uint64_t digest_of_text(std::string_view text) {
+    return digest_of(std::as_bytes(std::span(text.data(), text.size())));
+}
 
 // The published vectors of XXH3 with 64 bits and seed 0 (xxHash's specification and its tests).
 TEST(Digest, Empty_and_short_inputs_match_the_published_values) {

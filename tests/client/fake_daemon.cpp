@@ -1,11 +1,11 @@
 #include "fake_daemon.hpp"
 
-#include <array>
-#include <cstdlib>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <array>
+#include <cstdlib>
 
 namespace gradsieve::client::test {
 namespace {
@@ -42,7 +42,10 @@ UniqueFd make_event() { return UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
 }  // namespace
 
 FakeDaemon::FakeDaemon(Script script)
-    : script_(std::move(script)), folder_(make_folder()), socket_path_((folder_ / "gradsieved.sock").string()), wake_up_(make_event()) {
+    : script_(std::move(script)),
+      folder_(make_folder()),
+      socket_path_((folder_ / "gradsieved.sock").string()),
+      wake_up_(make_event()) {
     listener_.emplace(must(shm::LocalListener::make({.path = socket_path_, .mode = 0600, .group = ""})));
     thread_ = std::thread([this] { loop(); });
 }
@@ -72,13 +75,15 @@ void FakeDaemon::run(const std::function<void(FakeDaemon&)>& task) {
 
 std::vector<shm::Submission> FakeDaemon::await_submissions(std::size_t count) {
     std::unique_lock lock(m_);
-    EXPECT_TRUE(changed_.wait_for(lock, kWatchdog, [&] { return submissions_.size() >= count; })) << submissions_.size() << " of " << count;
+    EXPECT_TRUE(changed_.wait_for(lock, kWatchdog, [&] { return submissions_.size() >= count; }))
+        << submissions_.size() << " of " << count;
     return submissions_;
 }
 
 shm::AttachRequest FakeDaemon::await_attach(std::size_t count) {
     std::unique_lock lock(m_);
-    EXPECT_TRUE(changed_.wait_for(lock, kWatchdog, [&] { return attach_count_ >= count; })) << attach_count_ << " of " << count;
+    EXPECT_TRUE(changed_.wait_for(lock, kWatchdog, [&] { return attach_count_ >= count; }))
+        << attach_count_ << " of " << count;
     return last_request_;
 }
 
@@ -160,7 +165,8 @@ void FakeDaemon::reply() {
     if (!answer.status.is_ok()) return must(connection_->send(shm::build_attach_reply(answer), {}));
     const auto count = static_cast<std::uint32_t>(request_.tensors.size());
     std::vector<ElementCount> elements(count);
-    for (std::uint32_t index = 0; index < count; ++index) elements[result_position(index)] = request_.tensors[index].elements();
+    for (std::uint32_t index = 0; index < count; ++index)
+        elements[result_position(index)] = request_.tensors[index].elements();
     session_.emplace(must(shm::DaemonSession::make("fake", request_.tensors)));
     results_.emplace(must(shm::ResultArea::make("fake", elements)));
     doorbell_ = make_event();
@@ -168,8 +174,10 @@ void FakeDaemon::reply() {
     answer.control_bytes = session_->control_bytes();
     answer.gradient_bytes = session_->gradient_bytes();
     answer.result_bytes = results_->size_bytes();
-    for (std::uint32_t index = 0; index < count; ++index) answer.result_offsets.push_back(results_->offset_bytes(result_position(index)));
-    const std::array<int, 4> descriptors{session_->control_fd(), session_->gradient_fd(), results_->fd(), doorbell_.get()};
+    for (std::uint32_t index = 0; index < count; ++index)
+        answer.result_offsets.push_back(results_->offset_bytes(result_position(index)));
+    const std::array<int, 4> descriptors{session_->control_fd(), session_->gradient_fd(), results_->fd(),
+                                         doorbell_.get()};
     must(connection_->send(shm::build_attach_reply(answer), descriptors));
     if (script_.is_starting) start_groups();
 }
@@ -209,7 +217,8 @@ void FakeDaemon::copy_mean(const shm::Submission& submission) {
     const auto slices = submission.kind == shm::SubmissionKind::kAverage ? submission.sample_count : 1;
     for (ElementCount element = 0; element < request_.tensors[submission.tensor_index].elements(); ++element) {
         double sum = 0;
-        for (std::uint32_t slice = 0; slice < slices; ++slice) sum += session_->slice(submission.tensor_index, slice)[element];
+        for (std::uint32_t slice = 0; slice < slices; ++slice)
+            sum += session_->slice(submission.tensor_index, slice)[element];
         out[element] = static_cast<float>(sum / slices);
     }
 }

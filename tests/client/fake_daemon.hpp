@@ -1,5 +1,5 @@
-// The daemon's end of the attach protocol in a thread of the test, without network or codec: averages over its one rank by
-// copying, and can be told to refuse, stall, fail, lie or die. Tests talk to it through `run`, which executes on its
+// The daemon's end of the attach protocol in a thread of the test, without network or codec: averages over its one rank
+// by copying, and can be told to refuse, stall, fail, lie or die. Tests talk to it through `run`, which executes on its
 // thread; members under "daemon thread" are for such code and for scripts only.
 #pragma once
 
@@ -30,12 +30,12 @@ inline constexpr std::chrono::seconds kWatchdog{30};
 class FakeDaemon {
 public:
     struct Script {
-        bool is_replying = true;   ///< false: takes the connection and says nothing until `reply`
-        Status refusal;            ///< not ok: the reply
-        bool is_starting = true;   ///< false: no kStarted until `start_groups`
+        bool is_replying = true;  ///< false: takes the connection and says nothing until `reply`
+        Status refusal{};         ///< not ok: the reply
+        bool is_starting = true;  ///< false: no kStarted until `start_groups`
         Step first_step = 1;
         /// What to do with each submission; empty = `serve`.
-        std::function<void(FakeDaemon&, const shm::Submission&)> on_submission;
+        std::function<void(FakeDaemon&, const shm::Submission&)> on_submission{};
     };
     explicit FakeDaemon(Script script);
     FakeDaemon() : FakeDaemon(Script{}) {}
@@ -55,8 +55,8 @@ public:
     // daemon thread
     void reply();
     void start_groups();
-    /// Copies the mean over the slices to the result, answers, and settles the step after its last tensor. Broadcast: copies
-    /// slice 0. check_equal: equal. Detach: says goodbye.
+    /// Copies the mean over the slices to the result, answers, and settles the step after its last tensor. Broadcast:
+    /// copies slice 0. check_equal: equal. Detach: says goodbye.
     void serve(const shm::Submission& submission);
     void push(const shm::Completion& completion);
     void answer(shm::CompletionKind kind, std::uint32_t index, Step step, const Status& status = {});

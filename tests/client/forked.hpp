@@ -26,7 +26,8 @@ int exit_code_of_child(Body body) {
 inline char* map_page_at(void* address) {
     const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     auto* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) & ~(page_bytes - 1));
-    void* const mapped = ::mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    void* const mapped =
+        ::mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     return mapped == page ? static_cast<char*>(mapped) : nullptr;
 }
 

@@ -1,5 +1,5 @@
-// A job of one rank over a fake daemon, for the tests of Job and Tensor. Options name everything, so that the environment
-// of whoever runs the tests does not matter.
+// A job of one rank over a fake daemon, for the tests of Job and Tensor. Options name everything, so that the
+// environment of whoever runs the tests does not matter.
 #pragma once
 
 #include "fake_daemon.hpp"
@@ -38,7 +38,8 @@ inline Job make_job(const FakeDaemon& daemon) {
 
 /// A started job with one tensor of four elements per name.
 struct StartedJob {
-    explicit StartedJob(const FakeDaemon& daemon, const std::vector<std::string>& names = {"w"}, const TensorOptions& options = {})
+    explicit StartedJob(const FakeDaemon& daemon, const std::vector<std::string>& names = {"w"},
+                        const TensorOptions& options = {})
         : job(make_job(daemon)) {
         for (const auto& name : names) {
             auto tensor = job.add_tensor(name, {2, 2}, options);
@@ -68,8 +69,16 @@ inline std::vector<float> values_of(const Result<std::span<const float>>& result
 }
 inline std::vector<float> four_of(float value) { return std::vector<float>(4, value); }
 
-/// A daemon that answers nothing by itself: tests say when and what.
+/// A daemon that answers nothing but goodbyes by itself: tests say when and what.
 inline FakeDaemon::Script silent() {
+    FakeDaemon::Script script;
+    script.on_submission = [](FakeDaemon& at, const shm::Submission& submission) {
+        if (submission.kind == shm::SubmissionKind::kDetach) at.serve(submission);
+    };
+    return script;
+}
+/// A daemon that does not even say goodbye.
+inline FakeDaemon::Script mute() {
     FakeDaemon::Script script;
     script.on_submission = [](FakeDaemon&, const shm::Submission&) {};
     return script;

@@ -72,7 +72,8 @@ TEST(JobStart, Timeout_before_the_reply_keeps_the_attachment) {
     ASSERT_TRUE(job.add_tensor("w", {1}).is_ok());
     const auto late = job.start(kShort);
     EXPECT_EQ(late.code(), StatusCode::kTimeout);
-    EXPECT_THAT(late.text(), AllOf(HasSubstr("20 ms for gradsieved's answer"), HasSubstr("is alive"), HasSubstr("call again")));
+    EXPECT_THAT(late.text(),
+                AllOf(HasSubstr("20 ms for gradsieved's answer"), HasSubstr("is alive"), HasSubstr("call again")));
     daemon.await_attach();
     daemon.run([](FakeDaemon& at) { at.reply(); });
     EXPECT_TRUE(job.start(kPatient).is_ok());
@@ -85,8 +86,9 @@ TEST(JobStart, Timeout_while_ranks_are_missing_keeps_the_attachment) {
     ASSERT_TRUE(job.add_tensor("w", {1}).is_ok());
     const auto late = job.start(kShort);
     EXPECT_EQ(late.code(), StatusCode::kTimeout);
-    EXPECT_THAT(late.text(), AllOf(HasSubstr("job 'job' (run 'run', rank 0 of 1)"), HasSubstr("for all ranks of the job"),
-                                   HasSubstr("`gradsieve status` names who is late")));
+    EXPECT_THAT(late.text(),
+                AllOf(HasSubstr("job 'job' (run 'run', rank 0 of 1)"), HasSubstr("for all ranks of the job"),
+                      HasSubstr("`gradsieve status` names who is late")));
     EXPECT_FALSE(job.add_tensor("late", {1}).is_ok());
     daemon.run([](FakeDaemon& at) { at.start_groups(); });
     EXPECT_TRUE(job.start(kPatient).is_ok());
@@ -106,7 +108,9 @@ TEST(JobStart, Difference_between_ranks_ends_the_attempt_with_its_text) {
     auto job = make_job(daemon);
     ASSERT_TRUE(job.add_tensor("w", {1}).is_ok());
     EXPECT_EQ(job.start(kShort).code(), StatusCode::kTimeout);
-    daemon.run([](FakeDaemon& at) { at.answer(Kind::kJobEnded, 0, 0, {StatusCode::kMismatch, "tensor 'w': shape [1] on a, [2] on b"}); });
+    daemon.run([](FakeDaemon& at) {
+        at.answer(Kind::kJobEnded, 0, 0, {StatusCode::kMismatch, "tensor 'w': shape [1] on a, [2] on b"});
+    });
     const auto status = job.start(kPatient);
     EXPECT_EQ(status.code(), StatusCode::kMismatch);
     EXPECT_THAT(status.text(), HasSubstr("tensor 'w': shape [1] on a, [2] on b"));
@@ -143,8 +147,8 @@ TEST(JobStart, Calls_before_start_say_so) {
     auto tensor = job.add_tensor("w", {1}).value();
     EXPECT_TRUE(tensor.gradient().empty());
     EXPECT_TRUE(tensor.is_ready()) << "wait would not sleep, but say what is missing";
-    for (const auto& status : {tensor.submit(1), tensor.wait(kPatient).status(), job.finish(1, kPatient), job.check_equal(1, kPatient),
-                               job.broadcast(tensor, 0, kPatient).status()}) {
+    for (const auto& status : {tensor.submit(1), tensor.wait(kPatient).status(), job.finish(1, kPatient),
+                               job.check_equal(1, kPatient), job.broadcast(tensor, 0, kPatient).status()}) {
         EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
         EXPECT_THAT(status.text(), AllOf(HasSubstr("is not started"), HasSubstr("call start")));
     }
@@ -163,7 +167,7 @@ TEST(JobDetach, Goodbye_is_sent_once_and_ends_the_job) {
     EXPECT_EQ(started.tensor().gradient().size(), 4U) << "memory stays until the handles go";
 }
 TEST(JobDetach, Timeout_loses_nothing) {
-    FakeDaemon daemon(silent());
+    FakeDaemon daemon(mute());
     StartedJob started(daemon);
     const auto late = started.job.detach(kShort);
     EXPECT_EQ(late.code(), StatusCode::kTimeout);

@@ -47,7 +47,8 @@ TEST(JobSteps, Order_of_tensors_differs_from_step_to_step) {
         }
         std::ranges::shuffle(order, random);
         for (const auto index : order)
-            ASSERT_EQ(values_of(started.tensor(index).wait(kPatient)), four_of(static_cast<float>(step * 10 + index))) << "seed " << seed;
+            ASSERT_EQ(values_of(started.tensor(index).wait(kPatient)), four_of(static_cast<float>(step * 10 + index)))
+                << "seed " << seed;
     }
 }
 TEST(JobSteps, Groups_step_on_their_own) {
@@ -165,7 +166,9 @@ TEST(JobSteps, Failed_step_fails_everywhere_and_the_next_one_may_follow) {
     ASSERT_TRUE(started.tensor(0).submit(1).is_ok());
     ASSERT_TRUE(started.tensor(1).submit(1).is_ok());
     daemon.await_submissions(2);
-    daemon.run([](FakeDaemon& at) { at.answer(Kind::kStepDone, 0, 1, {StatusCode::kNonFinite, "tensor 'b' on rank 3 holds a NaN"}); });
+    daemon.run([](FakeDaemon& at) {
+        at.answer(Kind::kStepDone, 0, 1, {StatusCode::kNonFinite, "tensor 'b' on rank 3 holds a NaN"});
+    });
     const auto finished = started.job.finish(1, kPatient);
     EXPECT_EQ(finished.code(), StatusCode::kNonFinite);
     EXPECT_TRUE(started.tensor(2).submit(1).is_ok()) << "late for a failed step: wait tells";
@@ -240,7 +243,8 @@ TEST(JobCheckEqual, Digest_goes_out_and_the_verdict_comes_back) {
     script.on_submission = [](FakeDaemon& at, const shm::Submission& submission) {
         if (submission.kind != shm::SubmissionKind::kCheckEqual) return at.serve(submission);
         const bool is_equal = submission.digest == 0x1234U;
-        at.answer(Kind::kCheckEqual, 0, submission.step, is_equal ? Status() : Status(StatusCode::kMismatch, "rank 2 has another digest"));
+        at.answer(Kind::kCheckEqual, 0, submission.step,
+                  is_equal ? Status() : Status(StatusCode::kMismatch, "rank 2 has another digest"));
     };
     FakeDaemon daemon(script);
     StartedJob started(daemon);

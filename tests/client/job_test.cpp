@@ -61,13 +61,16 @@ TEST(Job, Forked_child_gets_words_from_every_call_and_harms_nothing) {
     ASSERT_TRUE(tensor.submit(1).is_ok());
     const auto code = exit_code_of_child([&] {
         auto& job = started->job;
-        for (const auto& status : {tensor.submit(2), tensor.wait(kPatient).status(), job.finish(1, kPatient), job.start(kPatient),
-                                   job.check_equal(1, kPatient), job.broadcast(tensor, 0, kPatient).status(), job.detach(kPatient),
-                                   job.add_tensor("x", {1}).status()}) {
+        for (const auto& status :
+             {tensor.submit(2), tensor.wait(kPatient).status(), job.finish(1, kPatient), job.start(kPatient),
+              job.check_equal(1, kPatient), job.broadcast(tensor, 0, kPatient).status(), job.detach(kPatient),
+              job.add_tensor("x", {1}).status()}) {
             if (status.code() != StatusCode::kFailedPrecondition) return 1;
             if (status.text().find("open a job in the forked process itself") == std::string::npos) return 2;
         }
-        if (!tensor.gradient().empty() || !tensor.second_moment().empty() || !tensor.is_ready() || job.first_step() != 0) return 3;
+        if (!tensor.gradient().empty() || !tensor.second_moment().empty() || !tensor.is_ready() ||
+            job.first_step() != 0)
+            return 3;
         started.reset();
         return 7;
     });

@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <atomic>
-#include <random>
 #include <thread>
 
 namespace gradsieve::client::test {
@@ -21,8 +19,9 @@ TEST(JobWait, Timeout_then_success_loses_nothing) {
     ASSERT_TRUE(started.tensor().submit(1).is_ok());
     const auto late = started.tensor().wait(kShort).status();
     EXPECT_EQ(late.code(), StatusCode::kTimeout);
-    EXPECT_THAT(late.text(), AllOf(HasSubstr("job 'job' (run 'run', rank 0 of 1)"), HasSubstr("20 ms for tensor 'w', step 1"),
-                                   HasSubstr("is alive"), HasSubstr("call again")));
+    EXPECT_THAT(late.text(),
+                AllOf(HasSubstr("job 'job' (run 'run', rank 0 of 1)"), HasSubstr("20 ms for tensor 'w', step 1"),
+                      HasSubstr("is alive"), HasSubstr("call again")));
     EXPECT_FALSE(started.tensor().is_ready());
     const auto submission = daemon.await_submissions(1).front();
     daemon.run([&](FakeDaemon& at) { at.serve(submission); });
@@ -95,7 +94,9 @@ TEST(JobWait, Threads_wait_for_different_tensors_and_each_gets_its_own) {
     for (std::size_t index = 0; index < 3; ++index) {
         fill(started.tensor(index), static_cast<float>(index));
         ASSERT_TRUE(started.tensor(index).submit(1).is_ok());
-        waiters.emplace_back([&started, index] { EXPECT_EQ(values_of(started.tensor(index).wait(kPatient)), four_of(static_cast<float>(index))); });
+        waiters.emplace_back([&started, index] {
+            EXPECT_EQ(values_of(started.tensor(index).wait(kPatient)), four_of(static_cast<float>(index)));
+        });
     }
     const auto submissions = daemon.await_submissions(3);
     for (const std::size_t index : {2U, 0U, 1U}) daemon.run([&](FakeDaemon& at) { at.serve(submissions[index]); });
@@ -124,11 +125,7 @@ TEST(JobWait, Many_threads_many_steps_lose_no_wake_up) {
     EXPECT_EQ(daemon.await_submissions(kThreads * kSteps).size(), kThreads * kSteps);
 }
 TEST(JobWait, Detach_in_one_thread_ends_waits_in_others) {
-    FakeDaemon::Script script;
-    script.on_submission = [](FakeDaemon& at, const shm::Submission& submission) {
-        if (submission.kind == shm::SubmissionKind::kDetach) at.serve(submission);
-    };
-    FakeDaemon daemon(script);
+    FakeDaemon daemon(silent());
     StartedJob started(daemon);
     ASSERT_TRUE(started.tensor().submit(1).is_ok());
     std::thread waiter([&] { EXPECT_EQ(started.tensor().wait(kPatient).status().code(), StatusCode::kCancelled); });

@@ -15,8 +15,7 @@ class LedgerTest : public ::testing::Test {
 protected:
     LedgerTest() {
         for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(registry_.add(name, {}, {}).is_ok());
-        for (const char* name : {"x", "y"})
-            EXPECT_TRUE(registry_.add(name, {}, {.group = "g"}).is_ok());
+        for (const char* name : {"x", "y"}) EXPECT_TRUE(registry_.add(name, {}, {.group = "g"}).is_ok());
         ledger_.emplace(registry_);
     }
     void tell(shm::CompletionKind kind, std::uint32_t index, Step step, const Status& status = {}) {
@@ -85,7 +84,8 @@ TEST_F(LedgerTest, Only_the_open_step_may_be_handed_in) {
         const auto checked = ledger_->check_submit(0, step);
         ASSERT_FALSE(checked.is_ok()) << step;
         EXPECT_EQ(checked.error().code(), StatusCode::kInvalidArgument);
-        EXPECT_THAT(checked.error().text(), AllOf(HasSubstr("tensor 'a': step " + std::to_string(step)), HasSubstr("allowed is 5")));
+        EXPECT_THAT(checked.error().text(),
+                    AllOf(HasSubstr("tensor 'a': step " + std::to_string(step)), HasSubstr("allowed is 5")));
     }
     EXPECT_TRUE(ledger_->check_submit(0, kFirst).value());
     EXPECT_TRUE(ledger_->check_submit(3, 1).value()) << "each group counts on its own";
@@ -133,7 +133,8 @@ TEST_F(LedgerTest, Tensor_late_for_a_failed_step_is_noted_not_sent) {
     EXPECT_EQ(ledger_->outcome(2)->code(), StatusCode::kStepFailed);
     EXPECT_TRUE(ledger_->check_submit(2, kFirst + 1).value());
     EXPECT_TRUE(ledger_->check_submit(1, kFirst + 1).value()) << "a tensor may sit out a failed step";
-    EXPECT_EQ(ledger_->check_submit(0, kFirst).error().code(), StatusCode::kInvalidArgument) << "handed in once already";
+    EXPECT_EQ(ledger_->check_submit(0, kFirst).error().code(), StatusCode::kInvalidArgument)
+        << "handed in once already";
 }
 TEST_F(LedgerTest, Tensor_late_for_a_committed_step_is_refused) {
     start();
@@ -174,11 +175,14 @@ TEST_F(LedgerTest, Failures_are_remembered_up_to_a_limit_and_never_told_wrong) {
     start();
     constexpr Step kSteps = 100;
     for (Step step = kFirst; step < kFirst + kSteps; ++step)
-        tell(Kind::kStepDone, 0, step, step % 2 == 0 ? Status() : Status(StatusCode::kStepFailed, std::to_string(step)));
+        tell(Kind::kStepDone, 0, step,
+             step % 2 == 0 ? Status() : Status(StatusCode::kStepFailed, std::to_string(step)));
     EXPECT_EQ(ledger_->verdict(0, 7)->text(), "7");
     for (Step step = 105; step < 105 + kSteps; ++step)
-        tell(Kind::kStepDone, 0, step, step % 2 == 0 ? Status() : Status(StatusCode::kStepFailed, std::to_string(step)));
-    EXPECT_EQ(ledger_->verdict(0, 7)->code(), StatusCode::kInvalidArgument) << "forgotten: neither committed nor failed";
+        tell(Kind::kStepDone, 0, step,
+             step % 2 == 0 ? Status() : Status(StatusCode::kStepFailed, std::to_string(step)));
+    EXPECT_EQ(ledger_->verdict(0, 7)->code(), StatusCode::kInvalidArgument)
+        << "forgotten: neither committed nor failed";
     EXPECT_EQ(ledger_->verdict(0, 203)->text(), "203");
     EXPECT_TRUE(ledger_->verdict(0, 202)->is_ok());
 }

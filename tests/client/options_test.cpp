@@ -1,6 +1,7 @@
 #include "client/options.hpp"
 
 #include "environment.hpp"
+#include "shm/message.hpp"
 
 #include <gmock/gmock.h>
 
@@ -74,8 +75,9 @@ TEST_F(Options, Missing_rank_names_option_and_variables) {
     options_.rank = -1;
     const auto status = refusal();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.text(), AllOf(HasSubstr("JobOptions.rank is not set"), HasSubstr("$RANK, $SLURM_PROCID, $OMPI_COMM_WORLD_RANK"),
-                                     HasSubstr("set the option or start")));
+    EXPECT_THAT(status.text(),
+                AllOf(HasSubstr("JobOptions.rank is not set"), HasSubstr("$RANK, $SLURM_PROCID, $OMPI_COMM_WORLD_RANK"),
+                      HasSubstr("set the option or start")));
 }
 TEST_F(Options, Nonsense_in_a_variable_is_named_with_its_value) {
     options_.world_size = -1;
@@ -83,13 +85,14 @@ TEST_F(Options, Nonsense_in_a_variable_is_named_with_its_value) {
         environment_.set("WORLD_SIZE", value);
         const auto status = refusal();
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-        EXPECT_THAT(status.text(), AllOf(HasSubstr("$WORLD_SIZE is '" + std::string(value) + "'"), HasSubstr("allowed is"),
-                                         HasSubstr("JobOptions.world_size")));
+        EXPECT_THAT(status.text(), AllOf(HasSubstr("$WORLD_SIZE is '" + std::string(value) + "'"),
+                                         HasSubstr("allowed is"), HasSubstr("JobOptions.world_size")));
     }
 }
 TEST_F(Options, Rank_outside_the_world_is_refused_naming_both) {
     options_.rank = 4;
-    EXPECT_THAT(refusal().text(), AllOf(HasSubstr("JobOptions.rank is 4"), HasSubstr("0 .. 3"), HasSubstr("JobOptions.world_size is 4")));
+    EXPECT_THAT(refusal().text(),
+                AllOf(HasSubstr("JobOptions.rank is 4"), HasSubstr("0 .. 3"), HasSubstr("JobOptions.world_size is 4")));
     options_.rank = 3;
     EXPECT_TRUE(resolve_options(options_).is_ok());
 }

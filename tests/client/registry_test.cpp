@@ -46,8 +46,7 @@ TEST(Registry, Bad_names_and_samples_are_refused) {
     EXPECT_THAT(registry.add("", kShape, {}).status().text(), HasSubstr("name is empty"));
     EXPECT_THAT(registry.add("w", kShape, {.samples_max = 0}).status().text(),
                 AllOf(HasSubstr("samples_max is 0"), HasSubstr("1 .. 256")));
-    EXPECT_THAT(registry.add("w", kShape, {.samples_max = 257}).status().text(),
-                HasSubstr("samples_max is 257"));
+    EXPECT_THAT(registry.add("w", kShape, {.samples_max = 257}).status().text(), HasSubstr("samples_max is 257"));
     EXPECT_THAT(registry.add("w", kShape, {.group = "a\tb"}).status().text(),
                 AllOf(HasSubstr("group"), HasSubstr("printable")));
     EXPECT_TRUE(registry.add("w", kShape, {.samples_max = 256}).is_ok());

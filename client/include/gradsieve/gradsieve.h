@@ -2,7 +2,7 @@
  * every rank. The same library, rules and errors as gradsieve.hpp; docs/client.md explains both.
  *
  * Conventions
- *  1. Every function that can fail returns a gradsieve_status: GRADSIEVE_OK (0) or one of the codes below. The codes are
+ *  1. Every function that can fail returns a gradsieve_status: GRADSIEVE_OK (0) or one of the codes below. Codes are
  *     numbered for ever; a later release only adds some. gradsieve_last_error() has the words.
  *  2. Outputs are named ret_*. They are written on success only and stay untouched on failure. Never NULL.
  *  3. Options structs begin with struct_size = sizeof of that struct; the _INIT macros set it and the defaults. NULL
@@ -114,21 +114,22 @@ uint64_t gradsieve_digest_of(const void* bytes, size_t byte_count);
 
 /* Checks the options and the environment; talks to nobody yet. */
 gradsieve_status gradsieve_job_make(const gradsieve_job_options* options, gradsieve_job** ret_job);
-/* Leaves the job in good order if that is not done yet (waits 2 s at most), then frees it and its tensors. NULL is fine. */
-void gradsieve_job_free(gradsieve_job* job);
+/* Leaves the job in good order if that is not done yet (waits 2 s at most), then frees it and its tensors. */
+void gradsieve_job_free(gradsieve_job* job); /* NULL is fine */
 /* Registers a tensor; before start. shape has dimensions numbers, and may be NULL for dimensions = 0 (one element). */
-gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, const uint64_t* shape, size_t dimensions,
-                                          const gradsieve_tensor_options* options, gradsieve_tensor** ret_tensor);
+gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, const uint64_t* shape,
+                                          size_t dimensions, const gradsieve_tensor_options* options,
+                                          gradsieve_tensor** ret_tensor);
 /* Attaches to the daemon and waits until all ranks are there and agree on tensors and codec. */
 gradsieve_status gradsieve_job_start(gradsieve_job* job, int64_t timeout_ms);
 /* The step number to hand in first for a group (NULL = ""). */
 gradsieve_status gradsieve_job_first_step(const gradsieve_job* job, const char* group, uint64_t* ret_step);
 /* Waits until a group's step is committed: results of all its tensors are final. */
 gradsieve_status gradsieve_job_finish(gradsieve_job* job, uint64_t step, const char* group, int64_t timeout_ms);
-/* Copies rank root's slice 0 of the tensor, exactly, to every rank; all ranks call it, in the same order. *ret_values is
- * read-only and valid until this rank submits the tensor. */
-gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* tensor, uint32_t root, int64_t timeout_ms,
-                                         const float** ret_values);
+/* Copies rank root's slice 0 of the tensor, exactly, to every rank; all ranks call it, in the same order. *ret_values
+ * is read-only and valid until this rank submits the tensor. */
+gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* tensor, uint32_t root,
+                                         int64_t timeout_ms, const float** ret_values);
 /* Compares a digest between all ranks; all ranks call it. */
 gradsieve_status gradsieve_job_check_equal(gradsieve_job* job, uint64_t digest, int64_t timeout_ms);
 /* Leaves in good order; the last call on a job. Open steps of other ranks fail after it, so call it on all. */
@@ -140,10 +141,12 @@ gradsieve_status gradsieve_job_world_size(const gradsieve_job* job, uint32_t* re
 
 /* The slab to write before submit: gradsieve_tensor_elements floats of slice sample_index. After start. */
 gradsieve_status gradsieve_tensor_gradient(gradsieve_tensor* tensor, uint32_t sample_index, float** ret_values);
-/* Room for the sum of squared per-sample gradients, if the tensor was registered with has_second_moment. After start. */
+/* Room for the sum of squared per-sample gradients, if the tensor was registered with has_second_moment. After start.
+ */
 gradsieve_status gradsieve_tensor_second_moment(gradsieve_tensor* tensor, float** ret_values);
 /* Hands in step `step`. Does not wait for anybody. */
-gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step, const gradsieve_submit_options* options);
+gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step,
+                                         const gradsieve_submit_options* options);
 /* The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor again. */
 gradsieve_status gradsieve_tensor_wait(gradsieve_tensor* tensor, int64_t timeout_ms, const float** ret_values);
 /* *ret_is_ready = 1 if wait would not sleep, else 0. */
