@@ -386,7 +386,8 @@ void Sim::act(std::size_t index, const DecodeTensor& action) {
         if (!mine.is_alive || !mine.machine) return;
         mine.decoding.erase(action.tensor);
         mine.areas[{action.tensor, action.step}] = bits;
-        mine.machine->on_decoded(action.tensor, action.step, mix64(bits + action.tensor), {}, now_);
+        const auto status = fail_decode ? fail_decode(index, action.tensor, action.step) : Status{};
+        mine.machine->on_decoded(action.tensor, action.step, mix64(bits + action.tensor), status, now_);
         pump(index);
     });
 }

@@ -62,6 +62,8 @@ public:
     std::function<bool(std::size_t from, const SendFrame& frame)> filter;
     /// Changes what a node decodes, to play broken arithmetic.
     std::function<std::uint64_t(std::size_t node, TensorNumber tensor, Step step, std::uint64_t bits)> tamper;
+    /// Lets a decode fail.
+    std::function<Status(std::size_t node, TensorNumber tensor, Step step)> fail_decode;
 
     // -- time --
     void run_for(Duration duration);
@@ -109,6 +111,9 @@ public:
     [[nodiscard]] const JobKey& key() const { return key_; }
     /// Hands a frame to a node as if a peer had sent it.
     void deliver(std::size_t from, std::size_t to, const SendFrame& frame);
+
+    /// Carries out what a test made a machine want by calling it directly.
+    void deliver_actions(std::size_t node) { pump(node); }
 
 private:
     struct Event {
