@@ -54,6 +54,7 @@ TEST(Process, Forked_child_that_holds_the_socket_does_not_keep_a_dead_client_ali
     ASSERT_EQ(::pipe(ends.data()), 0);
     UniqueFd heard(ends[0]);
     UniqueFd said(ends[1]);
+    ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that the grandchild is ours to reap
     // The client forks a grandchild (a data loader) that inherits the connected socket, then is killed.
     Child client([&] {
         auto connection = LocalConnection::connect(folder / "d.sock", soon());
@@ -72,8 +73,12 @@ TEST(Process, Forked_child_that_holds_the_socket_does_not_keep_a_dead_client_ali
     EXPECT_TRUE(becomes_readable(process.get())) << "the pidfd knows";
     EXPECT_EQ(connection.receive(past()).status().code(), StatusCode::kTimeout)
         << "the socket does not: it is still open";
+    EXPECT_EQ(client.wait_exit(), 128 + SIGKILL);
     said.reset();
     EXPECT_EQ(connection.receive(soon()).status().code(), StatusCode::kUnavailable);
+    int status = -1;
+    EXPECT_GT(::waitpid(-1, &status, 0), 0);
+    EXPECT_EQ(status, 0);
 }
 
 TEST(Process, Opening_a_dead_process_is_not_found_and_no_process_is_an_invalid_argument) {
