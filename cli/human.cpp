@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -98,8 +99,12 @@ std::string scaled(std::uint64_t bytes, double step, std::span<const std::string
 }
 
 std::string grouped(std::uint64_t number) {
-    auto text = fmt::format("{}", number);
-    for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), ",");
+    const auto digits = fmt::format("{}", number);
+    std::string text;
+    for (std::size_t index = 0; index < digits.size(); ++index) {
+        if (index > 0 && (digits.size() - index) % 3 == 0) text += ',';
+        text += digits[index];
+    }
     return text;
 }
 
@@ -157,8 +162,8 @@ std::string printable(std::string_view text) {
     std::string clean;
     for (const auto& glyph : glyphs_of(text)) {
         // C0 and C1 controls move cursors; the bidirectional ones reorder what was read.
-        const bool is_control = glyph.code < 0x20 || (glyph.code >= 0x7F && glyph.code < 0xA0) || glyph.code == 0xFFFD ||
-                                (glyph.code >= 0x200E && glyph.code <= 0x200F) ||
+        const bool is_control = glyph.code < 0x20 || (glyph.code >= 0x7F && glyph.code < 0xA0) ||
+                                glyph.code == 0xFFFD || (glyph.code >= 0x200E && glyph.code <= 0x200F) ||
                                 (glyph.code >= 0x2028 && glyph.code <= 0x202E) ||
                                 (glyph.code >= 0x2066 && glyph.code <= 0x2069);
         clean += is_control ? std::string_view("?") : glyph.bytes;
@@ -180,6 +185,23 @@ std::string cut_end(std::string_view text, std::size_t width, std::string_view e
     const auto mark = display_width(ellipsis);
     if (width <= mark) return std::string(front_of(ellipsis, width));
     return std::string(front_of(text, width - mark)) + std::string(ellipsis);
+}
+
+std::vector<std::string> wrap_words(std::string_view text, std::size_t width, std::string_view ellipsis) {
+    std::vector<std::string> lines(1);
+    for (std::size_t start = 0; start < text.size();) {
+        const auto end = std::min(text.find(' ', start), text.size());
+        const auto word = cut_end(text.substr(start, end - start), width, ellipsis);
+        start = end + 1;
+        if (word.empty()) continue;
+        auto& line = lines.back();
+        if (!line.empty() && display_width(line) + 1 + display_width(word) > width) {
+            lines.push_back(word);
+        } else {
+            line += (line.empty() ? "" : " ") + word;
+        }
+    }
+    return lines;
 }
 
 }  // namespace gradsieve::cli

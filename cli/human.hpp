@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradsieve::cli {
 
@@ -26,5 +27,7 @@ namespace gradsieve::cli {
 [[nodiscard]] std::string cut_middle(std::string_view text, std::size_t width, std::string_view ellipsis);
 /// The same at the end: for sentences.
 [[nodiscard]] std::string cut_end(std::string_view text, std::size_t width, std::string_view ellipsis);
+/// Its words in lines of at most `width` columns; longer words are cut. At least one line.
+[[nodiscard]] std::vector<std::string> wrap_words(std::string_view text, std::size_t width, std::string_view ellipsis);
 
 }  // namespace gradsieve::cli

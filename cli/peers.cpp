@@ -14,7 +14,7 @@ ExitCode run_peers(const PeersOptions& options, Console& console) {
         return reading.code;
     }
     if (!has_page(reading)) {
-        console.error << "gradsieve: " << reading.health.text << '\n';
+        console.error << "gradsieve: " << reading.health.sentence() << '\n';
         return reading.code;
     }
     const auto view = parse_status_document(reading.document);

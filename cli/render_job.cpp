@@ -42,15 +42,12 @@ std::string render_title(const JobView& job, const Look& look) {
     for (const auto& rank : job.ranks) nodes.insert(rank.node);
     auto ranks = fmt::format("{} rank{}", job.world_size, job.world_size == 1 ? "" : "s");
     if (!nodes.empty()) ranks += fmt::format(" on {} node{}", nodes.size(), nodes.size() == 1 ? "" : "s");
-    const Ink ink = job.phase == "running" ? Ink::kGood : Ink::kWarn;
-    const auto name = cut_middle(job.name, look.width / 3, look.ellipsis());
-    const auto run = cut_middle(job.run_id, look.width / 4, look.ellipsis());
-    auto line = look.paint(Ink::kTitle, "job " + name) + look.dot().data() + "run " + run + look.dot().data() + look.paint(ink, job.phase) +
-                look.dot().data() + ranks;
-    const auto used = 4 + display_width(name) + 4 + display_width(run) + display_width(job.phase) + display_width(ranks) + 9;
-    const auto epoch = job.epoch.empty() ? std::string() : fmt::format("{}epoch {}", look.dot(), job.epoch);
-    if (used + display_width(epoch) <= look.width) line += look.paint(Ink::kDim, epoch);
-    return line + '\n';
+    return render_headline({"job " + cut_middle(job.name, look.width / 3, look.ellipsis()), Ink::kTitle},
+                           {{job.phase, job.phase == "running" ? Ink::kGood : Ink::kWarn},
+                            {ranks},
+                            {job.run_id.empty() ? "" : "run " + cut_middle(job.run_id, look.width / 4, look.ellipsis())},
+                            {job.epoch.empty() ? "" : "epoch " + job.epoch, Ink::kDim}},
+                           look);
 }
 
 std::string render_waiting(const JobView& job, const Look& look) {
@@ -74,7 +71,7 @@ std::string render_waiting(const JobView& job, const Look& look) {
 
 std::string render_ratios(const JobView& job, const Look& look) {
     if (!job.wire_ratio)
-        return render_line("wire ratio", {{"none: nothing travels"}, {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);
+        return render_line("wire ratio", {{"none: nothing has travelled"}, {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);
     return render_line("wire ratio", {{figure_text(*job.wire_ratio), Ink::kBold},
                                       {fmt::format("{} sent instead of {}", bytes_text(job.bytes_sent), bytes_text(job.allreduce_bytes))},
                                       {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);

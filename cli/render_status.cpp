@@ -28,34 +28,22 @@ Face face_of(const std::string& state) {
 
 /// What the first line says of the process, and what to do, for the second.
 struct Words {
-    std::string process;
+    std::vector<Part> process;
     std::string advice;
 };
 Words words_of(const DaemonView& daemon, const HealthView& health) {
     const auto age = time_text(health.heartbeat_age_s);
-    if (health.state == "live")
-        return {fmt::format("pid {} up {}{}heartbeat {} ago", health.pid, time_text(daemon.uptime_s), "\n", age), ""};
+    const auto pid = fmt::format("pid {}", health.pid);
+    const std::string last_word = "below is its last word; start it again: systemctl start gradsieved, or gradsieved as a user";
+    if (health.state == "live") return {{{pid}, {"up " + time_text(daemon.uptime_s)}, {fmt::format("heartbeat {} ago", age)}}, ""};
     if (health.state == "hung" && health.is_suspended)
-        return {fmt::format("pid {} suspended\nno heartbeat for {}", health.pid, age),
+        return {{{pid + " suspended"}, {"no heartbeat for " + age}},
                 fmt::format("a signal or a debugger stopped the process; 'kill -CONT {}' lets it go on", health.pid)};
     if (health.state == "hung")
-        return {fmt::format("pid {} is there\nno heartbeat for {}", health.pid, age),
-                "its conductor hangs; the log and 'gradsieve doctor' tell more; restarting it loses no committed step"};
-    if (health.state == "dead")
-        return {fmt::format("pid {} is gone without saying goodbye\nlast heartbeat {} ago", health.pid, age),
-                "below is its last word; start it again: systemctl start gradsieved, or gradsieved as a user"};
-    return {fmt::format("pid {} was stopped {} ago", health.pid, age),
-            "below is its last word; start it again: systemctl start gradsieved, or gradsieved as a user"};
-}
-
-std::vector<Part> split_lines(const std::string& text) {
-    std::vector<Part> parts;
-    for (std::size_t start = 0; start <= text.size();) {
-        const auto end = std::min(text.find('\n', start), text.size());
-        parts.push_back({text.substr(start, end - start)});
-        start = end + 1;
-    }
-    return parts;
+        return {{{pid + " is there"}, {"no heartbeat for " + age}},
+                "its conductor hangs; the log and 'gradsieve doctor' tell more; under systemd the watchdog restarts it"};
+    if (health.state == "dead") return {{{pid + " is gone"}, {fmt::format("last heartbeat {} ago", age)}}, last_word};
+    return {{{fmt::format("pid {} was stopped {} ago", health.pid, age)}}, last_word};
 }
 
 Ink ink_of_peer(const PeerView& peer) {
@@ -64,14 +52,14 @@ Ink ink_of_peer(const PeerView& peer) {
     return peer.state == "closed" ? Ink::kBad : Ink::kWarn;
 }
 
-std::string uses_text(const DaemonView& daemon, const Look& look) {
-    auto text = fmt::format("{} codec worker{}", daemon.threads, daemon.threads == 1 ? "" : "s");
-    if (!daemon.cpu_form.empty()) text += fmt::format(" ({})", daemon.cpu_form);
-    text += fmt::format("{}CPU {}", look.dot(), time_text(daemon.cpu_s));
-    if (daemon.uptime_s >= 1) text += fmt::format(", {:.0f} % of a core", 100 * daemon.cpu_s / daemon.uptime_s);
-    text += fmt::format("{}memory {}", look.dot(), memory_text(daemon.memory_bytes));
-    if (daemon.memory_limit_bytes > 0) text += fmt::format(" of {}", memory_text(daemon.memory_limit_bytes));
-    return text;
+std::vector<Part> uses_of(const DaemonView& daemon) {
+    auto workers = fmt::format("{} codec worker{}", daemon.threads, daemon.threads == 1 ? "" : "s");
+    if (!daemon.cpu_form.empty()) workers += fmt::format(" ({})", daemon.cpu_form);
+    auto cpu = fmt::format("CPU {}", time_text(daemon.cpu_s));
+    if (daemon.uptime_s >= 1) cpu += fmt::format(", {:.0f} % of a core", 100 * daemon.cpu_s / daemon.uptime_s);
+    auto memory = fmt::format("memory {}", memory_text(daemon.memory_bytes));
+    if (daemon.memory_limit_bytes > 0) memory += fmt::format(" of {}", memory_text(daemon.memory_limit_bytes));
+    return {{workers}, {cpu}, {memory}};
 }
 
 std::string render_daemon(const StatusView& view, const Look& look) {
@@ -84,7 +72,7 @@ std::string render_daemon(const StatusView& view, const Look& look) {
     text += render_line("listens", {{daemon.bound.empty() ? "for no peers: single node" : daemon.bound}}, look);
     text += render_line("socket", {{daemon.socket}}, look);
     text += render_line("config", {{daemon.config_file.empty() ? "no file: built-in values" : daemon.config_file}}, look);
-    text += render_line("uses", {{uses_text(daemon, look)}}, look);
+    text += render_line("uses", uses_of(daemon), look);
     if (!daemon.state.empty() && daemon.state != "running") text += render_line("state", {{daemon.state, Ink::kWarn}}, look);
     for (const auto& error : daemon.errors)
         text += render_line("error", {{error.text, Ink::kWarn}, {fmt::format("{} times", error.count)},
@@ -97,8 +85,9 @@ std::string render_ended(const std::vector<EndedJobView>& jobs, const Look& look
     auto text = '\n' + look.paint(Ink::kTitle, "ended jobs") + '\n';
     for (const auto& job : jobs) {
         const auto ratio = job.wire_ratio ? fmt::format("wire ratio {}", figure_text(*job.wire_ratio)) : std::string();
-        text += render_line(cut_middle(job.name, kLabelWidth, look.ellipsis()),
-                            {{fmt::format("run {}", job.run_id)},
+        text += render_line("job",
+                            {{job.name, Ink::kBold},
+                             {"run " + job.run_id},
                              {fmt::format("{} steps", count_text(job.steps_committed))},
                              {ratio},
                              {fmt::format("{} ago: {}", time_text(job.ago_s), job.text)}}, look);
@@ -109,21 +98,38 @@ std::string render_ended(const std::vector<EndedJobView>& jobs, const Look& look
 }  // namespace
 
 std::string render_line(std::string_view label, const std::vector<Part>& parts, const Look& look) {
-    auto line = "  " + look.paint(Ink::kDim, label) + std::string(kTextColumn - 2 - std::min(display_width(label), kLabelWidth), ' ');
-    std::size_t used = kTextColumn;
+    const std::string margin(kTextColumn, ' ');
+    const auto room = look.width - kTextColumn;
+    std::vector<std::string> lines;  // painted
+    std::size_t used = room;         // columns of the last one
     for (const auto& part : parts) {
         if (part.text.empty()) continue;
-        const auto text = cut_end(part.text, look.width - kTextColumn, look.ellipsis());
-        const auto gap = used == kTextColumn ? std::string_view() : look.dot();
-        if (used + display_width(gap) + display_width(text) > look.width) {
-            line += '\n' + std::string(kTextColumn, ' ');
-            used = kTextColumn;
+        const auto wrapped = wrap_words(part.text, room, look.ellipsis());
+        const auto width = display_width(wrapped.front());
+        if (lines.empty() || wrapped.size() > 1 || used + display_width(look.dot()) + width > room) {
+            for (const auto& line : wrapped) lines.push_back(look.paint(part.ink, line));
+            used = display_width(wrapped.back());
         } else {
-            line += look.paint(Ink::kDim, gap);
-            used += display_width(gap);
+            lines.back() += look.paint(Ink::kDim, look.dot()) + look.paint(part.ink, wrapped.front());
+            used += display_width(look.dot()) + width;
         }
-        line += look.paint(part.ink, text);
-        used += display_width(text);
+    }
+    std::string text;
+    for (const auto& line : lines)
+        text += (text.empty() ? "  " + look.paint(Ink::kDim, label) + margin.substr(2 + std::min(display_width(label), kLabelWidth)) : margin) + line + '\n';
+    return text;
+}
+
+std::string render_headline(const Part& head, const std::vector<Part>& parts, const Look& look) {
+    auto line = look.paint(head.ink, head.text);
+    auto used = display_width(head.text);
+    std::string_view gap = "  ";
+    for (const auto& part : parts) {
+        const auto width = display_width(gap) + display_width(part.text);
+        if (part.text.empty() || used + width > look.width) continue;
+        line += look.paint(Ink::kDim, gap) + look.paint(part.ink, part.text);
+        used += width;
+        gap = look.dot();
     }
     return line + '\n';
 }
@@ -143,25 +149,17 @@ std::string ranges_text(const std::vector<std::uint64_t>& numbers) {
 std::string render_health(const DaemonView& daemon, const HealthView& health, const Look& look) {
     const auto face = face_of(health.state);
     const auto words = words_of(daemon, health);
-    std::vector<Part> parts = {{daemon.version.empty() ? "gradsieved" : "gradsieved " + daemon.version},
-                               {daemon.node.empty() ? "" : "node " + daemon.node}};
-    for (auto& part : split_lines(words.process)) parts.push_back(std::move(part));
-    auto line = look.paint(face.ink, fmt::format("{} {}", look.has_unicode ? face.mark : face.plain_mark, health.state));
-    auto used = 2 + health.state.size();
-    for (const auto& part : parts) {
-        if (part.text.empty()) continue;
-        const auto gap = used == 2 + health.state.size() ? std::string_view("  ") : look.dot();
-        const auto text = cut_end(part.text, look.width - std::min(look.width, used + display_width(gap)), look.ellipsis());
-        line += look.paint(Ink::kDim, gap) + text;
-        used += display_width(gap) + display_width(text);
-    }
-    line += '\n';
-    if (!words.advice.empty()) line += "  " + look.paint(face.ink, cut_end(words.advice, look.width - 2, look.ellipsis())) + '\n';
-    return line;
+    auto parts = words.process;
+    parts.push_back({daemon.node.empty() ? "" : "node " + cut_middle(daemon.node, 24, look.ellipsis())});
+    parts.push_back({daemon.version.empty() ? "" : "gradsieved " + daemon.version, Ink::kDim});
+    auto text = render_headline({fmt::format("{} {}", look.has_unicode ? face.mark : face.plain_mark, health.state), face.ink}, parts, look);
+    if (!words.advice.empty())
+        for (const auto& line : wrap_words(words.advice, look.width - 2, look.ellipsis())) text += "  " + look.paint(face.ink, line) + '\n';
+    return text;
 }
 
 std::string render_peers(const std::vector<PeerView>& peers, const Look& look) {
-    const std::vector<Column> columns = {{"NAME", false, 8, 9},  {"ADDRESS", false, 12, 5}, {"STATE", false, 0, 9}, {"HEARD", true, 0, 8},
+    const std::vector<Column> columns = {{"NAME", false, 16, 9}, {"ADDRESS", false, 13, 5}, {"STATE", false, 0, 9}, {"HEARD", true, 0, 8},
                                          {"SENT", true, 0, 7},   {"RECEIVED", true, 0, 7},  {"QUEUED", true, 0, 6}, {"REFUSED", true, 0, 4}};
     std::vector<Row> rows;
     std::string refusals;
@@ -185,7 +183,8 @@ std::string render_status(const StatusView& view, const HealthView& health, cons
     if (!view.peers.empty()) text += '\n' + render_peers(view.peers, look);
     for (const auto& job : view.jobs) text += '\n' + render_job(job, look, tensor_rows);
     if (view.jobs.empty() && view.format != 0)
-        text += '\n' + look.paint(Ink::kDim, "no jobs: a training process attaches at the socket, with the library or GRADSIEVE_SOCKET") + '\n';
+        text += '\n' + look.paint(Ink::kTitle, "no jobs") + '\n' +
+                render_line("", {{"training processes attach at the socket", Ink::kDim}}, look);
     return text + render_ended(view.ended_jobs, look);
 }
 

@@ -22,12 +22,15 @@ inline constexpr std::size_t kDefaultTensorRows = 40;
 [[nodiscard]] std::string render_peers(const std::vector<PeerView>& peers, const Look& look);
 [[nodiscard]] std::string render_job(const JobView& job, const Look& look, std::size_t tensor_rows);
 
-/// "label      part · part", wrapped under the first part where the line is full. Empty parts are left out.
 struct Part {
     std::string text;
     Ink ink = Ink::kPlain;
 };
+/// "label      part · part", wrapped under the first part where the line is full, a long part at its words. Empty parts are
+/// left out; nothing at all is drawn if all are empty.
 [[nodiscard]] std::string render_line(std::string_view label, const std::vector<Part>& parts, const Look& look);
+/// "head  part · part": parts that find no room on the one line are left out.
+[[nodiscard]] std::string render_headline(const Part& head, const std::vector<Part>& parts, const Look& look);
 /// "3", "0-3, 5" for ascending numbers.
 [[nodiscard]] std::string ranges_text(const std::vector<std::uint64_t>& numbers);
 

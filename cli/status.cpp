@@ -16,14 +16,15 @@ namespace {
 
 std::size_t tensor_rows(const StatusOptions& options, const Console& console) {
     if (options.has_all) return SIZE_MAX;
-    if (options.is_watch && console.look.height > 0) return std::clamp<std::size_t>(console.look.height / 2, 5, kDefaultTensorRows);
+    if (options.is_watch && console.look.height > 0)
+        return std::clamp<std::size_t>(console.look.height / 2, 5, kDefaultTensorRows);
     return kDefaultTensorRows;
 }
 
 /// One screen; what went wrong goes to the error stream.
 ExitCode show(const PageReading& reading, const StatusOptions& options, Console& console) {
     if (!has_page(reading)) {
-        console.error << "gradsieve: " << reading.health.text << '\n';
+        console.error << "gradsieve: " << reading.health.sentence() << '\n';
         return reading.code;
     }
     const auto view = parse_status_document(reading.document);

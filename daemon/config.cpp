@@ -112,4 +112,17 @@ std::vector<std::string> changed_keys_needing_restart(const Config& running, con
     return changed;
 }
 
+void take_reloadable_keys(Config& running, const Config& fresh) {
+    running.log_level = fresh.log_level;
+    running.memory_limit_bytes = fresh.memory_limit_bytes;
+    running.peer_timeout = fresh.peer_timeout;
+    running.round_deadline = fresh.round_deadline;
+    running.max_late = fresh.max_late;
+    running.credit_bytes = fresh.credit_bytes;
+    if (is_same_self(running, fresh)) running.nodes = fresh.nodes;
+    for (const auto& key : config_keys())
+        if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())
+            running.origins[key.dotted()] = origin->second;
+}
+
 }  // namespace gradsieve::daemon

@@ -69,5 +69,7 @@ struct ConfigQuery {
 [[nodiscard]] std::string config_text(const Config& config);
 /// Keys that differ and need a restart (everything but nodes' peers, limits, log level).
 [[nodiscard]] std::vector<std::string> changed_keys_needing_restart(const Config& running, const Config& fresh);
+/// Takes over exactly the others, and their origins. The nodes stay if this node's own entry has changed.
+void take_reloadable_keys(Config& running, const Config& fresh);
 
 }  // namespace gradsieve::daemon

@@ -1,8 +1,6 @@
 #include "daemon/config_check.hpp"
 
-#ifdef GRADSIEVE_HAVE_CODEC
 #include "codec/pipeline.hpp"
-#endif
 #include "daemon/config_host.hpp"
 
 #include <net/if.h>
@@ -79,11 +77,7 @@ bool is_absolute_path(std::string_view text, std::size_t limit_bytes) {
 }
 
 std::optional<std::string> codec_refusal(const std::string& text) {
-#ifdef GRADSIEVE_HAVE_CODEC
     if (const auto pipeline = codec::parse_pipeline(text); !pipeline.is_ok()) return pipeline.error().text();
-#else
-    if (text.empty()) return "";
-#endif
     return std::nullopt;
 }
 
