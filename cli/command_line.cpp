@@ -57,6 +57,7 @@ public:
 private:
     CLI::App* add(const std::string& name, const std::string& meaning, std::function<ExitCode()> command) {
         auto* sub = app_.add_subcommand(name, meaning);
+        sub->footer("");  // the examples and exit codes are said once
         sub->callback([this, command = std::move(command)] { command_ = command; });
         return sub;
     }
