@@ -1,13 +1,13 @@
-// Bits in little-endian bytes: bit i of a stream is bit i % 8 of byte i / 8. The packer needs eight writable bytes beyond
-// its end; the reader never reads past its span. One thread; the caller owns the memory.
+// Bits in little-endian bytes: bit i of a stream is bit i % 8 of byte i / 8. The packer needs eight writable bytes
+// beyond its end; the reader never reads past its span. One thread; the caller owns the memory.
 #pragma once
 
 #include "base/bytes.hpp"
 
 namespace gradsieve::codec {
 
-/// Writes fields one after the other into zeroed or unwritten memory; what follows its end is overwritten with zeros for
-/// up to eight bytes, so sections are packed in ascending order.
+/// Writes fields one after the other into zeroed or unwritten memory; what follows its end is overwritten with zeros
+/// for up to eight bytes, so sections are packed in ascending order.
 class BitPacker {
 public:
     explicit BitPacker(std::byte* out) noexcept : out_(out) {}

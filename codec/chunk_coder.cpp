@@ -41,7 +41,7 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, std::size_t 
 void code_dense_f32(std::span<const float> values, std::span<float> ret_decoded, Bytes& ret_payload) {
     const auto bytes = std::as_bytes(values);
     ret_payload.insert(ret_payload.end(), bytes.begin(), bytes.end());
-    std::copy(values.begin(), values.end(), ret_decoded.begin());
+    if (ret_decoded.data() != values.data()) std::copy(values.begin(), values.end(), ret_decoded.begin());
 }
 
 // Through a small block, so that the payload's memory is written once instead of being zeroed first.
@@ -134,7 +134,8 @@ void fill_pow2_codes(const SentList& sent, const Quantizer& quantizer, float ten
     }
 }
 
-/// The header whose payload is smallest among the forms allowed; on a tie the earlier one of every, Rice, bitmap, words.
+/// The header whose payload is smallest among the forms allowed; on a tie the earlier one of every, Rice, bitmap,
+/// words.
 PayloadHeader choose_form(const Pipeline& pipeline, PayloadHeader header, const PayloadContent& content,
                           const RicePlan& rice) {
     static constexpr std::array kForms = {IndexForm::kEvery, IndexForm::kRice, IndexForm::kBitmap, IndexForm::kRaw32};
@@ -160,7 +161,8 @@ PayloadHeader choose_form(const Pipeline& pipeline, PayloadHeader header, const 
     return best;
 }
 
-std::byte* build_words(const SentList& sent, bool is_paper_word, const std::vector<std::uint8_t>& codes, std::byte* out) {
+std::byte* build_words(const SentList& sent, bool is_paper_word, const std::vector<std::uint8_t>& codes,
+                       std::byte* out) {
     for (std::size_t i = 0; i < sent.indices.size(); ++i) {
         const std::uint32_t code = is_paper_word ? codes[i] : 0U;
         const std::uint32_t word = sent.indices[i] | (code << kPaperWordCodeShift);
@@ -183,7 +185,8 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
     return out;
 }
 
-std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, const TileTable& tiles, std::byte* out) {
+std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, const TileTable& tiles,
+                             std::byte* out) {
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
         const float scale = std::abs(sent.decoded[first]);
         if (header.is_list()) {
@@ -219,8 +222,8 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
 
 void code_list(const Pipeline& pipeline, const ChunkSelection& selection, std::span<const std::uint32_t> indices,
                CodeScratch& scratch, std::span<float> ret_decoded, Bytes& ret_payload) {
-    const std::uint32_t sent_count = quantize_list(pipeline.quantizer, indices, selection.values,
-                                                   selection.tensor_maximum, ret_decoded);
+    const std::uint32_t sent_count =
+        quantize_list(pipeline.quantizer, indices, selection.values, selection.tensor_maximum, ret_decoded);
     if (sent_count == 0) return;
     const SentList sent = keep_sent(indices, ret_decoded.first(indices.size()), sent_count, scratch);
 
@@ -233,7 +236,8 @@ void code_list(const Pipeline& pipeline, const ChunkSelection& selection, std::s
     content.tiles = tiles.count;
     if (header.quantizer == QuantizerKind::kPow2) {
         fill_pow2_codes(sent, pipeline.quantizer, selection.tensor_maximum, scratch, tiles);
-        exponents = plan_exponents(tiles, *std::max_element(tiles.exponents.begin(), tiles.exponents.begin() + tiles.count));
+        exponents =
+            plan_exponents(tiles, *std::max_element(tiles.exponents.begin(), tiles.exponents.begin() + tiles.count));
         header.base_exponent = exponents.base;
         header.exponent_parameter = exponents.parameter;
         content.exponent_bits = exponents.bits;

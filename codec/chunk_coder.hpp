@@ -31,6 +31,7 @@ struct CodeScratch {
 /// Appends one self-describing payload to `ret_payload` (nothing if nothing is sent) and fills
 /// `ret_decoded[i]` = what receivers decode for `values[i]`; in a sparse selection exactly +0 means "not sent" (a zero, or
 /// too small for the exponent range): the encoder then keeps residual and variance as for an element not selected.
+/// `ret_decoded` may be the memory of `values` itself.
 void code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                 std::span<float> ret_decoded, Bytes& ret_payload);
 

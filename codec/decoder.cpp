@@ -8,14 +8,19 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace gradsieve::codec {
 namespace {
 
-/// A list of touched elements longer than chunk / 16 would be no cheaper to clear than the whole chunk.
-constexpr ElementCount kListLimitDivisor = 16;
-constexpr std::size_t kTileWords = kTileElements / 64;
+/// Larger tensors are no longer in the caches when a client reads them, so whole blocks go past the caches.
+constexpr ElementCount kStreamElements = kChunkElements;
+/// Longest list, as elements per listed one, that is added in place. In memory that streams, a list of 0.8 % already
+/// costs as much as writing everything (clear and add touch other cache lines; measured); in cached memory, more.
+constexpr ElementCount kStreamedListDivisor = 128;
+constexpr ElementCount kCachedListDivisor = 16;
+static_assert(kTileElements == 64 * 64, "one word says which words of a tile's bitmap are in use");
 
 /// What the last step touched in one chunk.
 struct Touched {
@@ -34,7 +39,7 @@ struct Source {
 
 /// Part of a chunk that stays in the first-level cache while all nodes' values are added and the digest is taken.
 struct Tile {
-    float* result = nullptr;
+    float* result = nullptr;  ///< of its elements: the tensor's memory, or a block that is copied there afterwards
     std::uint32_t first = 0;  ///< index in the chunk
     std::uint32_t count = 0;
 };
@@ -44,8 +49,8 @@ void add_dense(const Source& source, const Tile& tile, bool is_first, bool& inou
     const std::byte* values = source.view.values.data();
     switch (source.view.header.quantizer) {
         case QuantizerKind::kF32:
-            inout_is_finite &= kernels.add_f32(tile.result, values + std::size_t{tile.first} * 4, source.factor,
-                                               tile.count, is_first);
+            inout_is_finite &=
+                kernels.add_f32(tile.result, values + std::size_t{tile.first} * 4, source.factor, tile.count, is_first);
             break;
         case QuantizerKind::kBf16:
             inout_is_finite &= kernels.add_bf16(tile.result, values + std::size_t{tile.first} * 2, source.factor,
@@ -59,24 +64,28 @@ void add_dense(const Source& source, const Tile& tile, bool is_first, bool& inou
     }
 }
 
-std::uint32_t list_end(const Source& source, const Tile& tile) noexcept {
-    const std::uint32_t* indices = source.list->indices.data();
-    std::uint32_t end = source.position;
-    while (end < source.list->count && indices[end] < tile.first + tile.count) ++end;
-    return end;
-}
+/// Which elements of a tile were touched. Empty again after each tile.
+struct TileBits {
+    std::array<std::uint64_t, 64> words{};
+    std::uint64_t used = 0;  ///< bit w: words[w] is not zero
+    [[nodiscard]] std::uint32_t take(std::uint32_t first_index, std::uint32_t* ret_indices) noexcept {
+        return payload_kernels().take_tile_indices(words.data(), std::exchange(used, 0), first_index, ret_indices);
+    }
+};
 
-/// Adds the list's elements inside the tile; `ret_touched`, if given, gets a bit for each.
-void add_list(Source& inout_source, const Tile& tile, std::uint64_t* ret_touched) {
+/// Adds the list's elements inside the tile and sets a bit for each.
+void add_list(Source& inout_source, const Tile& tile, TileBits& inout_touched) {
     const std::uint32_t* indices = inout_source.list->indices.data();
     const float* values = inout_source.list->values.data();
-    const std::uint32_t end = list_end(inout_source, tile);
-    for (std::uint32_t element = inout_source.position; element < end; ++element) {
+    const float factor = inout_source.factor;
+    std::uint32_t element = inout_source.position;
+    for (; indices[element] < tile.first + tile.count; ++element) {  // the end mark is larger than any index
         const std::uint32_t local = indices[element] - tile.first;
-        tile.result[local] = tile.result[local] + inout_source.factor * values[element];
-        if (ret_touched != nullptr) ret_touched[local / 64] |= std::uint64_t{1} << (local % 64);
+        tile.result[local] = tile.result[local] + factor * values[element];
+        inout_touched.words[local / 64] |= std::uint64_t{1} << (local % 64);
+        inout_touched.used |= std::uint64_t{1} << (local / 64);
     }
-    inout_source.position = end;
+    inout_source.position = element;
 }
 
 }  // namespace
@@ -88,14 +97,15 @@ struct ResultTensor::Impl {
     std::vector<Touched> chunks;
 
     // Reused from call to call.
-    std::vector<std::size_t> cursors;   ///< per contribution: its next chunk
-    std::vector<DecodedList> lists;     ///< per contribution
-    std::vector<Source> sources;        ///< of the chunk in hand
+    std::vector<std::size_t> cursors;  ///< per contribution: its next chunk
+    std::vector<DecodedList> lists;    ///< per contribution
+    std::vector<Source> sources;       ///< of the chunk in hand
     Touched next_touched;
 
     [[nodiscard]] ElementCount chunk_elements(std::size_t chunk) const noexcept {
         return std::min<ElementCount>(kChunkElements, elements - chunk * kChunkElements);
     }
+    [[nodiscard]] bool is_streamed() const noexcept { return elements >= kStreamElements; }
     [[nodiscard]] float* chunk_memory(std::size_t chunk) const noexcept { return memory + chunk * kChunkElements; }
     void forget() noexcept {
         for (Touched& touched : chunks) touched.is_whole = true;
@@ -150,36 +160,40 @@ void ResultTensor::Impl::clear_chunk(std::size_t chunk) noexcept {
     touched.count = 0;
 }
 
-// Every element is touched, or so many that a list would not pay.
+// Every element is touched, or so many that all are written: each tile is put together in the first-level cache.
 Status ResultTensor::Impl::decode_whole(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result) {
-    const bool is_dense = std::any_of(sources.begin(), sources.end(), [](const Source& s) { return s.list == nullptr; });
+    const bool is_dense =
+        std::any_of(sources.begin(), sources.end(), [](const Source& s) { return s.list == nullptr; });
     const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
     std::array<std::uint32_t, kTileElements + kIndexSlack> indices;
+    alignas(64) std::array<float, kTileElements> block;
+    TileBits bits;
     bool is_finite = true;
     chunks[chunk].is_whole = true;
     for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
-        const Tile tile{chunk_memory(chunk) + first, first,
+        float* result = chunk_memory(chunk) + first;
+        const Tile tile{is_streamed() ? block.data() : result, first,
                         std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first)};
-        std::array<std::uint64_t, kTileWords> bits{};
         bool is_first = sources.front().list == nullptr;
         if (!is_first) std::fill_n(tile.result, tile.count, 0.0F);
         for (Source& source : sources) {
             if (source.list == nullptr)
                 add_dense(source, tile, is_first, is_finite);
             else
-                add_list(source, tile, is_dense ? nullptr : bits.data());
+                add_list(source, tile, bits);
             is_first = false;
         }
+        std::uint32_t touched = tile.count;
         if (is_dense) {
-            inout_result.digest += payload_kernels().digest_run(tile.result, first, tile.count, key);
-            inout_result.touched_elements += tile.count;
-            continue;
+            inout_result.digest += payload_kernels().digest_run(tile.result, first, touched, key);
+        } else {
+            touched = bits.take(0, indices.data());
+            inout_result.digest += payload_kernels().digest_list(tile.result, indices.data(), first, touched, key);
         }
-        const std::uint32_t touched = payload_kernels().bitmap_indices(std::as_bytes(std::span(bits)).data(),
-                                                                       sizeof(bits), first, indices.data());
-        inout_result.digest += payload_kernels().digest_list(chunk_memory(chunk), indices.data(), touched, key);
         inout_result.touched_elements += touched;
+        if (is_streamed()) payload_kernels().stream_copy(result, tile.result, tile.count);
     }
+    payload_kernels().stream_fence();
     if (!is_finite) return corrupt_payload("value", "not finite", "any finite number");
     return {};
 }
@@ -195,16 +209,16 @@ void ResultTensor::Impl::decode_lists(std::size_t chunk, std::uint64_t key, Deco
     const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
     float* result = chunk_memory(chunk);
     std::uint32_t cleared = 0;
+    TileBits bits;
     for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
-        const Tile tile{result + first, first, std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first)};
+        const Tile tile{result + first, first,
+                        std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first)};
         for (; cleared < last.count && last.indices[cleared] < first + tile.count; ++cleared)
             result[last.indices[cleared]] = 0.0F;
-        std::array<std::uint64_t, kTileWords> bits{};
-        for (Source& source : sources) add_list(source, tile, bits.data());
+        for (Source& source : sources) add_list(source, tile, bits);
         std::uint32_t* touched = next_touched.indices.data() + next_touched.count;
-        const std::uint32_t count = payload_kernels().bitmap_indices(std::as_bytes(std::span(bits)).data(), sizeof(bits),
-                                                                     first, touched);
-        inout_result.digest += payload_kernels().digest_list(result, touched, count, key);
+        const std::uint32_t count = bits.take(first, touched);
+        inout_result.digest += payload_kernels().digest_list(result, touched, 0, count, key);
         next_touched.count += count;
     }
     inout_result.touched_elements += next_touched.count;
@@ -225,7 +239,8 @@ Status ResultTensor::Impl::decode_chunk(std::size_t chunk, Step step, DecodeResu
         else
             listed += source.list->count;
     }
-    if (is_dense || listed > chunk_elements(chunk) / kListLimitDivisor) return decode_whole(chunk, key, inout_result);
+    const ElementCount limit = chunk_elements(chunk) / (is_streamed() ? kStreamedListDivisor : kCachedListDivisor);
+    if (is_dense || listed > limit) return decode_whole(chunk, key, inout_result);
     if (chunks[chunk].is_whole) clear_chunk(chunk);
     decode_lists(chunk, key, inout_result);
     return {};

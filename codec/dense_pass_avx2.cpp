@@ -9,6 +9,22 @@ namespace {
 /// kFirstLanes + 8 - n: a mask whose first n lanes are set.
 alignas(64) constexpr std::int32_t kFirstLanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
+/// For each mask the lanes that are set, in order: AVX2 has no compressing instruction.
+struct PackedLanes {
+    std::uint8_t lanes[256][8] = {};
+};
+constexpr PackedLanes pack_lanes() {
+    PackedLanes packed;
+    for (unsigned mask = 0; mask < 256; ++mask) {
+        unsigned count = 0;
+        for (unsigned lane = 0; lane < 8; ++lane) {
+            if (((mask >> lane) & 1U) != 0) packed.lanes[mask][count++] = static_cast<std::uint8_t>(lane);
+        }
+    }
+    return packed;
+}
+alignas(64) constexpr PackedLanes kPackedLanes = pack_lanes();
+
 struct Avx2Isa {
     static constexpr unsigned kWidth = 8;
     using Vec = __m256;
@@ -59,13 +75,15 @@ struct Avx2Isa {
         const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
         return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
     }
+    static __m256i packed_lanes(std::uint32_t mask) {
+        return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kPackedLanes.lanes[mask])));
+    }
     static void compress(float* target, Vec a, std::uint32_t mask) {
-        alignas(32) float lanes[kWidth];
-        _mm256_store_ps(lanes, a);
-        for (; mask != 0; mask &= mask - 1U) *target++ = lanes[__builtin_ctz(mask)];
+        _mm256_storeu_ps(target, _mm256_permutevar8x32_ps(a, packed_lanes(mask)));
     }
     static void compress_indices(std::uint32_t* target, std::uint32_t first, std::uint32_t mask) {
-        for (; mask != 0; mask &= mask - 1U) *target++ = first + static_cast<std::uint32_t>(__builtin_ctz(mask));
+        const __m256i index = _mm256_add_epi32(_mm256_set1_epi32(static_cast<std::int32_t>(first)), packed_lanes(mask));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), index);
     }
 };
 

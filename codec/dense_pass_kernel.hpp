@@ -141,7 +141,8 @@ inline Block<Isa> increment(const DensePlan& plan, const BlockPosition& at, cons
     return inc;
 }
 
-/// Appends the lanes of `mask` to the span's lists.
+/// Appends the lanes of `mask` to the span's lists: always written and then kept or not, since at one hit in a hundred
+/// elements a branch would be guessed wrong too often.
 template <typename Isa, bool kListsVariance>
 inline std::size_t list_lanes(const DenseSpan& span, std::size_t listed, std::uint32_t index, std::uint32_t mask,
                               typename Isa::Vec residual, typename Isa::Vec variance) {
@@ -201,7 +202,6 @@ inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockP
                                                 settles_variance ? Isa::zero_where(decayed, mask) : decayed);
         }
         if constexpr (kIsTopK || kIsVarianceRule) {
-            if (mask == 0) continue;
             const auto index = span.first_index + static_cast<std::uint32_t>(at.local) + j * Isa::kWidth;
             ret_listed = list_lanes<Isa, kIsVarianceRule>(span, ret_listed, index, mask, r, v);
         }

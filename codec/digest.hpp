@@ -13,8 +13,9 @@ namespace gradsieve::codec {
     return mix64(mix64(mix64(tensor) + step) + chunk_index);
 }
 
-/// One touched element: mix64(key + (local_index << 32 | bits)); `local_index` counts from the start of the chunk, `bits`
-/// is the fp32 result. The digest of a step is the sum of these over all touched elements of all tensors, mod 2^64.
+/// One touched element: mix64(key + (local_index << 32 | bits)); `local_index` counts from the start of the chunk,
+/// `bits` is the fp32 result. The digest of a step is the sum of these over all touched elements of all tensors, mod
+/// 2^64.
 [[nodiscard]] constexpr std::uint64_t element_digest(std::uint64_t key, std::uint32_t local_index,
                                                      std::uint32_t bits) noexcept {
     return mix64(key + ((std::uint64_t{local_index} << 32U) | bits));

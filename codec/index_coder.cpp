@@ -16,7 +16,8 @@ std::uint32_t quotient_sum(std::span<const std::uint32_t> gaps, unsigned paramet
 }
 
 Status truncated(std::string_view what, std::size_t available) {
-    return corrupt_payload(what, "cut off after " + std::to_string(available) + " bytes", "the length its header implies");
+    return corrupt_payload(what, "cut off after " + std::to_string(available) + " bytes",
+                           "the length its header implies");
 }
 
 Status parse_rice(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
@@ -24,7 +25,8 @@ Status parse_rice(const PayloadHeader& header, ByteView body, ElementCount eleme
     const std::uint64_t remainder_bits = std::uint64_t{header.count} * header.rice_parameter;
     const std::size_t remainder_bytes = bytes_of_bits(remainder_bits);
     if (body.size() < remainder_bytes) return truncated("rice remainders", body.size());
-    if (!has_zero_padding(body, remainder_bits)) return corrupt_payload("rice remainders", "with set padding", "zero bits");
+    if (!has_zero_padding(body, remainder_bits))
+        return corrupt_payload("rice remainders", "with set padding", "zero bits");
     unpack_fields(body.first(remainder_bytes), header.count, header.rice_parameter, ret_indices);
     const ByteView unary = body.subspan(remainder_bytes);
     std::uint64_t last = 0;
@@ -43,7 +45,8 @@ Status parse_bitmap(const PayloadHeader& header, ByteView body, ElementCount ele
     if (body.size() < bytes) return truncated("bitmap", body.size());
     if (!has_zero_padding(body, elements)) return corrupt_payload("bitmap", "with set padding", "zero bits");
     const std::uint32_t ones = payload_kernels().count_ones(body.data(), bytes);
-    if (ones != header.count) return corrupt_payload("bitmap's ones", ones, "its count, " + std::to_string(header.count));
+    if (ones != header.count)
+        return corrupt_payload("bitmap's ones", ones, "its count, " + std::to_string(header.count));
     static_cast<void>(payload_kernels().bitmap_indices(body.data(), bytes, 0, ret_indices));
     ret_used_bytes = bytes;
     return {};

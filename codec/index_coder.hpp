@@ -1,5 +1,5 @@
-// Ascending indices of one chunk as bits: Rice with split streams, bitmap, 32-bit words. Sizes are known before a byte is
-// written, so that the smallest form is chosen without coding thrice. Any thread; the caller owns every array.
+// Ascending indices of one chunk as bits: Rice with split streams, bitmap, 32-bit words. Sizes are known before a byte
+// is written, so that the smallest form is chosen without coding thrice. Any thread; the caller owns every array.
 #pragma once
 
 #include "codec/payload.hpp"
@@ -13,19 +13,21 @@ struct RicePlan {
     unsigned parameter = 0;
     std::uint64_t unary_bits = 0;  ///< count + sum of quotients
 };
-/// Fills `ret_gaps` with the gaps minus one (the first element's index itself) and finds the parameter of the fewest bits,
-/// the lower one on a tie. Golomb 1966; Rice and Plaunt 1971; quotients and remainders apart, gaps restarting per chunk.
+/// Fills `ret_gaps` with the gaps minus one (the first element's index itself) and finds the parameter of the fewest
+/// bits, the lower one on a tie. Golomb 1966; Rice and Plaunt 1971; quotients and remainders apart, gaps restarting per
+/// chunk.
 [[nodiscard]] RicePlan plan_rice(std::span<const std::uint32_t> indices, std::vector<std::uint32_t>& ret_gaps);
 
-/// Each writes its section at `out` and returns the byte behind it. `out` needs eight writable bytes beyond the section.
+/// Each writes its section at `out` and returns the byte behind it. `out` needs eight writable bytes beyond the
+/// section.
 [[nodiscard]] std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out);
 [[nodiscard]] std::byte* build_rice_quotients(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out);
 /// `out` is zeroed.
 [[nodiscard]] std::byte* build_bitmap(std::span<const std::uint32_t> indices, ElementCount elements, std::byte* out);
 
-/// Reads the index section of a list (of the paper's words: the words, codes included, are left in `ret_indices`). Fills
-/// `ret_indices` (header.count of them, kIndexSlack of room behind) and checks everything about them.
-/// Errors: kCorrupt. `body`: everything behind the header; `ret_used_bytes`: what the section took.
+/// Reads the index section of a list (of the paper's words: the words, codes included, are left in `ret_indices`).
+/// Fills `ret_indices` (header.count of them, kIndexSlack of room behind) and checks everything about them. Errors:
+/// kCorrupt. `body`: everything behind the header; `ret_used_bytes`: what the section took.
 [[nodiscard]] Status parse_indices(const PayloadHeader& header, ByteView body, ElementCount elements,
                                    std::uint32_t* ret_indices, std::size_t& ret_used_bytes);
 

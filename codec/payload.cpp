@@ -51,7 +51,8 @@ Status read_count(ByteReader& reader, ElementCount elements, PayloadHeader& ret_
         count |= static_cast<std::uint32_t>(byte & 0x7FU) << (7 * position);
         if ((byte & 0x80U) != 0) continue;
         if (!reader.is_ok()) break;
-        if (byte == 0 && position > 0) return corrupt_payload("count ending in a zero byte", count, "the shortest form");
+        if (byte == 0 && position > 0)
+            return corrupt_payload("count ending in a zero byte", count, "the shortest form");
         if (count == 0 || count > elements)
             return corrupt_payload("count", count, "1 to " + std::to_string(elements) + ", the chunk's elements");
         ret_header.count = count;

@@ -1,5 +1,6 @@
 // The first bytes of a chunk's payload and the size of everything behind them: what docs/payload-format.md says, as
-// types. Written by the chunk coder, read by the payload reader; must know nothing of state or of the wire. Plain values.
+// types. Written by the chunk coder, read by the payload reader; must know nothing of state or of the wire. Plain
+// values.
 #pragma once
 
 #include "base/bytes.hpp"
@@ -25,13 +26,13 @@ enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned pow2_bits = 0;            ///< pow2: 2..8
-    bool has_chunk_scale = false;      ///< sign: one scale for the chunk instead of one per tile
-    std::uint32_t count = 0;           ///< elements sent; all of the chunk for kEvery
-    unsigned rice_parameter = 0;       ///< kRice: 0..20
-    unsigned exponent_parameter = 0;   ///< pow2: Rice parameter of tile exponents, 0..6, or kNoTileExponents
-    std::uint8_t base_exponent = 0;    ///< pow2: biased fp32 exponent, 1..254
-    float chunk_scale = 0;             ///< sign with has_chunk_scale: finite, sign bit clear
+    unsigned pow2_bits = 0;           ///< pow2: 2..8
+    bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
+    std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
+    unsigned rice_parameter = 0;      ///< kRice: 0..20
+    unsigned exponent_parameter = 0;  ///< pow2: Rice parameter of tile exponents, 0..6, or kNoTileExponents
+    std::uint8_t base_exponent = 0;   ///< pow2: biased fp32 exponent, 1..254
+    float chunk_scale = 0;            ///< sign with has_chunk_scale: finite, sign bit clear
 
     [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
     /// The variance paper's word: index, sign and exponent in 32 bits, no value section.

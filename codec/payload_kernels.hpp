@@ -21,9 +21,12 @@ struct PayloadKernels {
     void (*add_sign)(float* result, const std::byte* bits, float scaled, std::uint32_t count, bool is_first);
     /// Sum of element_digest over result[0 .. count), local indices from `first_index`.
     std::uint64_t (*digest_run)(const float* result, std::uint32_t first_index, std::uint32_t count, std::uint64_t key);
-    /// The same over chunk[indices[i]].
-    std::uint64_t (*digest_list)(const float* chunk, const std::uint32_t* indices, std::uint32_t count,
-                                 std::uint64_t key);
+    /// The same over values[indices[i]], whose local index is first_index + indices[i].
+    std::uint64_t (*digest_list)(const float* values, const std::uint32_t* indices, std::uint32_t first_index,
+                                 std::uint32_t count, std::uint64_t key);
+    /// Copies past the caches where the alignment of `out` (64 bytes) allows; visible to others after stream_fence.
+    void (*stream_copy)(float* out, const float* values, std::uint32_t count);
+    void (*stream_fence)();
     /// In: remainders, `count` of them; out: ascending indices. Reads the unary quotients from `unary`, at most
     /// `available_bytes`. Returns the bits used, 0 if they ran out; `ret_last` is the last index without truncation.
     std::uint64_t (*rice_indices)(const std::byte* unary, std::size_t available_bytes, std::uint32_t count,
@@ -33,6 +36,10 @@ struct PayloadKernels {
     /// Appends first_index + position of every one; needs kIndexSlack of room. Returns how many.
     std::uint32_t (*bitmap_indices)(const std::byte* bits, std::size_t bytes, std::uint32_t first_index,
                                     std::uint32_t* ret_indices);
+    /// The ones of a tile's 64 words, of which bit w of `used` says that word w has any; clears those words. Appends
+    /// first_index + position; needs kIndexSlack of room. Returns how many.
+    std::uint32_t (*take_tile_indices)(std::uint64_t* inout_words, std::uint64_t used, std::uint32_t first_index,
+                                       std::uint32_t* ret_indices);
     /// Sum of magnitudes in fp64 as a fixed tree: 32 strided lanes in order, then a butterfly (halves added).
     double (*magnitude_sum)(const float* values, std::uint32_t count);
     /// Bit i = values[i] < 0 into zeroed bytes; ret_decoded[i] = +-scale.

@@ -27,8 +27,8 @@ using UnalignedU64 [[gnu::aligned(1), gnu::may_alias]] = std::uint64_t;
 
 // `load(i)` gives the fp32 bits of element i.
 template <typename Load>
-[[gnu::always_inline]] inline bool add_scaled(float* __restrict result, float factor, std::uint32_t count, bool is_first,
-                                              Load load) {
+[[gnu::always_inline]] inline bool add_scaled(float* __restrict result, float factor, std::uint32_t count,
+                                              bool is_first, Load load) {
     std::uint32_t non_finite = 0;
     if (is_first) {
         for (std::uint32_t i = 0; i < count; ++i) {
@@ -84,12 +84,37 @@ std::uint64_t digest_run(const float* result, std::uint32_t first_index, std::ui
     return sum;
 }
 
-std::uint64_t digest_list(const float* chunk, const std::uint32_t* indices, std::uint32_t count, std::uint64_t key) {
+std::uint64_t digest_list(const float* values, const std::uint32_t* indices, std::uint32_t first_index,
+                          std::uint32_t count, std::uint64_t key) {
     std::uint64_t sum = 0;
     for (std::uint32_t i = 0; i < count; ++i)
-        sum += mix(key + ((static_cast<std::uint64_t>(indices[i]) << 32U) | bits_of(chunk[indices[i]])));
+        sum += mix(key + ((static_cast<std::uint64_t>(first_index + indices[i]) << 32U) | bits_of(values[indices[i]])));
     return sum;
 }
+
+#if defined(__SSE2__)
+void stream_copy(float* out, const float* values, std::uint32_t count) {
+    const std::uint32_t whole = reinterpret_cast<std::uintptr_t>(out) % 64 == 0 ? count & ~15U : 0;
+    for (std::uint32_t i = 0; i < whole; i += 16) {
+#if defined(__AVX512F__)
+        _mm512_stream_ps(out + i, _mm512_loadu_ps(values + i));
+#elif defined(__AVX2__)
+        _mm256_stream_ps(out + i, _mm256_loadu_ps(values + i));
+        _mm256_stream_ps(out + i + 8, _mm256_loadu_ps(values + i + 8));
+#else
+        for (std::uint32_t part = 0; part < 16; part += 4)
+            _mm_stream_ps(out + i + part, _mm_loadu_ps(values + i + part));
+#endif
+    }
+    for (std::uint32_t i = whole; i < count; ++i) out[i] = values[i];
+}
+void stream_fence() { _mm_sfence(); }
+#else
+void stream_copy(float* out, const float* values, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) out[i] = values[i];
+}
+void stream_fence() {}
+#endif
 
 // Up to eight bytes as one little-endian word; bytes beyond the end are zero.
 [[gnu::always_inline]] inline std::uint64_t load_word(const std::byte* bytes, std::size_t available) {
@@ -130,21 +155,34 @@ std::uint32_t count_ones(const std::byte* bits, std::size_t bytes) {
     return static_cast<std::uint32_t>(ones);
 }
 
+// Four at a time without asking: the usual word of a sparse list holds a few, and a wrong guess costs more.
+[[gnu::always_inline]] inline std::uint32_t* append_ones(std::uint64_t word, std::uint32_t base, std::uint32_t* out) {
+    const auto ones = static_cast<unsigned>(__builtin_popcountll(word));
+    for (unsigned written = 0; written < ones; written += 4) {
+        for (unsigned lane = 0; lane < 4; ++lane) {
+            out[written + lane] = base + static_cast<unsigned>(__builtin_ctzll(word | (1ULL << 63U)));
+            word &= word - 1;
+        }
+    }
+    return out + ones;
+}
+
 std::uint32_t bitmap_indices(const std::byte* bits, std::size_t bytes, std::uint32_t first_index,
                              std::uint32_t* ret_indices) {
     std::uint32_t* out = ret_indices;
-    for (std::size_t byte = 0; byte < bytes; byte += 8) {
-        std::uint64_t word = load_word(bits + byte, bytes - byte);
-        const auto base = first_index + static_cast<std::uint32_t>(8 * byte);
-        const auto ones = static_cast<unsigned>(__builtin_popcountll(word));
-        // Four at a time without asking: the usual word of a sparse list holds a few, and a wrong guess costs more.
-        for (unsigned written = 0; written < ones; written += 4) {
-            for (unsigned lane = 0; lane < 4; ++lane) {
-                out[written + lane] = base + static_cast<unsigned>(__builtin_ctzll(word | (1ULL << 63U)));
-                word &= word - 1;
-            }
-        }
-        out += ones;
+    for (std::size_t byte = 0; byte < bytes; byte += 8)
+        out =
+            append_ones(load_word(bits + byte, bytes - byte), first_index + static_cast<std::uint32_t>(8 * byte), out);
+    return static_cast<std::uint32_t>(out - ret_indices);
+}
+
+std::uint32_t take_tile_indices(std::uint64_t* inout_words, std::uint64_t used, std::uint32_t first_index,
+                                std::uint32_t* ret_indices) {
+    std::uint32_t* out = ret_indices;
+    for (; used != 0; used &= used - 1) {
+        const auto word_index = static_cast<unsigned>(__builtin_ctzll(used));
+        out = append_ones(inout_words[word_index], first_index + 64 * word_index, out);
+        inout_words[word_index] = 0;
     }
     return static_cast<std::uint32_t>(out - ret_indices);
 }
@@ -202,8 +240,22 @@ void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_cod
     }
 }
 
-constexpr PayloadKernels kKernels = {&add_f32,      &add_bf16,   &add_sign,       &digest_run,    &digest_list, &rice_indices,
-                                     &count_ones,   &bitmap_indices, &magnitude_sum, &pack_signs,  &round_bf16};
+constexpr PayloadKernels kKernels = {
+    .add_f32 = &add_f32,
+    .add_bf16 = &add_bf16,
+    .add_sign = &add_sign,
+    .digest_run = &digest_run,
+    .digest_list = &digest_list,
+    .stream_copy = &stream_copy,
+    .stream_fence = &stream_fence,
+    .rice_indices = &rice_indices,
+    .count_ones = &count_ones,
+    .bitmap_indices = &bitmap_indices,
+    .take_tile_indices = &take_tile_indices,
+    .magnitude_sum = &magnitude_sum,
+    .pack_signs = &pack_signs,
+    .round_bf16 = &round_bf16,
+};
 
 }  // namespace
 }  // namespace gradsieve::codec

@@ -87,7 +87,8 @@ Status read_sign_list(const PayloadHeader& header, const TileTable& tiles, Secti
                       std::vector<float>& ret_values) {
     const ByteView scales = sections.rest();
     const std::size_t scale_bytes = header.has_chunk_scale ? 0 : std::size_t{tiles.count} * header.tile_scale_bytes();
-    if (scales.size() < scale_bytes) return corrupt_payload("tile scales", "cut off", "one for each tile with elements");
+    if (scales.size() < scale_bytes)
+        return corrupt_payload("tile scales", "cut off", "one for each tile with elements");
     sections.skip(scale_bytes);
     GRADSIEVE_TRY(sections.take_last(header.count));
     if (header.has_chunk_scale) {
@@ -132,8 +133,7 @@ Status read_pow2_list(const PayloadHeader& header, TileTable& tiles, SectionRead
     GRADSIEVE_TRY(parse_exponents(header, sections.rest(), tiles, used_bytes));
     sections.skip(used_bytes);
     GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
-    if (!header.is_paper_word())
-        unpack_fields(sections.rest(), header.count, header.pow2_bits, ret_list.codes.data());
+    if (!header.is_paper_word()) unpack_fields(sections.rest(), header.count, header.pow2_bits, ret_list.codes.data());
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
         if (!read_codes(ret_list.codes.data() + first, tiles.ends[tile] - first, tiles.exponents[tile],
                         header.pow2_bits, ret_list.values.data() + first))
@@ -173,6 +173,7 @@ Status decode_list(const PayloadView& view, DecodedList& ret_list) {
     std::size_t used_bytes = 0;
     GRADSIEVE_TRY(parse_indices(header, view.body, view.elements, ret_list.indices.data(), used_bytes));
     sections.skip(used_bytes);
+    ret_list.indices[header.count] = ~0U;
     if (header.is_paper_word()) split_words(header.count, ret_list.indices.data(), ret_list.codes.data());
     if (header.quantizer == QuantizerKind::kF32 || header.quantizer == QuantizerKind::kBf16) {
         GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));

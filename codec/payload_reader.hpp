@@ -27,8 +27,9 @@ struct PayloadView {
 /// Reusable memory for one list.
 struct DecodedList {
     std::uint32_t count = 0;
-    std::vector<std::uint32_t> indices;  ///< at least `count`, strictly ascending, inside the chunk
-    std::vector<float> values;           ///< at least `count`, finite
+    std::vector<std::uint32_t>
+        indices;                ///< `count`, strictly ascending, inside the chunk; then 2^32 - 1 as an end mark
+    std::vector<float> values;  ///< at least `count`, finite
     std::vector<std::uint8_t> codes;
 };
 /// Reads and checks a whole list. Errors: kCorrupt; `ret_list` is then unspecified.

@@ -130,8 +130,8 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
         case SelectorKind::kVarianceHybrid:
             return "variance_hybrid(tau=" + knob_text(selector.tau, knobs) + ", " + shared() + ")";
         case SelectorKind::kTopK:
-            return "topk(ratio=" + knob_text(selector.ratio, knobs) + ", scope=tensor, gate=" +
-                   knob_text(selector.gate, knobs) + ")";
+            return "topk(ratio=" + knob_text(selector.ratio, knobs) +
+                   ", scope=tensor, gate=" + knob_text(selector.gate, knobs) + ")";
     }
     return "all";
 }
@@ -160,8 +160,9 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
         const auto role = role_of(stage.name);
         if (!role && next_role <= 2) return unknown_stage(stage.name, next_role);
         if (!role || *role < next_role || (next_role == 0 && *role != 0))
-            return bad_text("codec stage", stage.name, "selector | quantizer | index coder, each once, in this order",
-                            role ? "it is a " + std::string(kRoleNames[*role]) + ": move or remove it" : "remove it");
+            return bad_text(
+                "codec stage", stage.name, "selector | quantizer | index coder, each once, in this order",
+                role ? "its role is " + std::string(kRoleNames[*role]) + ": move or remove it" : "remove it");
         if (*role == 0) GRADSIEVE_TRY(read_selector(stage, pipeline.selector));
         if (*role == 1) GRADSIEVE_TRY(read_quantizer(stage, pipeline.selector, pipeline.quantizer));
         if (*role == 2) {

@@ -45,7 +45,8 @@ Status split_arguments(std::string_view text, StageText& ret_stage) {
             return bad_text("codec parameter", part, "name=value after the first named parameter", "name it");
         }
         if (argument.value.empty())
-            return bad_text("codec parameter", part, "a value or name=value", "write the value, or leave the comma out");
+            return bad_text("codec parameter", part, "a value or name=value",
+                            "write the value, or leave the comma out");
         ret_stage.arguments.push_back(argument);
     }
     return {};
@@ -61,8 +62,8 @@ Status bad_text(std::string_view what, std::string_view seen, std::string_view a
 
 Result<std::vector<StageText>> split_pipeline(std::string_view text) {
     if (text.size() > kMaximumTextBytes)
-        return bad_text("codec text of bytes", std::to_string(text.size()), "at most " + std::to_string(kMaximumTextBytes),
-                        "shorten it");
+        return bad_text("codec text of bytes", std::to_string(text.size()),
+                        "at most " + std::to_string(kMaximumTextBytes), "shorten it");
     std::vector<StageText> stages;
     for (const std::string_view part : split(text, '|')) {
         StageText stage;
@@ -97,9 +98,8 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
         }
         return row.back();
     };
-    return *std::min_element(candidates.begin(), candidates.end(), [&](std::string_view a, std::string_view b) {
-        return distance(a) < distance(b);
-    });
+    return *std::min_element(candidates.begin(), candidates.end(),
+                             [&](std::string_view a, std::string_view b) { return distance(a) < distance(b); });
 }
 
 void ArgumentReader::fail(Status error) {

@@ -38,8 +38,8 @@ struct NumberRange {
     std::string_view text;     ///< as users read it, e.g. "(0, 1]"
 };
 
-/// Hands a stage its arguments: each is asked for once, in positional order; the first error is kept and later questions
-/// answer with their defaults. `finish` also refuses what nobody asked for.
+/// Hands a stage its arguments: each is asked for once, in positional order; the first error is kept and later
+/// questions answer with their defaults. `finish` also refuses what nobody asked for.
 class ArgumentReader {
 public:
     explicit ArgumentReader(const StageText& stage) : stage_(stage), is_taken_(stage.arguments.size(), false) {}

@@ -15,9 +15,9 @@ namespace gradsieve::codec {
 /// `indices`: strictly ascending, as many as `values`; `tensor_maximum`: read by pow2(scope=tensor) only.
 ///
 /// pow2 (Tsuzuku et al. 2018, the 4-bit quantization; scale per tile, not per tensor): E = floor(log2 of the largest
-/// magnitude); magnitudes above 2^E become 2^E, others the nearer power of two, the middle going up; not sent if more than
-/// 2^(bits-1) - 1 octaves below E, or subnormal. sign in a list: the mean magnitude of the tile's sent elements (fp64, the
-/// fixed tree of `magnitude_sum` in list order), rounded to fp32 and then to bf16.
+/// magnitude); magnitudes above 2^E become 2^E, others the nearer power of two, the middle going up; not sent if more
+/// than 2^(bits-1) - 1 octaves below E, or subnormal. sign in a list: the mean magnitude of the tile's sent elements
+/// (fp64, the fixed tree of `magnitude_sum` in list order), rounded to fp32 and then to bf16.
 [[nodiscard]] std::uint32_t quantize_list(const Quantizer& quantizer, std::span<const std::uint32_t> indices,
                                           std::span<const float> values, float tensor_maximum,
                                           std::span<float> ret_decoded);

@@ -16,11 +16,11 @@ constexpr std::array kStages = {
              "r, v: 8 B per element and generation",
              "sends an element once its accumulated gradient is unambiguous: r^2 > alpha v; v decays by zeta meanwhile",
              kTsuzuku},
-    StageRow{"variance_hybrid", "selector", "tau, alpha=2, zeta=0.999", "element",
-             "r, v: 8 B per element and generation",
-             "as variance, and only where |r| > tau; sends +-tau, so its quantizer is sign(scale=tau)",
-             "Tsuzuku et al. 2018, the hybrid; threshold of Strom 2015, Scalable Distributed DNN Training Using Commodity "
-             "GPU Cloud Computing"},
+    StageRow{
+        "variance_hybrid", "selector", "tau, alpha=2, zeta=0.999", "element", "r, v: 8 B per element and generation",
+        "as variance, and only where |r| > tau; sends +-tau, so its quantizer is sign(scale=tau)",
+        "Tsuzuku et al. 2018, the hybrid; threshold of Strom 2015, Scalable Distributed DNN Training Using Commodity "
+        "GPU Cloud Computing"},
     StageRow{"topk", "selector", "ratio, scope=tensor, gate=0", "tensor",
              "r: 4 B per element and generation; with a gate r, v: 8 B",
              "sends the ratio's share of largest magnitudes, with a gate only among those with r^2 > gate v",
@@ -31,10 +31,11 @@ constexpr std::array kStages = {
     StageRow{"pow2", "quantizer", "bits=4, scope=tile|tensor", "tile or tensor", "-",
              "sign and power of two, at most 2^(bits-1)-1 octaves below the tile's largest; smaller ones are not sent",
              "Tsuzuku et al. 2018, the 4-bit quantization (scale per tensor there: scope=tensor)"},
-    StageRow{"sign", "quantizer", "scale=mean|tau|NUMBER", "tile", "-",
-             "sign times the tile's mean magnitude, 1 bit; scale=tau: times the hybrid's tau; NUMBER: times that number",
-             "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
-             "2019, arXiv:1901.09847"},
+    StageRow{
+        "sign", "quantizer", "scale=mean|tau|NUMBER", "tile", "-",
+        "sign times the tile's mean magnitude, 1 bit; scale=tau: times the hybrid's tau; NUMBER: times that number",
+        "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
+        "2019, arXiv:1901.09847"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of the forms below, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

@@ -41,18 +41,19 @@ std::byte* build_exponents(const TileTable& tiles, const ExponentPlan& plan, std
     return packer.end();
 }
 
-Status parse_exponents(const PayloadHeader& header, ByteView body, TileTable& inout_tiles, std::size_t& ret_used_bytes) {
+Status parse_exponents(const PayloadHeader& header, ByteView body, TileTable& inout_tiles,
+                       std::size_t& ret_used_bytes) {
     ret_used_bytes = 0;
     if (header.exponent_parameter == kNoTileExponents) {
-        for (std::uint32_t tile = 0; tile < inout_tiles.count; ++tile) inout_tiles.exponents[tile] = header.base_exponent;
+        for (std::uint32_t tile = 0; tile < inout_tiles.count; ++tile)
+            inout_tiles.exponents[tile] = header.base_exponent;
         return {};
     }
     BitReader reader(body);
     for (std::uint32_t tile = 0; tile < inout_tiles.count; ++tile) {
         std::uint32_t quotient = 0;
         while (reader.is_ok() && quotient < header.base_exponent && reader.read_bit() == 0) ++quotient;
-        const std::uint32_t octaves =
-            (quotient << header.exponent_parameter) + reader.read(header.exponent_parameter);
+        const std::uint32_t octaves = (quotient << header.exponent_parameter) + reader.read(header.exponent_parameter);
         if (!reader.is_ok()) return corrupt_payload("tile exponents", "cut off", "one for each tile with elements");
         if (octaves >= header.base_exponent)
             return corrupt_payload("tile exponent's distance", octaves,

@@ -11,16 +11,16 @@ namespace gradsieve::codec {
 
 struct TileTable {
     std::uint32_t count = 0;
-    std::array<std::uint32_t, kMaximumTiles> ends;     ///< position in the list behind the tile's last element
-    std::array<std::uint8_t, kMaximumTiles> exponents; ///< pow2: biased exponent of the tile
+    std::array<std::uint32_t, kMaximumTiles> ends;      ///< position in the list behind the tile's last element
+    std::array<std::uint8_t, kMaximumTiles> exponents;  ///< pow2: biased exponent of the tile
 };
 
 /// Finds the tiles of ascending `indices`; fills `count` and `ends` only.
 void find_tiles(std::span<const std::uint32_t> indices, TileTable& ret_tiles) noexcept;
 
 struct ExponentPlan {
-    std::uint8_t base = 0;                       ///< the largest
-    unsigned parameter = kNoTileExponents;       ///< of the fewest bits, the lower one on a tie
+    std::uint8_t base = 0;                  ///< the largest
+    unsigned parameter = kNoTileExponents;  ///< of the fewest bits, the lower one on a tie
     std::uint64_t bits = 0;
 };
 /// How to code the exponents below `base`, each at most `base`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 namespace gradsieve::daemon {
@@ -56,10 +57,10 @@ bool Session::complete(const shm::Completion& completion) {
 }
 
 Status MemoryBudget::take(ByteCount bytes, std::string_view what) {
+    const auto mebibytes = [](ByteCount count) { return std::to_string((count + (1U << 20U) - 1) >> 20U); };
     if (bytes > limit_bytes || used_bytes > limit_bytes - bytes)
         return {StatusCode::kResourceExhausted,
-                std::string(what) + " needs " + std::to_string(bytes >> 20U) + " MiB; " +
-                    std::to_string(used_bytes >> 20U) + " of " + std::to_string(limit_bytes >> 20U) +
+                std::string(what) + " needs " + mebibytes(bytes) + " MiB; " + mebibytes(used_bytes) + " of " + mebibytes(limit_bytes) +
                     " MiB are in use: raise daemon.memory_limit_mib, or end another job"};
     used_bytes += bytes;
     return {};
@@ -178,12 +179,15 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     session.rank = request.rank;
     session.tensors = request.tensors;
     session.index_of_number.assign(tensors_.size(), 0);
+    session.first_of_group.assign(groups_.size(), std::numeric_limits<std::uint32_t>::max());
     Attachment attachment;
     for (std::uint32_t index = 0; index < session.tensors.size(); ++index) {
         const auto place = std::lower_bound(tensors_.begin(), tensors_.end(), session.tensors[index].name,
                                             [](const auto& tensor, const std::string& name) { return tensor.name < name; });
         session.number_of_index.push_back(place->number);
         session.index_of_number[place->number] = index;
+        auto& first = session.first_of_group[place->group];
+        first = std::min(first, index);
         attachment.reply.result_offsets.push_back(results_->offset_bytes(place->number));
     }
     if (!has_owner_) owner_ = session.who.uid;

@@ -135,8 +135,12 @@ private:
     void on_decode_done(CodecTask& task, TimePoint now);
     void submit_average(Session& session, const shm::Submission& submission, TimePoint now);
     void complete(Session& session, const shm::Completion& completion);
-    void complete_all(shm::CompletionKind kind, std::optional<exchange::TensorNumber> tensor, Step step, const Status& status,
-                      std::uint64_t value = 0);
+    /// What `index` in a completion is about: a tensor, a group (named by its first tensor), or nothing.
+    struct About {
+        std::optional<exchange::TensorNumber> tensor{};
+        std::optional<exchange::GroupNumber> group{};
+    };
+    void complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status, std::uint64_t value = 0);
 
     // constant after construction
     JobSurroundings surroundings_;

@@ -39,8 +39,7 @@ void HostedJob::carry_out(exchange::Action& action, TimePoint now) {
     std::visit([&](auto& alternative) { act(alternative, now); }, action);
 }
 
-void HostedJob::complete_all(shm::CompletionKind kind, std::optional<exchange::TensorNumber> tensor, Step step,
-                             const Status& status, std::uint64_t value) {
+void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status, std::uint64_t value) {
     shm::Completion completion;
     completion.kind = kind;
     completion.code = status.code();
@@ -48,7 +47,8 @@ void HostedJob::complete_all(shm::CompletionKind kind, std::optional<exchange::T
     completion.value = value;
     completion.set_text(status.text());
     for (auto& [rank, session] : sessions_) {
-        if (tensor) completion.index = session->index_of_number[*tensor];
+        if (about.tensor) completion.index = session->index_of_number[*about.tensor];
+        if (about.group) completion.index = session->first_of_group[*about.group];
         complete(*session, completion);
     }
 }
@@ -70,9 +70,9 @@ void HostedJob::act(exchange::StartJob& action, TimePoint) {
     surroundings_.log->info("job runs: " + std::to_string(spec_.world_size) + " ranks on " + std::to_string(members_.size()) +
                  " nodes, codec " + choice_.text + " (" + choice_.origin + ")",
              {.job = key().name});
-    for (std::size_t group = 0; group < groups_.size(); ++group)
-        complete_all(shm::CompletionKind::kStarted, groups_[group].tensors.front(), action.first_steps[group], {}, action.epoch);
-    if (groups_.empty()) complete_all(shm::CompletionKind::kStarted, std::nullopt, 1, {}, action.epoch);
+    for (exchange::GroupNumber group = 0; group < groups_.size(); ++group)
+        complete_all(shm::CompletionKind::kStarted, {.group = group}, action.first_steps[group], {}, action.epoch);
+    if (groups_.empty()) complete_all(shm::CompletionKind::kStarted, {}, 1, {}, action.epoch);
 }
 
 Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& tensor, Step step) {
@@ -209,7 +209,7 @@ void HostedJob::on_decode_done(CodecTask& task, TimePoint now) {
 
 void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
     if (action.fill_not_a_number) tensors_[action.tensor].result->fill_not_a_number();
-    complete_all(shm::CompletionKind::kTensor, action.tensor, action.step, action.status);
+    complete_all(shm::CompletionKind::kTensor, {.tensor = action.tensor}, action.step, action.status);
 }
 
 void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
@@ -225,7 +225,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     }
     group.opened.reset();
     group.open_times = {};
-    complete_all(shm::CompletionKind::kStepDone, group.tensors.front(), action.step, {});
+    complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, {});
 }
 
 void HostedJob::act(exchange::AbortStep& action, TimePoint) {
@@ -237,7 +237,7 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint) {
         for (auto& generation : tensors_[number].generations)
             if (generation.stamp == action.step) generation.is_valid = false;
     surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(), {.job = key().name, .step = action.step});
-    complete_all(shm::CompletionKind::kStepDone, group.tensors.front(), action.step, action.status);
+    complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, action.status);
 }
 
 void HostedJob::act(exchange::ReadBroadcast& action, TimePoint now) {
@@ -263,11 +263,11 @@ void HostedJob::act(exchange::DeliverBroadcast& action, TimePoint) {
         if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
         static_cast<void>(tensor.result->copy_exact(action.number, values));
     }
-    complete_all(shm::CompletionKind::kBroadcast, action.tensor, action.number, status);
+    complete_all(shm::CompletionKind::kBroadcast, {.tensor = action.tensor}, action.number, status);
 }
 
 void HostedJob::act(exchange::DeliverCheck& action, TimePoint) {
-    complete_all(shm::CompletionKind::kCheckEqual, std::nullopt, action.number, action.status);
+    complete_all(shm::CompletionKind::kCheckEqual, {}, action.number, action.status);
 }
 
 void HostedJob::act(exchange::EndJob& action, TimePoint) {
@@ -275,7 +275,7 @@ void HostedJob::act(exchange::EndJob& action, TimePoint) {
     end_status_ = action.status;
     if (action.status.is_ok()) surroundings_.log->info("job ended: all ranks detached", {.job = key().name});
     else surroundings_.log->error("job ended: " + action.status.to_string(), {.job = key().name});
-    complete_all(shm::CompletionKind::kJobEnded, std::nullopt, 0, action.status);
+    complete_all(shm::CompletionKind::kJobEnded, {}, 0, action.status);
 }
 
 }  // namespace gradsieve::daemon

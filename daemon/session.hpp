@@ -31,6 +31,7 @@ public:
     std::vector<shm::TensorEntry> tensors;          ///< in the session's order
     std::vector<std::uint32_t> number_of_index;     ///< session's index -> job's tensor number
     std::vector<std::uint32_t> index_of_number;     ///< and back
+    std::vector<std::uint32_t> first_of_group;      ///< group number -> the session's first tensor of it
     ByteCount memory_bytes = 0;
     bool has_detached = false;
     bool is_gone = false;                   ///< process or connection ended; to be removed when no task reads its slabs

@@ -4,7 +4,9 @@
 #include "daemon/conductor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
@@ -17,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
 
 double cpu_seconds() {
     struct rusage usage {};
@@ -35,18 +37,18 @@ Json daemon_part(const Conductor& conductor, TimePoint now) {
     const auto wall = std::chrono::system_clock::now().time_since_epoch();
     Json errors = Json::array();
     for (const auto& error : conductor.errors())
-        errors.push_back({{"text", error.text}, {"count", error.count}, {"last_s_ago", rounded(seconds(now - error.last), 0.1)}});
+        errors.push_back({{"text", error.text}, {"count", error.count}, {"last_s_ago", rounded(seconds(now - error.last), 10)}});
     return {{"version", GRADSIEVE_VERSION},
             {"pid", ::getpid()},
             {"node", node_name(config, config.self)},
             {"started_unix_s", std::chrono::duration_cast<std::chrono::seconds>(wall - (now - conductor.started())).count()},
-            {"uptime_s", rounded(seconds(now - conductor.started()), 0.1)},
+            {"uptime_s", rounded(seconds(now - conductor.started()), 10)},
             {"config_file", config.file},
             {"socket", config.socket_path},
             {"bound", conductor.network() ? conductor.network()->bound_address() : "nothing: single node"},
-            {"cpu_form", std::string(codec::cpu_form_name())},
+            {"cpu_form", std::string(codec::cpu_form_name(codec::chosen_cpu_form().value_or(codec::CpuForm::kScalar)))},
             {"threads", conductor.pool_threads()},
-            {"cpu_s", rounded(cpu_seconds(), 0.001)},
+            {"cpu_s", rounded(cpu_seconds(), 1000)},
             {"memory_bytes", conductor.budget().used_bytes},
             {"memory_limit_bytes", conductor.budget().limit_bytes},
             {"state", conductor.is_stopping() ? "stopping" : "running"},
@@ -66,7 +68,7 @@ Json peers_part(const Conductor& conductor, TimePoint now) {
                          {"address", config.nodes[peer].address + ":" + std::to_string(config.nodes[peer].port)},
                          {"self", is_self},
                          {"state", is_self ? "self" : std::string(transport::peer_state_name(counter.state))},
-                         {"silent_s", was_heard ? Json(rounded(seconds(now - counter.last_heard), 0.01)) : Json(nullptr)},
+                         {"silent_s", was_heard ? Json(rounded(seconds(now - counter.last_heard), 100)) : Json(nullptr)},
                          {"bytes_sent", counter.bytes_sent},
                          {"bytes_received", counter.bytes_received},
                          {"frames_sent", counter.frames_sent},
@@ -109,7 +111,7 @@ Json waiting_part(const HostedJob& job, const exchange::JobSnapshot& snapshot, c
         const auto& tensors = job.tensors();
         waiting.push_back({{"group", round.group < job.groups().size() ? job.groups()[round.group].name : ""},
                            {"step", round.step},
-                           {"for_s", rounded(seconds(round.open_for), 0.01)},
+                           {"for_s", rounded(seconds(round.open_for), 100)},
                            {"ranks", round.ranks_not_submitted},
                            {"peers", peers},
                            {"tensor", round.first_missing_tensor < tensors.size() ? tensors[round.first_missing_tensor].name : ""}});
@@ -124,12 +126,12 @@ Json step_part(const std::deque<StepTimes>& times) {
     std::sort(totals.begin(), totals.end());
     const auto at = [&](double share) { return totals[static_cast<std::size_t>(share * static_cast<double>(totals.size() - 1))]; };
     const auto& last = times.back();
-    return {{"median", rounded(at(0.5), 0.001)},
-            {"p90", rounded(at(0.9), 0.001)},
-            {"last", rounded(last.total_ms, 0.001)},
-            {"encode", rounded(last.encode_ms, 0.001)},
-            {"exchange", rounded(std::max(0.0, last.total_ms - last.encode_ms - last.decode_ms), 0.001)},
-            {"decode", rounded(last.decode_ms, 0.001)}};
+    return {{"median", rounded(at(0.5), 1000)},
+            {"p90", rounded(at(0.9), 1000)},
+            {"last", rounded(last.total_ms, 1000)},
+            {"encode", rounded(last.encode_ms, 1000)},
+            {"exchange", rounded(std::max(0.0, last.total_ms - last.encode_ms - last.decode_ms), 1000)},
+            {"decode", rounded(last.decode_ms, 1000)}};
 }
 
 Json tensors_part(const HostedJob& job) {
@@ -144,8 +146,8 @@ Json tensors_part(const HostedJob& job) {
                            {"codec", tensor.codec_text},
                            {"kept_elements", totals.kept_elements},
                            {"payload_bytes", totals.payload_bytes},
-                           {"bits_per_kept", kept > 0 ? Json(rounded(bits / kept, 0.01)) : Json(nullptr)},
-                           {"payload_ratio", bits > 0 ? Json(rounded(32.0 * static_cast<double>(tensor.elements) / bits, 0.1)) : Json(nullptr)},
+                           {"bits_per_kept", kept > 0 ? Json(rounded(bits / kept, 100)) : Json(nullptr)},
+                           {"payload_ratio", bits > 0 ? Json(rounded(32.0 * static_cast<double>(tensor.elements) / bits, 10)) : Json(nullptr)},
                            {"residual_norm", totals.residual_step > 0 ? Json(totals.residual_norm) : Json(nullptr)},
                            {"residual_step", totals.residual_step},
                            {"variance_source", std::string(codec::variance_source_name(totals.variance_source))}});
@@ -183,8 +185,8 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
             {"missing_ranks", snapshot.missing_ranks},
             {"groups", groups},
             {"waiting", waiting_part(job, snapshot, config)},
-            {"wire_ratio", has_wire_ratio ? Json(rounded(job.allreduce_bytes() / job.sent_bytes(), 0.1)) : Json(nullptr)},
-            {"payload_ratio", ratio > 0 ? Json(rounded(ratio, 0.1)) : Json(nullptr)},
+            {"wire_ratio", has_wire_ratio ? Json(rounded(job.allreduce_bytes() / job.sent_bytes(), 10)) : Json(nullptr)},
+            {"payload_ratio", ratio > 0 ? Json(rounded(ratio, 10)) : Json(nullptr)},
             {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes())},
             {"allreduce_bytes", static_cast<std::uint64_t>(job.allreduce_bytes())},
             {"step_ms", step_part(job.step_times())},
@@ -208,9 +210,9 @@ std::string status_document(const Conductor& conductor, TimePoint now) {
                          {"run_id", job.key.run_id},
                          {"text", job.text},
                          {"steps_committed", job.steps_committed},
-                         {"wire_ratio", job.wire_ratio > 0 ? Json(rounded(job.wire_ratio, 0.1)) : Json(nullptr)},
+                         {"wire_ratio", job.wire_ratio > 0 ? Json(rounded(job.wire_ratio, 10)) : Json(nullptr)},
                          {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes)},
-                         {"ago_s", rounded(seconds(now - job.at), 0.1)}});
+                         {"ago_s", rounded(seconds(now - job.at), 10)}});
     const Json document = {{"format", 1}, {"daemon", daemon_part(conductor, now)}, {"peers", peers_part(conductor, now)}, {"jobs", jobs}, {"ended_jobs", ended}};
     return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

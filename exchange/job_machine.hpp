@@ -1,6 +1,7 @@
-// One job on one node as a pure state machine: formation, rounds (the gather plan), acknowledgements, digests, verdicts,
-// broadcasts and checks. It sees time only as an argument, peers only as indices, payloads only as opaque bytes, and
-// answers with actions that the hall carries out. Whoever owns it calls it from one thread. Protocol: docs/wire-format.md.
+// One job on one node as a pure state machine: formation, rounds (the gather plan), acknowledgements, digests,
+// verdicts, broadcasts and checks. It sees time only as an argument, peers only as indices, payloads only as opaque
+// bytes, and answers with actions that the hall carries out. Whoever owns it calls it from one thread. Protocol:
+// docs/wire-format-jobs.md.
 #pragma once
 
 #include "base/clock.hpp"
@@ -24,12 +25,13 @@ using GroupNumber = std::uint32_t;   ///< position in the sorted list of distinc
 struct JobTimes {
     Duration round_deadline = std::chrono::seconds(60);  ///< from when all live ranks have submitted; measures links
     Duration peer_timeout = std::chrono::seconds(60);    ///< from named (closed or silent) to failed
-    Duration announce_every = std::chrono::seconds(1);   ///< Prepared before the start; Progress of a round open that long
-    std::optional<Duration> max_late;                    ///< a live rank may be late that long; none = without limit
+    Duration announce_every =
+        std::chrono::seconds(1);       ///< Prepared before the start; Progress of a round open that long
+    std::optional<Duration> max_late;  ///< a live rank may be late that long; none = without limit
 };
 struct JobLimits {
-    ByteCount credit_bytes = ByteCount{64} << 20U;       ///< payload bytes in flight towards one peer
-    ByteCount frame_target_bytes = ByteCount{256} << 10U;///< records are gathered into frames of about this size
+    ByteCount credit_bytes = ByteCount{64} << 20U;         ///< payload bytes in flight towards one peer
+    ByteCount frame_target_bytes = ByteCount{256} << 10U;  ///< records are gathered into frames of about this size
 };
 struct NodeName {
     std::string name;
@@ -37,9 +39,9 @@ struct NodeName {
 };
 
 // ---- actions: what the machine wants done, in order ----
-struct SendFrame {                     ///< hand to the transport
+struct SendFrame {  ///< hand to the transport
     PeerIndex to = 0;
-    bool is_bulk = false;              ///< data lane
+    bool is_bulk = false;  ///< data lane
     std::uint16_t type = 0;
     Epoch epoch = 0;
     Step step = 0;
@@ -47,14 +49,14 @@ struct SendFrame {                     ///< hand to the transport
 };
 struct Member {
     PeerIndex peer = 0;
-    std::vector<Rank> ranks;           ///< ascending
+    std::vector<Rank> ranks;  ///< ascending
 };
-struct StartJob {                      ///< all ranks are there and agree
+struct StartJob {  ///< all ranks are there and agree
     Epoch epoch = 0;
-    std::vector<Member> members;       ///< in node order: ascending by lowest rank; the order of summation
-    std::vector<Step> first_steps;     ///< per group
+    std::vector<Member> members;    ///< in node order: ascending by lowest rank; the order of summation
+    std::vector<Step> first_steps;  ///< per group
 };
-struct EncodeTensor {                  ///< all local ranks' samples are in, and the generation to overwrite is free
+struct EncodeTensor {  ///< all local ranks' samples are in, and the generation to overwrite is free
     TensorNumber tensor = 0;
     Step step = 0;
 };
@@ -62,42 +64,44 @@ struct NodePayload {
     PeerIndex peer = 0;
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;  ///< (chunk index, bytes), ascending
 };
-struct DecodeTensor {                  ///< every member's payload of this tensor is here
+struct DecodeTensor {  ///< every member's payload of this tensor is here
     TensorNumber tensor = 0;
     Step step = 0;
-    std::vector<NodePayload> payloads; ///< in node order, one per member
+    std::vector<NodePayload> payloads;  ///< in node order, one per member
 };
-struct DeliverResult {                 ///< tell the local ranks (kOk: the result area holds it)
+struct DeliverResult {  ///< tell the local ranks (kOk: the result area holds it)
     TensorNumber tensor = 0;
     Step step = 0;
     Status status;
-    bool fill_not_a_number = false;    ///< policy skip-step: the hall fills the tensor with NaN first
+    bool fill_not_a_number = false;  ///< policy skip-step: the hall fills the tensor with NaN first
 };
-struct CommitStep {                    ///< flip the group's generation; comes before the step's last DeliverResult
+struct CommitStep {  ///< flip the group's generation; comes before the step's last DeliverResult
     GroupNumber group = 0;
     Step step = 0;
 };
-struct AbortStep {                     ///< leave the generation where it was; the step number is used up
+struct AbortStep {  ///< leave the generation where it was; the step number is used up
     GroupNumber group = 0;
     Step step = 0;
     Status status;
 };
-struct DeliverBroadcast {              ///< exact bytes of root's slice; the hall copies them into the result area
+struct DeliverBroadcast {  ///< exact bytes of root's slice; the hall copies them into the result area
     TensorNumber tensor = 0;
     Step number = 0;
     SharedView bytes;
     Status status;
 };
-struct ReadBroadcast {                 ///< root is local: the hall answers with on_broadcast_bytes
+struct ReadBroadcast {  ///< root is local: the hall answers with on_broadcast_bytes
     TensorNumber tensor = 0;
     Step number = 0;
     Rank root = 0;
 };
 struct DeliverCheck {
     Step number = 0;
-    Status status;                     ///< kMismatch names the first rank that differs
+    Status status;  ///< kMismatch names the first rank that differs
 };
-struct EndJob {                        ///< no further action follows; kOk = all ranks detached
+/// Every wait of a local rank has been answered; kOk = all ranks detached. The machine can be dropped. As long as it is
+/// kept and fed, it answers peers that missed the end with SendFrame, and does nothing else.
+struct EndJob {
     Status status;
 };
 using Action = std::variant<SendFrame, StartJob, EncodeTensor, DecodeTensor, DeliverResult, CommitStep, AbortStep,
@@ -110,19 +114,19 @@ struct RoundSnapshot {
     GroupNumber group = 0;
     Step step = 0;
     Duration open_for{};
-    std::vector<Rank> ranks_not_submitted;       ///< local and, as far as Progress told, remote
-    std::vector<PeerIndex> peers_waited_for;     ///< payloads outstanding
+    std::vector<Rank> ranks_not_submitted;    ///< local and, as far as Progress told, remote
+    std::vector<PeerIndex> peers_waited_for;  ///< payloads outstanding
     TensorNumber first_missing_tensor = 0;
 };
 struct JobSnapshot {
-    std::string phase;                           ///< "forming", "running", "deciding", "ended"
+    std::string phase;  ///< "forming", "running", "deciding", "ended"
     Epoch epoch = 0;
     std::vector<Member> members;
-    std::vector<Rank> missing_ranks;             ///< while forming
-    std::vector<Step> committed_steps;           ///< per group
+    std::vector<Rank> missing_ranks;    ///< while forming
+    std::vector<Step> committed_steps;  ///< per group
     std::vector<RoundSnapshot> open_rounds;
     std::uint64_t steps_committed = 0, steps_aborted = 0, digests_compared = 0, digests_different = 0;
-    std::uint64_t frames_refused = 0;            ///< wrong epoch, malformed body
+    std::uint64_t frames_refused = 0;  ///< wrong epoch, malformed body
     std::uint64_t payload_bytes_retained = 0;
     std::string last_refusal;
 };
@@ -141,13 +145,17 @@ public:
     [[nodiscard]] Status on_rank_attached(Rank rank, const JobSpec& spec, TimePoint now);
     /// `is_clean`: it detached; else it died and every rank of the job gets an error with `text` in it.
     void on_rank_left(Rank rank, bool is_clean, const std::string& text, TimePoint now);
-    /// Errors: kInvalidArgument (unknown tensor, or not the group's next step; which is), kBusy (already handed in).
+    /// Errors: kInvalidArgument (unknown tensor, or not the group's next step; which is), kBusy (already handed in, or
+    /// the step before it is still open); the step's own status if it failed before this rank handed in (kNonFinite,
+    /// ...); kPeerFailed (a rank that the step needs has detached); what the job ends with once that is known. After an
+    /// error no DeliverResult follows for this hand-in.
     [[nodiscard]] Status on_submitted(Rank rank, TensorNumber tensor, Step step, TimePoint now);
     [[nodiscard]] Status on_broadcast_requested(Rank rank, TensorNumber tensor, Step number, Rank root, TimePoint now);
     [[nodiscard]] Status on_check_requested(Rank rank, Step number, std::uint64_t digest, TimePoint now);
 
     // -- answers to actions --
-    void on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks, TimePoint now);
+    void on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
+                    TimePoint now);
     /// Encoding failed, or found a NaN or infinity (`code` kNonFinite; text names tensor and rank).
     void on_encode_failed(TensorNumber tensor, Step step, const Status& status, TimePoint now);
     void on_decoded(TensorNumber tensor, Step step, std::uint64_t digest, const Status& status, TimePoint now);
@@ -156,6 +164,7 @@ public:
     // -- peers --
     /// A frame for this job (see `job_of_frame`). Malformed or stale bodies are counted and named, never fatal.
     void on_frame(PeerIndex from, std::uint16_t type, Epoch epoch, Step step, const SharedView& body, TimePoint now);
+    /// News of the link to a node, also once for the present state of every link right after construction.
     void on_link(PeerIndex peer, LinkState state, std::uint64_t instance, const std::string& text, TimePoint now);
 
     void on_time(TimePoint now);
@@ -174,7 +183,9 @@ private:
 /// The job a frame belongs to: every body starts with the 64-bit hash of the job key.
 [[nodiscard]] std::uint64_t job_hash(const JobKey& key) noexcept;
 [[nodiscard]] std::optional<std::uint64_t> job_of_frame(ByteView body) noexcept;
-/// For a frame of a job that has no local rank (yet): nothing to say, or a reply such as "not here".
+/// Announcements go to every machine, whatever job they name: a second live run of a job's name is refused there.
+[[nodiscard]] bool is_for_every_job(std::uint16_t type) noexcept;
+/// "prepared", "records", ...; "unknown (99)".
 [[nodiscard]] std::string frame_type_name(std::uint16_t type);
 
 }  // namespace gradsieve::exchange

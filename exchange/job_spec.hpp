@@ -11,6 +11,9 @@
 
 namespace gradsieve::exchange {
 
+/// Ranks of one job: keeps tables that are sized by untrusted numbers small.
+inline constexpr std::uint32_t kWorldSizeLimit = 65536;
+
 struct JobKey {
     std::string name;
     std::string run_id;
@@ -20,20 +23,20 @@ struct TensorSpec {
     std::string name;
     std::string group;
     std::vector<std::uint64_t> shape;
-    std::string rule;            ///< canonical codec text of this tensor with the encoder's knobs blanked; opaque here
+    std::string rule;  ///< canonical codec text of this tensor with the encoder's knobs blanked; opaque here
     [[nodiscard]] ElementCount elements() const noexcept;
     bool operator==(const TensorSpec&) const = default;
 };
 struct JobSpec {
     std::uint32_t world_size = 1;
     std::uint8_t non_finite_policy = 0;
-    std::string codec;           ///< canonical text, knobs blanked; opaque here
+    std::string codec;                ///< canonical text, knobs blanked; opaque here
     std::vector<TensorSpec> tensors;  ///< sorted by name; the position is the tensor's number on the wire
     bool operator==(const JobSpec&) const = default;
 };
 [[nodiscard]] Bytes build_job_spec(const JobSpec& spec);
 [[nodiscard]] Result<JobSpec> parse_job_spec(ByteView bytes);
-/// "tensor 'fc.weight': shape [10, 128] on node a, [10, 256] on node b"; empty if equal.
+/// "tensor 'fc.weight': shape [10, 128] on node a, [10, 256] on node b"; empty if equal. Names as "node a", "rank 3".
 [[nodiscard]] std::string first_difference(const JobSpec& left, std::string_view left_name, const JobSpec& right,
                                            std::string_view right_name);
 

@@ -52,9 +52,9 @@ private:
 };
 
 struct ListenerOptions {
-    std::string path;
+    std::string path = {};
     unsigned mode = 0660;
-    std::string group;  ///< empty = the process's own
+    std::string group = {};  ///< empty = the process's own
 };
 class LocalListener {
 public:

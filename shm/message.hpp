@@ -26,10 +26,10 @@ inline constexpr std::uint32_t kWorldSizeLimit = 65'535;
 inline constexpr std::size_t kReplyTextLimitBytes = std::size_t{1} << 20U;
 
 struct TensorEntry {
-    std::string name;                  ///< unique in the job
-    std::string group;                 ///< tensors that step together; "" is a group too
-    std::vector<std::uint64_t> shape;  ///< product = elements, which may be 0
-    std::uint32_t samples_max = 1;     ///< slices in the slab, 1 .. kSamplesLimit
+    std::string name = {};                  ///< unique in the job
+    std::string group = {};                 ///< tensors that step together; "" is a group too
+    std::vector<std::uint64_t> shape = {};  ///< product = elements, which may be 0
+    std::uint32_t samples_max = 1;          ///< slices in the slab, 1 .. kSamplesLimit
     bool has_second_moment = false;
     [[nodiscard]] ElementCount elements() const noexcept;  ///< checked when parsed
 };

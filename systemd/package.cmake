@@ -57,7 +57,8 @@ set(common "Machines that train one model together hand their gradients to this 
 set(CPACK_DEBIAN_DAEMON_PACKAGE_NAME gradsieve)
 set(CPACK_DEBIAN_DAEMON_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_DAEMON_DESCRIPTION "per-node service that averages gradients between machines\n${common}This package holds the daemon, its systemd units and the command line tool.")
-set(CPACK_DEBIAN_DAEMON_PACKAGE_DEPENDS "systemd, init-system-helpers (>= 1.62), passwd")
+# The demo's training process loads the library from the same build.
+set(CPACK_DEBIAN_DAEMON_PACKAGE_DEPENDS "libgradsieve0 (= ${GRADSIEVE_DEB_VERSION}), systemd, init-system-helpers (>= 1.62), passwd")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_SUGGESTS "dataset-fashion-mnist")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_CONTROL_EXTRA "${deb}/postinst;${deb}/prerm;${deb}/postrm")
 if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/gradsieved.toml)

@@ -53,12 +53,16 @@ void PeerLife::on_refused(const std::string& cause, std::vector<PeerEvent>& ret_
 }
 
 void PeerLife::on_time(TimePoint now, std::vector<PeerEvent>& ret_events) {
-    if (state_ != PeerState::kUp || now - quiet_since_ < silent_after_) return;
+    if (!is_watched() || now - quiet_since_ < silent_after_) return;
     enter(PeerState::kSilent, "nothing arrived from " + text_ + " for " + seconds_text(now - last_heard_), ret_events);
 }
 
 TimePoint PeerLife::silent_at() const noexcept {
-    return state_ == PeerState::kUp ? quiet_since_ + silent_after_ : TimePoint::max();
+    return is_watched() ? quiet_since_ + silent_after_ : TimePoint::max();
+}
+
+bool PeerLife::is_watched() const noexcept {
+    return state_ == PeerState::kUp || (state_ == PeerState::kConnecting && is_heard_);
 }
 
 void PeerLife::enter(PeerState state, std::string text, std::vector<PeerEvent>& ret_events) {

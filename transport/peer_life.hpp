@@ -32,6 +32,8 @@ public:
     [[nodiscard]] TimePoint silent_at() const noexcept;
 
 private:
+    /// Its silence is news: it is up, or was heard before all of our connections to it stood.
+    [[nodiscard]] bool is_watched() const noexcept;
     void enter(PeerState state, std::string text, std::vector<PeerEvent>& ret_events);
     void close(const std::string& cause, std::vector<PeerEvent>& ret_events);
     void try_rise(std::vector<PeerEvent>& ret_events);

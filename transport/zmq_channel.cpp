@@ -20,6 +20,7 @@ Result<std::vector<LinkChange>> ZmqChannel::take_changes() {
         if (is_up == is_connected_) continue;  // an attempt that failed before it stood
         is_connected_ = is_up;
         is_hello_sent_ = false;
+        is_refused_ = false;
         changes.push_back(*change);
     }
     if (!changes.empty()) GRADSIEVE_TRY(flush());
@@ -33,12 +34,12 @@ Status ZmqChannel::send(std::vector<SharedView> parts) {
 }
 
 Status ZmqChannel::send_now_or_never(SharedView message) {
-    if (!is_connected_ || wants_flush()) return {};
+    if (!is_connected_ || is_refused_ || wants_flush()) return {};
     return transmit({&message, 1}).status();
 }
 
 Status ZmqChannel::flush() {
-    if (!is_connected_) return {};
+    if (!is_connected_ || is_refused_) return {};
     if (!is_hello_sent_) {
         GRADSIEVE_ASSIGN(const auto outcome, transmit({&hello_, 1}));
         if (outcome != SendOutcome::kSent) return {};

@@ -19,12 +19,16 @@ public:
     [[nodiscard]] Status send(std::vector<SharedView> parts);
     /// Sends if the connection stands, else drops: for what is worthless later.
     [[nodiscard]] Status send_now_or_never(SharedView message);
+    /// The other side refused our hello: nothing more is sent on this connection, for it would be refused too.
+    void on_refused() noexcept { is_refused_ = true; }
     /// Sends what was kept back, as far as it goes.
     [[nodiscard]] Status flush();
 
     [[nodiscard]] bool is_connected() const noexcept { return is_connected_; }
     /// Something waits though the connection stands: call `flush` again soon.
-    [[nodiscard]] bool wants_flush() const noexcept { return is_connected_ && (!is_hello_sent_ || !kept_.empty()); }
+    [[nodiscard]] bool wants_flush() const noexcept {
+        return is_connected_ && !is_refused_ && (!is_hello_sent_ || !kept_.empty());
+    }
     /// Kept back, or taken by ZeroMQ and not yet by the kernel.
     [[nodiscard]] ByteCount queued_bytes() const noexcept {
         return kept_bytes_ + gauge_->load(std::memory_order_relaxed);
@@ -44,6 +48,7 @@ private:
     std::shared_ptr<ByteGauge> gauge_ = std::make_shared<ByteGauge>(0);
     bool is_connected_ = false;
     bool is_hello_sent_ = false;  ///< on the present connection
+    bool is_refused_ = false;     ///< likewise
     std::uint64_t sent_bytes_ = 0;
     std::uint64_t sent_frames_ = 0;
 };

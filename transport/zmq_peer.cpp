@@ -101,6 +101,7 @@ Status ZmqPeer::take_answers_of(ZmqChannel& channel, std::vector<PeerEvent>& ret
         const auto header = parse_frame(message, body, bytes_max);
         const auto text = header.is_ok() && header->type == kRefusalType ? parse_refusal(body) : std::nullopt;
         if (text) {
+            channel.on_refused();
             last_refusal_ = "refused by " + node_.name + ": " + *text;
             life_.on_refused(*text, ret_events);
         } else {

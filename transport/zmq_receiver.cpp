@@ -8,6 +8,7 @@ namespace gradsieve::transport {
 namespace {
 
 constexpr std::size_t kRoutingIdBytesMax = 255;
+constexpr std::size_t kRefusedMax = 256;  // strangers may come with any number of routing ids
 
 std::string key_of(const SharedView& routing_id) {
     const auto bytes = routing_id.bytes();
@@ -61,16 +62,12 @@ Result<Arrival> ZmqReceiver::judge(const std::vector<SharedView>& parts) {
     auto body = body_of(std::span(parts).subspan(1));
     auto header = parse_frame(first.bytes(), body.bytes(), frame_limit_bytes_);
     if (!header.is_ok()) {
-        if (header.error().code() == StatusCode::kVersionMismatch) answer_refusal(routing_id, header.error());
+        if (header.error().code() == StatusCode::kVersionMismatch) refuse_hello(routing_id, header.error());
         return header.error();
     }
     if (header->type == kHelloType) return judge_hello(routing_id, body);
     const auto sender = senders_.find(key_of(routing_id));
-    if (sender == senders_.end()) {
-        return Status(StatusCode::kFailedPrecondition,
-                      "frame of type " + std::to_string(header->type) +
-                          " before a valid hello: nothing was taken from it; see the sender's log");
-    }
+    if (sender == senders_.end()) return unknown_sender(routing_id, header->type);
     Arrival arrival;
     arrival.from = sender->second.peer;
     arrival.instance = sender->second.instance;
@@ -96,7 +93,7 @@ Result<Arrival> ZmqReceiver::judge_hello(const SharedView& routing_id, const Sha
             "hello of " + hello->name + ": it differs from its connection's id; install the same release on all nodes"};
     }
     if (!status.is_ok()) {
-        answer_refusal(routing_id, status);
+        refuse_hello(routing_id, status);
         return status;
     }
     // A newer life of the peer ends what the older one may still say.
@@ -104,6 +101,7 @@ Result<Arrival> ZmqReceiver::judge_hello(const SharedView& routing_id, const Sha
         return entry.second.peer == hello->from && entry.second.instance != hello->instance;
     });
     senders_[key_of(routing_id)] = {hello->from, hello->instance};
+    refused_.erase(key_of(routing_id));
     Arrival arrival;
     arrival.from = hello->from;
     arrival.instance = hello->instance;
@@ -111,7 +109,18 @@ Result<Arrival> ZmqReceiver::judge_hello(const SharedView& routing_id, const Sha
     return arrival;
 }
 
-void ZmqReceiver::answer_refusal(const SharedView& routing_id, const Status& cause) {
+Status ZmqReceiver::unknown_sender(const SharedView& routing_id, std::uint16_t type) const {
+    const auto cause = refused_.find(key_of(routing_id));
+    const std::string subject = "frame of type " + std::to_string(type);
+    if (cause != refused_.end())
+        return {StatusCode::kFailedPrecondition, subject + " after a refused hello: " + cause->second};
+    return {StatusCode::kFailedPrecondition,
+            subject + " before a valid hello: nothing was taken from it; is the sender a gradsieve node?"};
+}
+
+void ZmqReceiver::refuse_hello(const SharedView& routing_id, const Status& cause) {
+    if (refused_.size() >= kRefusedMax) refused_.clear();
+    refused_[key_of(routing_id)] = cause.text();
     const auto body = SharedView::take(build_refusal(cause.text()));
     std::vector<SharedView> parts{routing_id};
     for (auto& part : message_parts({kRefusalType, 0, 0}, {&body, 1})) parts.push_back(std::move(part));

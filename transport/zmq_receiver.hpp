@@ -43,13 +43,15 @@ private:
     using Outcome = std::variant<Arrival, Refusal>;
     [[nodiscard]] Result<Arrival> judge(const std::vector<SharedView>& parts);
     [[nodiscard]] Result<Arrival> judge_hello(const SharedView& routing_id, const SharedView& body);
-    void answer_refusal(const SharedView& routing_id, const Status& cause);
+    void refuse_hello(const SharedView& routing_id, const Status& cause);
+    [[nodiscard]] Status unknown_sender(const SharedView& routing_id, std::uint16_t type) const;
 
     ZmqSocket listener_;
     std::vector<PeerAddress> nodes_;
     PeerIndex self_;
     ByteCount frame_limit_bytes_;
     std::map<std::string, Sender> senders_;  ///< by routing id; bounded: one per connection a node of the list may open
+    std::map<std::string, std::string> refused_;  ///< causes by routing id; cleared when it has grown to a bound
     std::shared_ptr<ByteGauge> answer_gauge_ = std::make_shared<ByteGauge>(0);
 };
 

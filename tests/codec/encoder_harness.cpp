@@ -1,5 +1,7 @@
 #include "encoder_harness.hpp"
 
+#include "codec/decoder.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cfloat>
@@ -214,6 +216,58 @@ FormOutput run_form(const reference::Input& input, const reference::State& befor
     FormOutput output{{residual_out.values(), variance_out.values()}, {}};
     if (result.is_ok()) output.result = std::move(*result);
     return output;
+}
+
+std::vector<float> decode_payloads(const std::vector<ChunkPayload>& chunks, ElementCount elements) {
+    std::vector<float> average(elements, 0.0F);
+    ResultTensor tensor(tensor_id("tensor"), average.data(), elements);
+    std::vector<ChunkView> views;
+    for (const ChunkPayload& chunk : chunks) views.push_back({chunk.chunk_index, chunk.bytes});
+    const std::array contributions = {Contribution{1.0F, views}};
+    const auto result = tensor.decode_average(1, contributions);
+    EXPECT_TRUE(result.is_ok()) << result.status().to_string();
+    return average;
+}
+
+std::vector<ElementCount> sent_elements(const std::vector<float>& decoded) {
+    std::vector<ElementCount> sent;
+    for (ElementCount element = 0; element < decoded.size(); ++element) {
+        if (decoded[element] != 0) sent.push_back(element);
+    }
+    return sent;
+}
+
+EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::size_t samples,
+                       std::uint64_t batch_samples, bool may_pool)
+    : pipeline_(pipeline), weights_(samples, 1.0F / static_cast<float>(samples)), may_pool_(may_pool) {
+    for (reference::State& state : state_) {
+        if (has_residual(pipeline_)) state.residual.assign(elements, 0.0F);
+        if (has_variance(pipeline_)) state.variance.assign(elements, 0.0F);
+    }
+    request_.elements = elements;
+    request_.batch_samples = batch_samples;
+}
+
+EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<const float* const> second_moments) {
+    ++request_.step;
+    request_.pipeline = &pipeline_;  // own members are pointed at anew, so that a loop may be moved
+    request_.weights = weights_;
+    request_.selection_hint = &hint_;
+    request_.samples = samples;
+    request_.second_moments = second_moments;
+    request_.in = {state_[live_].residual.data(), state_[live_].variance.data()};
+    live_ = 1 - live_;
+    request_.out = {state_[live_].residual.data(), state_[live_].variance.data()};
+    auto result = encode_tensor_with(request_, {fastest_cpu_form(), may_pool_, true}, workspace_);
+    EXPECT_TRUE(result.is_ok()) << result.status().to_string();
+    EXPECT_FALSE(result.is_ok() && result->non_finite) << "a simulation's gradients are finite";
+    if (!result.is_ok()) return {};
+    return std::move(*result);
+}
+
+EncodeResult EncodeLoop::step(const std::vector<float>& gradient) {
+    const std::array<const float*, 1> samples = {gradient.data()};
+    return step(samples);
 }
 
 ::testing::AssertionResult same_bits(const std::vector<float>& left, const std::vector<float>& right) {

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -64,6 +65,35 @@ struct Placement {
 [[nodiscard]] FormOutput run_form(const reference::Input& input, const reference::State& before, CpuForm form,
                                   EncodeWorkspace& workspace, Placement placement = {},
                                   std::uint32_t* selection_hint = nullptr);
+
+/// What receivers get from one node's payloads, by the decoder; fails the test if it refuses them.
+[[nodiscard]] std::vector<float> decode_payloads(const std::vector<ChunkPayload>& chunks, ElementCount elements);
+/// Elements that decode to something.
+[[nodiscard]] std::vector<ElementCount> sent_elements(const std::vector<float>& decoded);
+
+/// One tensor encoded step after step in the fastest form, with its two generations; for simulations.
+class EncodeLoop {
+public:
+    EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::size_t samples, std::uint64_t batch_samples,
+               bool may_pool = true);
+    /// `samples` (and `second_moments`): pointers to `elements` floats. Throws nothing; a failed call fails the test.
+    EncodeResult step(std::span<const float* const> samples, std::span<const float* const> second_moments = {});
+    EncodeResult step(const std::vector<float>& gradient);
+    /// The live generation.
+    [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
+    [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
+    void set_rescale(float rescale) { request_.rescale = rescale; }
+
+private:
+    Pipeline pipeline_;
+    std::vector<float> weights_;
+    std::array<reference::State, 2> state_;
+    std::size_t live_ = 0;
+    std::uint32_t hint_ = 0;
+    bool may_pool_;
+    EncodeRequest request_;
+    EncodeWorkspace workspace_;
+};
 
 /// Bit equality of states, payloads, counts and locations.
 [[nodiscard]] ::testing::AssertionResult equals_reference(const FormOutput& form, const reference::Output& expected);

@@ -119,6 +119,10 @@ Ran run(std::vector<std::string> arguments, Milliseconds timeout) {
     return {code.value_or(-1), process.output()};
 }
 
+std::string health(const nlohmann::json& status) {
+    return status.value("health", nlohmann::json::object()).value("state", "");
+}
+
 std::uint16_t free_port() {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address {};
@@ -146,7 +150,7 @@ Cluster::Cluster(std::size_t nodes, const std::string& extra) {
     config.close();
     for (std::size_t node = 0; node < nodes; ++node) {
         daemons_.push_back(std::make_unique<Process>(make_daemon(node)));
-        if (!daemons_[node]->wait_for_line("", Milliseconds(10'000)) || !wait_for_status(node, [](const auto& json) { return json.value("health", "") == "live"; }))
+        if (!daemons_[node]->wait_for_line("", Milliseconds(10'000)) || !wait_for_status(node, [](const auto& json) { return health(json) == "live"; }))
             throw std::runtime_error("daemon did not start: " + daemons_[node]->output());
     }
 }
@@ -165,7 +169,7 @@ Process Cluster::make_daemon(std::size_t node) const {
 
 void Cluster::restart_daemon(std::size_t node) {
     daemons_[node] = std::make_unique<Process>(make_daemon(node));
-    if (!wait_for_status(node, [](const auto& json) { return json.value("health", "") == "live"; }))
+    if (!wait_for_status(node, [](const auto& json) { return health(json) == "live"; }))
         throw std::runtime_error("daemon did not start again: " + daemons_[node]->output());
 }
 

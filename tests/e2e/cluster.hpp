@@ -43,6 +43,9 @@ private:
     std::optional<int> exit_code_;
 };
 
+/// "live", "hung", "dead" or "stopped" from `gradsieve status --json`; empty if it said nothing.
+std::string health(const nlohmann::json& status);
+
 class Cluster {
 public:
     /// `nodes` daemons named a, b, c ...; `extra` is appended to the configuration file.

@@ -64,7 +64,7 @@ TEST(Failure, A_stopped_daemon_is_named_silent_and_status_tells_hung_at_once) {
     ASSERT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "up"; }));
     cluster.daemon(1).send_signal(SIGSTOP);
     EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000)));
-    EXPECT_TRUE(cluster.wait_for_status(1, [](const auto& json) { return json["health"] == "hung"; }, Milliseconds(10'000)));
+    EXPECT_TRUE(cluster.wait_for_status(1, [](const auto& json) { return health(json) == "hung"; }, Milliseconds(10'000)));
     const auto begin = std::chrono::steady_clock::now();
     const auto screen = run({E2E_TOOL, "status", "--socket", cluster.socket(1)});
     EXPECT_LT(std::chrono::steady_clock::now() - begin, Milliseconds(500)) << "the promise is 50 ms of its own; a loaded machine adds its part";
@@ -77,7 +77,7 @@ TEST(Failure, A_round_survives_a_frozen_peer_daemon) {
     auto ranks = cluster.ranks(2, {"--codec", "all | f32", "--exact", "1", "--steps", "2000"});
     for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_line("started")) << rank.output();
     cluster.daemon(1).send_signal(SIGSTOP);
-    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000)));
+    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000))) << cluster.status(0).dump(1) << ranks[0].output();
     cluster.daemon(1).send_signal(SIGCONT);
     for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(Milliseconds(60'000)), 0) << rank.output();
 }

@@ -22,14 +22,14 @@ TEST(Service, Sigterm_ends_open_jobs_with_a_reason_and_the_daemon_with_zero) {
         ASSERT_TRUE(error) << rank.output();
         EXPECT_TRUE(contains(*error, "stopping")) << *error;
     }
-    EXPECT_EQ(cluster.status(0).value("health", ""), "stopped");
+    EXPECT_EQ(health(cluster.status(0)), "stopped");
     EXPECT_FALSE(std::filesystem::exists(cluster.socket(0))) << "a clean stop removes its socket";
 }
 TEST(Service, Status_tells_dead_after_kill_and_live_after_a_restart) {
     Cluster cluster(1);
     cluster.daemon(0).send_signal(SIGKILL);
     ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
-    EXPECT_EQ(cluster.status(0).value("health", ""), "dead");
+    EXPECT_EQ(health(cluster.status(0)), "dead");
     cluster.restart_daemon(0);
     auto ranks = cluster.ranks(2, {"--exact", "1"});
     for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();

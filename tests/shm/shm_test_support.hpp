@@ -68,6 +68,8 @@ public:
     }
     [[nodiscard]] pid_t pid() const noexcept { return pid_; }
     void kill_now() const noexcept { ::kill(pid_, SIGKILL); }
+    /// Somebody else reaped it.
+    void forget() noexcept { pid_ = -1; }
     /// The raw wait status.
     [[nodiscard]] int wait_status() noexcept {
         int status = -1;

@@ -59,14 +59,31 @@ check "a killed daemon comes back" within 10 bash -c '[[ "$(systemctl show --val
 check "status is green after a crash" within 10 bash -c status_is_green
 check "the listener is still the same one" same "$listener_before" "$(listener)"
 
-# ---- upgrade ----
+# ---- a job, and an upgrade under it ----
+useradd --create-home --groups gradsieve trainer
+useradd --create-home outsider
+chmod 755 . ./hold_job
+check "who is not in the group is turned away, and told so" bash -c '! runuser -u outsider -- ./hold_job </dev/null >outsider.txt && grep -i "permission-denied" outsider.txt'
+mkfifo hold && exec 9<>hold
+runuser -u trainer -- ./hold_job <hold >trainer.txt 2>&1 9>&- &
+check "who is in the group trains" within 20 grep -qx 'average 0.5' trainer.txt
+check "status shows the job" within 10 bash -c 'gradsieve status --json | grep -q "\"held\""'
+before=$(main_pid)
+check "an upgrade under a live job installs" bash -c 'dpkg -i ./gradsieve_*.deb >upgrade.txt 2>&1'
+check "it leaves the daemon alone" same "$before" "$(main_pid)"
+check "it says how to restart" grep -q 'systemctl restart gradsieved' upgrade.txt
+exec 9>&-
+check "the job lived through it and ends in good order" within 20 grep -qx 'detached' trainer.txt
+check "status shows no job any more" within 10 bash -c 'gradsieve status --json | tr -d " \t\r\n" | grep -F "\"jobs\":[]"'
+
+# ---- an upgrade without a job ----
 configuration=/etc/gradsieve/gradsieved.toml
-[[ -e $configuration ]] && echo '# edited by the administrator' >>"$configuration"
+echo '# edited by the administrator' >>"$configuration"
 before=$(main_pid)
 check "an upgrade installs" dpkg -i ./gradsieve_*.deb
 check "without a job it restarts the daemon" differ "$before" "$(main_pid)"
 check "status is green after an upgrade" within 10 bash -c status_is_green
-[[ -e $configuration ]] && check "an edited configuration stays" grep -q '^# edited by' "$configuration"
+check "an edited configuration stays" grep -q '^# edited by' "$configuration"
 
 # ---- purge ----
 check "the packages are purged" dpkg --purge gradsieve libgradsieve-dev libgradsieve0
@@ -82,5 +99,7 @@ if ((failed)); then
     journalctl --no-pager --boot -u gradsieved.service -u gradsieved.socket | tail -60
     echo "---- status"
     cat status.txt 2>/dev/null
+    echo "---- what the training processes said"
+    cat trainer.txt outsider.txt 2>/dev/null
 fi
 echo "all checks done"

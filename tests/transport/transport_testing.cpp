@@ -59,6 +59,24 @@ std::string text_of(const SharedView& body) {
     return {reinterpret_cast<const char*>(body.bytes().data()), body.bytes().size()};
 }
 
+std::string hex_of(ByteView bytes) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string hex;
+    for (const auto byte : bytes) {
+        hex += kDigits[static_cast<unsigned>(byte) >> 4U];
+        hex += kDigits[static_cast<unsigned>(byte) & 15U];
+    }
+    return hex;
+}
+
+Bytes bytes_of(std::string_view hex) {
+    Bytes bytes;
+    for (std::size_t place = 0; place + 1 < hex.size(); place += 2) {
+        bytes.push_back(static_cast<std::byte>(std::stoul(std::string(hex.substr(place, 2)), nullptr, 16)));
+    }
+    return bytes;
+}
+
 bool Node::has_event(PeerIndex peer, PeerState state) const {
     for (const auto& event : inbox.events) {
         if (event.peer == peer && event.state == state) return true;

@@ -25,6 +25,8 @@ inline constexpr Duration kWatchdog = std::chrono::seconds(20);
 [[nodiscard]] SharedView make_body(ByteCount bytes, std::uint64_t seed);
 [[nodiscard]] OutFrame make_frame(std::uint16_t type, std::uint64_t step, std::vector<SharedView> parts = {});
 [[nodiscard]] std::string text_of(const SharedView& body);
+[[nodiscard]] std::string hex_of(ByteView bytes);
+[[nodiscard]] Bytes bytes_of(std::string_view hex);
 
 /// A transport and what came out of it.
 struct Node {

@@ -15,11 +15,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "gradsieve/status.hpp"
 
@@ -29,45 +30,48 @@ using Timeout = std::chrono::milliseconds;
 
 /// What happens to a step in which some rank hands in a NaN or an infinity.
 enum class NonFinite : std::uint8_t {
-    kFail = 0,      ///< the step fails on every rank, naming tensor and rank; state untouched; the next step may follow
-    kSkipStep = 1,  ///< the tensor comes back as NaN on every rank, so that loss scalers back off together; state untouched
-    kZero = 2,      ///< that node's contribution to that tensor counts as zero
+    kFail = 0,  ///< the step fails on every rank, naming tensor and rank; state untouched; the next step may follow
+    kSkipStep =
+        1,      ///< the tensor comes back as NaN on every rank, so that loss scalers back off together; state untouched
+    kZero = 2,  ///< that node's contribution to that tensor counts as zero
 };
 
 struct JobOptions {
-    std::string name;                  ///< required; job identity = name + run id
-    std::string run_id;                ///< empty: $GRADSIEVE_RUN_ID, $TORCHELASTIC_RUN_ID, $SLURM_JOB_ID, else "default"
-    std::int64_t rank = -1;            ///< -1: $RANK, $SLURM_PROCID, $OMPI_COMM_WORLD_RANK
-    std::int64_t world_size = -1;      ///< -1: $WORLD_SIZE, $SLURM_NTASKS, $OMPI_COMM_WORLD_SIZE
-    std::string codec;                 ///< empty: $GRADSIEVE_CODEC, else what the daemon is configured for
+    std::string name{};            ///< required; job identity = name + run id
+    std::string run_id{};          ///< empty: $GRADSIEVE_RUN_ID, $TORCHELASTIC_RUN_ID, $SLURM_JOB_ID, else "default"
+    std::int64_t rank = -1;        ///< -1: $RANK, $SLURM_PROCID, $OMPI_COMM_WORLD_RANK
+    std::int64_t world_size = -1;  ///< -1: $WORLD_SIZE, $SLURM_NTASKS, $OMPI_COMM_WORLD_SIZE
+    std::string codec{};           ///< empty: $GRADSIEVE_CODEC, else what the daemon is configured for
     NonFinite non_finite = NonFinite::kFail;
-    std::string socket_path;           ///< empty: $GRADSIEVE_SOCKET, else the usual places
+    std::string socket_path{};  ///< empty: $GRADSIEVE_SOCKET, else the usual places
 };
 struct TensorOptions {
-    std::uint32_t samples_max = 1;     ///< micro-batches per step that the slab has room for, 1..256
-    bool has_second_moment = false;    ///< also hand in the sum of squared per-sample gradients
-    std::string group;                 ///< tensors that step together (one model); groups step on their own
+    std::uint32_t samples_max = 1;   ///< micro-batches per step that the slab has room for, 1..256
+    bool has_second_moment = false;  ///< also hand in the sum of squared per-sample gradients
+    std::string group{};             ///< tensors that step together (one model); groups step on their own
 };
 struct SubmitOptions {
     std::uint32_t sample_count = 1;            ///< slices filled, 1..samples_max
-    std::span<const std::uint32_t> samples;    ///< training samples behind each slice; empty = unknown
+    std::span<const std::uint32_t> samples{};  ///< training samples behind each slice; empty = unknown
     double scale = 1.0;                        ///< loss scale / learning rate; when it changes, kept state is rescaled
 };
 
 class Tensor {
 public:
-    /// The slab to write before `submit`: `elements` floats of slice `sample_index` < samples_max. Valid until the job ends.
+    /// The slab to write before `submit`: `elements` floats of slice `sample_index` < samples_max. The same memory for
+    /// the whole job, valid until its last handle goes. Empty before `start` succeeded and in a forked child.
     [[nodiscard]] std::span<float> gradient(std::uint32_t sample_index = 0);
     /// Sum of squared per-sample gradients; empty unless registered with has_second_moment.
     [[nodiscard]] std::span<float> second_moment();
     /// Hands in step `step` (first_step(), then one more each time; any order of tensors). Does not wait for anybody.
-    /// Errors: kBusy (this tensor's last step is not committed: wait for it), kInvalidArgument (wrong step; which is next),
-    /// kPeerFailed / kUnavailable (the job has ended).
+    /// Errors: kBusy (this tensor's last step is not committed: wait for it), kInvalidArgument (wrong step; which is
+    /// next), kPeerFailed / kUnavailable (the job has ended).
     [[nodiscard]] Status submit(std::uint64_t step, const SubmitOptions& options = {});
-    /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor again.
-    /// Errors: kTimeout (who is late; call again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon gone).
+    /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor
+    /// again. Errors: kTimeout (who is late; call again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon
+    /// gone). An outcome that arrived before the job ended stays.
     [[nodiscard]] Result<std::span<const float>> wait(Timeout timeout);
-    [[nodiscard]] bool is_ready();  ///< wait would not sleep
+    [[nodiscard]] bool is_ready();  ///< wait would not sleep: a result or an error is there
     [[nodiscard]] const std::string& name() const noexcept;
     [[nodiscard]] std::uint64_t elements() const noexcept;
 
@@ -95,7 +99,8 @@ public:
     [[nodiscard]] std::uint64_t first_step(std::string_view group = "") const;
     /// Waits until a group's step is committed everywhere that matters: results of all its tensors are final.
     [[nodiscard]] Status finish(std::uint64_t step, Timeout timeout, std::string_view group = "");
-    /// Copies rank `root`'s slice 0 of the tensor, exactly, to every rank; all ranks call it. The tensor must have no open step.
+    /// Copies rank `root`'s slice 0 of the tensor, exactly, to every rank; all ranks call it. The tensor must have no
+    /// open step.
     [[nodiscard]] Result<std::span<const float>> broadcast(Tensor& tensor, std::uint32_t root, Timeout timeout);
     /// Compares a digest of the caller's choice (say, of all parameters) between all ranks; all ranks call it.
     /// Errors: kMismatch naming the first rank that differs.

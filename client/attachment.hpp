@@ -1,0 +1,48 @@
+// One attachment to the daemon: the socket, the memory that came over it and who is at the other end. Connecting and
+// asking are the starting thread's; afterwards the socket only tells whether the daemon lives. Never frees anything the
+// daemon owns. Session calls are guarded as their comments in shm/ say.
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/status.hpp"
+#include "client/options.hpp"
+#include "client/registry.hpp"
+#include "shm/local_socket.hpp"
+#include "shm/session_memory.hpp"
+
+#include <optional>
+#include <string>
+
+namespace gradsieve::client {
+
+class Attachment {
+public:
+    /// Connects and asks to be attached. Errors: as LocalConnection::connect (kUnavailable: which socket, what to do).
+    [[nodiscard]] static Result<Attachment> open(const ResolvedOptions& options, const Registry& registry,
+                                                 TimePoint deadline);
+
+    /// Waits for the daemon's answer and maps what came with it. False: none until the deadline, call again.
+    /// Errors: the daemon's refusal, kVersionMismatch, kCorrupt, kUnavailable (the daemon hung up).
+    [[nodiscard]] Result<bool> receive_reply(const Registry& registry, TimePoint deadline);
+
+    /// Only after `receive_reply` was true.
+    [[nodiscard]] shm::ClientSession& session() noexcept { return *session_; }
+    /// Closes the socket; the memory stays mapped.
+    void hang_up() { connection_ = shm::LocalConnection(); }
+    /// Ok, or kUnavailable once the daemon closed the socket (it ended, however). One `poll`; does not wait.
+    [[nodiscard]] Status check_daemon() const;
+    /// "gradsieved (process 4711) is alive", "... gives no sign of life for 12 s": for texts of time-outs.
+    [[nodiscard]] std::string describe_daemon() const;
+
+private:
+    Attachment(shm::LocalConnection connection, std::string socket_path);
+    [[nodiscard]] std::string daemon_name() const;
+    [[nodiscard]] Status gone() const;
+
+    shm::LocalConnection connection_;
+    std::string socket_path_;
+    pid_t daemon_pid_ = 0;  ///< 0 = not known
+    std::optional<shm::ClientSession> session_;
+};
+
+}  // namespace gradsieve::client

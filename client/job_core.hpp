@@ -1,0 +1,140 @@
+// The one object behind a Job and its Tensors: lock, ledger, attachment, and how threads wait for the daemon. C++ and C
+// surface are thin words around it. Any thread; every wait has a deadline. In a forked child nothing in here is touched
+// but the process mark: locks may be held by threads that do not exist there, and mappings are absent.
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/status.hpp"
+#include "client/attachment.hpp"
+#include "client/ledger.hpp"
+#include "client/options.hpp"
+#include "client/process_mark.hpp"
+#include "client/registry.hpp"
+#include "gradsieve/gradsieve.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace gradsieve::client {
+
+/// What `~Job` waits for the daemon's goodbye.
+inline constexpr Timeout kLeaveTimeout{2000};
+
+/// Now + `timeout`, cut to 0 .. ten years, so that Timeout::max() is simply very long.
+[[nodiscard]] TimePoint deadline_after(Timeout timeout) noexcept;
+
+struct AddedTensor {
+    std::uint32_t index = 0;
+    ElementCount elements = 0;
+};
+
+/// kInvalidArgument for a tensor handed to another job than its own.
+[[nodiscard]] Status foreign_tensor(std::string_view name);
+
+class JobCore {
+public:
+    /// Dropping the last reference in a forked child frees nothing: the parent owns it all. Errors: as resolve_options.
+    [[nodiscard]] static Result<std::shared_ptr<JobCore>> make(const JobOptions& options);
+    explicit JobCore(ResolvedOptions options);
+    JobCore(const JobCore&) = delete;
+    JobCore& operator=(const JobCore&) = delete;
+    ~JobCore() = default;
+
+    [[nodiscard]] Result<AddedTensor> add_tensor(std::string_view name, std::span<const std::uint64_t> shape,
+                                                 const TensorOptions& options);
+    [[nodiscard]] Status start(Timeout timeout);
+    [[nodiscard]] Result<Step> first_step(std::string_view group) const;
+    [[nodiscard]] Status detach(Timeout timeout);
+    /// detach for destructors: short, silent, harmless in a forked child.
+    void leave() noexcept;
+
+    [[nodiscard]] Result<std::span<float>> slice(std::uint32_t tensor_index, std::uint32_t sample_index);
+    [[nodiscard]] Result<std::span<float>> second_moment(std::uint32_t tensor_index);
+    [[nodiscard]] Status submit(std::uint32_t tensor_index, Step step, const SubmitOptions& options);
+    [[nodiscard]] Result<std::span<const float>> wait(std::uint32_t tensor_index, Timeout timeout);
+    [[nodiscard]] bool is_ready(std::uint32_t tensor_index);
+    [[nodiscard]] Status finish(Step step, Timeout timeout, std::string_view group);
+    [[nodiscard]] Result<std::span<const float>> broadcast(std::uint32_t tensor_index, Rank root, Timeout timeout);
+    [[nodiscard]] Status check_equal(std::uint64_t digest, Timeout timeout);
+
+    [[nodiscard]] const ResolvedOptions& options() const noexcept { return options_; }
+    [[nodiscard]] bool belongs_here() const noexcept { return mark_.is_same_process(); }
+
+private:
+    enum class Phase : std::uint8_t {
+        kFresh,      ///< nothing sent, or a refused attempt is over
+        kAttaching,  ///< request sent, no answer yet
+        kForming,    ///< attached; not all groups started
+        kRunning,    ///< all groups started; stays so when the job ends (the ledger tells)
+        kLeft,       ///< detached before it ran
+    };
+    using Lock = std::unique_lock<std::mutex>;
+    using Answer = std::optional<Status>;
+
+    // job_start.cpp
+    [[nodiscard]] Status attach(Lock& lock, TimePoint deadline, Timeout timeout);
+    [[nodiscard]] Status form(Lock& lock, TimePoint deadline, Timeout timeout);
+    void forget_attempt();
+
+    // job_wait.cpp
+    /// Takes in completions and sleeps until `ask` answers or the deadline passes (nothing then). Lock held, attached.
+    template <typename Ask>
+    [[nodiscard]] Answer wait_for(Lock& lock, TimePoint deadline, Ask ask);
+    /// Sleeps without the lock until the daemon rings after `ticket` was taken, or `until`.
+    void sleep_once(Lock& lock, std::uint32_t ticket, TimePoint until);
+    /// Takes in all completions that are there.
+    void drain();
+    /// Ends the job if the daemon is gone. One system call.
+    void look_for_daemon(TimePoint now);
+    [[nodiscard]] Status timeout_status(const std::string& waited_for, Timeout timeout) const;
+
+    // job_steps.cpp
+    /// Ok once `start` succeeded, also after the job ended.
+    [[nodiscard]] Status check_started() const;
+    /// Started and, as far as is known now, not ended.
+    [[nodiscard]] Status check_live();
+    [[nodiscard]] Status check_options(std::uint32_t tensor_index, const SubmitOptions& options) const;
+    [[nodiscard]] Status push(const shm::Submission& submission);
+    [[nodiscard]] Status run_collective(Lock& lock, Collective& kind, shm::Submission submission, Timeout timeout);
+    [[nodiscard]] Result<std::uint32_t> find_group(std::string_view name) const;
+    [[nodiscard]] std::string tensor_text(std::uint32_t tensor_index) const;
+
+    // constant after construction
+    const ProcessMark mark_;
+    const ResolvedOptions options_;
+
+    // guarded by m_
+    mutable std::mutex m_;
+    Phase phase_ = Phase::kFresh;
+    Registry registry_;                       ///< constant from kAttaching on
+    std::optional<Ledger> ledger_;            ///< there exactly while the attachment has a session
+    std::shared_ptr<Attachment> attachment_;  ///< in kAttaching the starting thread's alone
+    bool is_starting_ = false;                ///< a thread is inside `start`
+    bool is_leaving_ = false;                 ///< kDetach was sent
+    TimePoint daemon_seen_{};                 ///< when the socket was looked at last
+};
+
+/// How long one sleep may be: so soon a daemon that died without a word is noticed.
+inline constexpr std::chrono::milliseconds kSleepSlice{200};
+
+template <typename Ask>
+JobCore::Answer JobCore::wait_for(Lock& lock, TimePoint deadline, Ask ask) {
+    for (;;) {
+        // Before looking: what another thread takes out from here on is rung for later than this, and ends the sleep.
+        const auto ticket = ledger_ ? attachment_->session().ticket() : 0;
+        drain();
+        if (auto answer = ask()) return answer;
+        const TimePoint now = std::chrono::steady_clock::now();
+        if (now >= deadline) {
+            look_for_daemon(now);
+            return ask();
+        }
+        sleep_once(lock, ticket, std::min<TimePoint>(deadline, now + kSleepSlice));
+    }
+}
+
+}  // namespace gradsieve::client

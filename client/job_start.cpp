@@ -1,0 +1,168 @@
+// Beginning and end of a job: making the core, attaching, waiting for all ranks, leaving. See job_core.hpp.
+#include "client/job_core.hpp"
+
+#include <utility>
+
+namespace gradsieve::client {
+namespace {
+
+/// Frees the core in its own process only. In a forked child its destructors would do harm: unmapping ranges that
+/// MADV_DONTFORK left out takes away whatever the child has mapped there since, and descriptors may be others' by now.
+void free_in_own_process(JobCore* core) {
+    if (core->belongs_here()) std::default_delete<JobCore>{}(core);
+}
+
+Status left_status() {
+    return {StatusCode::kFailedPrecondition,
+            "the job was left with detach: allowed is detach as the last call; make a new job"};
+}
+
+/// Opens the attachment if there is none yet, then waits for its answer. False: not answered until the deadline.
+Result<bool> ask_daemon(std::shared_ptr<Attachment>& attachment, const ResolvedOptions& options,
+                        const Registry& registry, TimePoint deadline) {
+    if (!attachment) {
+        auto opened = Attachment::open(options, registry, deadline);
+        if (!opened.is_ok()) {
+            if (opened.error().code() == StatusCode::kTimeout) return false;
+            return opened.error();
+        }
+        attachment = std::make_shared<Attachment>(std::move(*opened));
+    }
+    return attachment->receive_reply(registry, deadline);
+}
+
+class FlagGuard {
+public:
+    explicit FlagGuard(bool& flag) : flag_(flag) { flag_ = true; }
+    FlagGuard(const FlagGuard&) = delete;
+    FlagGuard& operator=(const FlagGuard&) = delete;
+    ~FlagGuard() { flag_ = false; }
+
+private:
+    bool& flag_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<JobCore>> JobCore::make(const JobOptions& options) {
+    GRADSIEVE_ASSIGN(auto resolved, resolve_options(options));
+    auto core = std::make_unique<JobCore>(std::move(resolved));
+    return std::shared_ptr<JobCore>(core.release(), free_in_own_process);
+}
+
+JobCore::JobCore(ResolvedOptions options) : options_(std::move(options)) {}
+
+Result<AddedTensor> JobCore::add_tensor(std::string_view name, std::span<const std::uint64_t> shape,
+                                        const TensorOptions& options) {
+    GRADSIEVE_TRY(mark_.check());
+    const Lock lock(m_);
+    if (phase_ != Phase::kFresh)
+        return Status(StatusCode::kFailedPrecondition,
+                      "tensor '" + std::string(name) + "': " + options_.label() +
+                          " was started or left: allowed before start; register all tensors first");
+    GRADSIEVE_ASSIGN(const auto index, registry_.add(name, shape, options));
+    return AddedTensor{index, registry_.tensors()[index].elements()};
+}
+
+Status JobCore::start(Timeout timeout) {
+    GRADSIEVE_TRY(mark_.check());
+    const auto deadline = deadline_after(timeout);
+    Lock lock(m_);
+    if (phase_ == Phase::kLeft) return left_status().with_context(options_.label());
+    if (phase_ == Phase::kRunning) return ledger_->ended();
+    if (registry_.tensors().empty())
+        return {StatusCode::kFailedPrecondition,
+                options_.label() + " has 0 tensors: allowed is 1 or more; call add_tensor before start"};
+    if (is_starting_)
+        return {StatusCode::kBusy, options_.label() + ": another thread is inside start: allowed is one; let it end"};
+    const FlagGuard starting(is_starting_);
+    GRADSIEVE_TRY(attach(lock, deadline, timeout));
+    return form(lock, deadline, timeout);
+}
+
+Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
+    if (phase_ == Phase::kForming) return {};
+    phase_ = Phase::kAttaching;
+    auto attachment = attachment_;
+    lock.unlock();  // a long wait, and other calls are to answer meanwhile; `registry_` is constant from here on
+    const auto answered = ask_daemon(attachment, options_, registry_, deadline);
+    lock.lock();
+    if (phase_ == Phase::kLeft)
+        return {StatusCode::kCancelled, options_.label() + " was left with detach during start: make a new job"};
+    if (!answered.is_ok()) {
+        forget_attempt();
+        return answered.error().with_context(options_.label());
+    }
+    attachment_ = std::move(attachment);
+    if (!*answered) return timeout_status("gradsieved's answer to the request to attach", timeout);
+    ledger_.emplace(registry_);
+    is_leaving_ = false;
+    phase_ = Phase::kForming;
+    return {};
+}
+
+Status JobCore::form(Lock& lock, TimePoint deadline, Timeout timeout) {
+    const auto answer = wait_for(lock, deadline, [this]() -> Answer {
+        if (ledger_->has_ended()) return ledger_->ended();
+        if (ledger_->is_running()) return Status();
+        return std::nullopt;
+    });
+    if (!answer) return timeout_status("all ranks of the job", timeout);
+    if (answer->is_ok()) {
+        phase_ = Phase::kRunning;
+        return {};
+    }
+    const bool has_left = ledger_->has_left();
+    forget_attempt();
+    if (has_left) phase_ = Phase::kLeft;
+    return answer->with_context(options_.label());
+}
+
+void JobCore::forget_attempt() {
+    attachment_.reset();
+    ledger_.reset();
+    phase_ = Phase::kFresh;
+}
+
+Result<Step> JobCore::first_step(std::string_view group) const {
+    GRADSIEVE_TRY(mark_.check());
+    const Lock lock(m_);
+    GRADSIEVE_TRY(check_started());
+    GRADSIEVE_ASSIGN(const auto group_index, find_group(group));
+    return ledger_->first_step(group_index);
+}
+
+Status JobCore::detach(Timeout timeout) {
+    GRADSIEVE_TRY(mark_.check());
+    Lock lock(m_);
+    if (phase_ == Phase::kFresh || phase_ == Phase::kAttaching) {
+        phase_ = Phase::kLeft;
+        if (!is_starting_) attachment_.reset();  // else the starting thread's own copy
+        return {};
+    }
+    if (phase_ == Phase::kLeft) return {};
+    const auto answer = wait_for(lock, deadline_after(timeout), [this]() -> Answer {
+        if (!ledger_) return Status();  // refused while it was forming: nothing is left to leave
+        if (ledger_->has_left()) return Status();
+        if (ledger_->has_ended()) return ledger_->ended();
+        if (!is_leaving_) {
+            const auto pushed = push({.kind = shm::SubmissionKind::kDetach});
+            if (!pushed.is_ok() && pushed.code() != StatusCode::kBusy) return pushed;
+            is_leaving_ = pushed.is_ok();
+        }
+        return std::nullopt;
+    });
+    if (!answer) return timeout_status("gradsieved's goodbye", timeout);
+    if (attachment_) attachment_->hang_up();
+    return *answer;
+}
+
+void JobCore::leave() noexcept {
+    if (!mark_.is_same_process()) return;
+    try {
+        const Status status = detach(kLeaveTimeout);  // nobody is left to tell
+    } catch (...) {  // no memory for a text: the socket closes with the core, and the daemon sees that
+    }
+}
+
+}  // namespace gradsieve::client

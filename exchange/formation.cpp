@@ -1,0 +1,199 @@
+// Job formation. One thread; owned by JobMachine.
+#include "exchange/formation.hpp"
+
+#include <algorithm>
+
+namespace gradsieve::exchange {
+namespace {
+
+/// FNV-1a and mix64 over the specification's bytes.
+std::uint64_t digest_of(const JobSpec& spec) {
+    const auto bytes = build_job_spec(spec);
+    return tensor_id({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+Status check_spec(Rank rank, const JobSpec& spec) {
+    const auto subject = "rank " + std::to_string(rank) + ": ";
+    const auto bytes = build_job_spec(spec);
+    if (const auto parsed = parse_job_spec(bytes); !parsed.is_ok())
+        return Status(StatusCode::kInvalidArgument, parsed.error().text()).with_context("rank " + std::to_string(rank));
+    if (rank < spec.world_size) return {};
+    return {StatusCode::kInvalidArgument, subject + "world size " + std::to_string(spec.world_size) +
+                                              ": allowed are ranks 0 to " + std::to_string(spec.world_size - 1) +
+                                              ": give rank and world size of the launcher"};
+}
+
+bool is_partition(const std::vector<StartMember>& members, std::uint32_t world_size, std::size_t nodes) {
+    std::set<Rank> ranks;
+    std::set<PeerIndex> peers;
+    std::optional<Rank> lowest;
+    std::size_t count = 0;
+    for (const auto& member : members) {
+        if (member.ranks.empty() || member.peer >= nodes || !peers.insert(member.peer).second) return false;
+        if (!std::ranges::is_sorted(member.ranks) || (lowest && *lowest >= member.ranks.front())) return false;
+        lowest = member.ranks.front();
+        count += member.ranks.size();
+        ranks.insert(member.ranks.begin(), member.ranks.end());
+    }
+    return count == world_size && ranks.size() == world_size && *ranks.rbegin() == world_size - 1;
+}
+
+}  // namespace
+
+Formation::Formation(JobContext& context) : context_(context), others_(context.nodes.size()) {}
+
+Status Formation::attach(Rank rank, const JobSpec& spec) {
+    GRADSIEVE_TRY(check_spec(rank, spec));
+    if (ranks_.contains(rank))
+        return {StatusCode::kAlreadyExists, "rank " + std::to_string(rank) + ": attached already on " +
+                                                context_.node_text(context_.self) +
+                                                ": each rank may attach once; end the other process"};
+    if (ranks_.empty()) {
+        context_.set_spec(spec);
+    } else {
+        const auto name = "rank " + std::to_string(*ranks_.begin());
+        const auto text = first_difference(context_.spec, name, spec, "rank " + std::to_string(rank));
+        if (!text.empty())
+            return {StatusCode::kMismatch, text + ": all ranks must register the same; run the same program on all"};
+    }
+    ranks_.insert(rank);
+    return {};
+}
+
+bool Formation::detach(Rank rank) { return ranks_.erase(rank) > 0; }
+
+Prepared Formation::own() const {
+    return {.key = context_.key,
+            .nonce = context_.nonce,
+            .sequence = sequence_,
+            .ranks = {ranks_.begin(), ranks_.end()},
+            .next_steps = std::vector<Step>(context_.groups.size(), 1),
+            .spec = context_.spec};
+}
+
+void Formation::announce(PeerIndex to) {
+    if (to == context_.self) return;
+    ++sequence_;
+    context_.send_announcement(to, FrameType::kPrepared, build_message(context_.hash, own()));
+}
+
+void Formation::announce_to_all(TimePoint now) {
+    announced_at_ = now;
+    for (PeerIndex peer = 0; peer < context_.nodes.size(); ++peer) announce(peer);
+}
+
+void Formation::on_time(TimePoint now) {
+    if (!announced_at_ || now - *announced_at_ >= context_.times.announce_every) announce_to_all(now);
+}
+
+void Formation::on_prepared(PeerIndex from, Prepared prepared, TimePoint now) {
+    auto& known = others_[from];
+    lives_.emplace(from, prepared.nonce);
+    if (known && known->prepared.nonce == prepared.nonce && known->prepared.sequence >= prepared.sequence) return;
+    if (prepared.ranks.empty()) return forget(from);
+    find_differences(from, prepared);
+    const auto& ranks = prepared.ranks;
+    if (context_.failure) return;
+    if (std::ranges::adjacent_find(ranks, std::ranges::greater_equal()) != ranks.end() ||
+        ranks.back() >= prepared.spec.world_size)
+        return context_.refuse(from, "announcement of ranks that are not ascending or not in the job");
+    known = Announced{.prepared = std::move(prepared), .at = now};
+}
+
+bool Formation::is_new_life(PeerIndex from, const Prepared& prepared) const {
+    return !lives_.contains({from, prepared.nonce});
+}
+
+bool Formation::is_news(PeerIndex from, const Prepared& prepared) const {
+    const auto& known = others_[from];
+    return known && known->prepared.nonce == prepared.nonce && known->prepared.sequence < prepared.sequence;
+}
+
+void Formation::forget(PeerIndex peer) { others_[peer].reset(); }
+
+/// Every node compares every other with itself, so each one that differs from any finds a difference. The text is the
+/// same on both sides: the lower node stands first.
+void Formation::find_differences(PeerIndex from, const Prepared& prepared) {
+    const auto low = std::min(context_.self, from);
+    const auto high = std::max(context_.self, from);
+    const auto& low_spec = low == from ? prepared.spec : context_.spec;
+    const auto& high_spec = low == from ? context_.spec : prepared.spec;
+    const auto text = first_difference(low_spec, context_.node_text(low), high_spec, context_.node_text(high));
+    if (!text.empty())
+        return context_.fail(StatusCode::kMismatch,
+                             text + ": all ranks must register the same; run the same program on all nodes");
+    const auto ours = own().next_steps;
+    for (std::size_t group = 0; group < ours.size() && group < prepared.next_steps.size(); ++group)
+        if (ours[group] != prepared.next_steps[group])
+            return context_.fail(StatusCode::kMismatch,
+                                 "next step of group '" + context_.groups[group] + "': " + std::to_string(ours[group]) +
+                                     " on " + context_.node_text(context_.self) + ", " +
+                                     std::to_string(prepared.next_steps[group]) + " on " + context_.node_text(from) +
+                                     ": all nodes must go on from the same step; remove the state that is ahead");
+}
+
+/// A rank may have moved to another node a moment ago: two nodes that keep announcing it are a mistake.
+bool Formation::is_settled_duplicate(PeerIndex peer, TimePoint now) {
+    if (!duplicate_since_) duplicate_since_ = now;
+    const auto& other = others_[peer];
+    return now - *duplicate_since_ >= 2 * context_.times.announce_every && other && other->at > *duplicate_since_;
+}
+
+std::optional<Start> Formation::try_start(TimePoint now) {
+    std::map<Rank, PeerIndex> hosts;
+    for (const auto rank : ranks_) hosts[rank] = context_.self;
+    bool has_duplicate = false;
+    for (PeerIndex peer = 0; peer < others_.size(); ++peer) {
+        if (!others_[peer]) continue;
+        for (const auto rank : others_[peer]->prepared.ranks) {
+            const auto [host, is_new] = hosts.emplace(rank, peer);
+            if (is_new) continue;
+            has_duplicate = true;
+            if (is_settled_duplicate(peer, now))
+                context_.fail(StatusCode::kAlreadyExists,
+                              "rank " + std::to_string(rank) + ": attached on " + context_.node_text(host->second) +
+                                  " and on " + context_.node_text(peer) +
+                                  ": each rank may attach once; check the launcher's node ranks");
+        }
+    }
+    if (!has_duplicate) duplicate_since_.reset();
+    const auto world_size = context_.spec.world_size;
+    if (has_duplicate || context_.failure || !ranks_.contains(0) || hosts.size() != world_size) return std::nullopt;
+    if (hosts.rbegin()->first != world_size - 1) return std::nullopt;
+    Start start{.spec_digest = spec_digest(), .members = {}, .first_steps = own().next_steps};
+    start.members.push_back({.peer = context_.self, .nonce = context_.nonce, .ranks = {ranks_.begin(), ranks_.end()}});
+    for (PeerIndex peer = 0; peer < others_.size(); ++peer)
+        if (others_[peer])
+            start.members.push_back(
+                {.peer = peer, .nonce = others_[peer]->prepared.nonce, .ranks = others_[peer]->prepared.ranks});
+    for (auto& member : start.members) std::ranges::sort(member.ranks);
+    std::ranges::sort(start.members, {}, [](const StartMember& member) { return member.ranks.front(); });
+    return start;
+}
+
+Status Formation::check_start(const Start& start) const {
+    if (!is_partition(start.members, context_.spec.world_size, context_.nodes.size()) ||
+        start.first_steps != own().next_steps)
+        return {StatusCode::kCorrupt, "start that does not cover the job's ranks and groups"};
+    const auto mine = std::ranges::find(start.members, context_.self, &StartMember::peer);
+    if (mine == start.members.end() || mine->nonce != context_.nonce)
+        return {StatusCode::kCorrupt, "start for an earlier life of this job"};
+    if (!std::ranges::equal(mine->ranks, ranks_) || start.spec_digest != spec_digest())
+        return {StatusCode::kFailedPrecondition, "ranks on " + context_.node_text(context_.self) +
+                                                     " changed while the job started: start the job again"};
+    return {};
+}
+
+std::vector<Rank> Formation::missing_ranks() const {
+    std::set<Rank> known = ranks_;
+    for (const auto& other : others_)
+        if (other) known.insert(other->prepared.ranks.begin(), other->prepared.ranks.end());
+    std::vector<Rank> missing;
+    for (Rank rank = 0; rank < context_.spec.world_size; ++rank)
+        if (!known.contains(rank)) missing.push_back(rank);
+    return missing;
+}
+
+std::uint64_t Formation::spec_digest() const { return digest_of(context_.spec); }
+
+}  // namespace gradsieve::exchange

@@ -1,0 +1,54 @@
+// The gradient's path allocates nothing in the training thread. A program of its own, because it replaces operator new.
+#include "job_fixture.hpp"
+
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+thread_local std::size_t allocations_of_this_thread = 0;
+
+void* allocate(std::size_t bytes) {
+    ++allocations_of_this_thread;
+    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes); }
+void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace gradsieve::client::test {
+namespace {
+
+TEST(Allocation, Counter_counts) {
+    const auto before = allocations_of_this_thread;
+    const std::vector<int> something(1000);
+    EXPECT_GT(allocations_of_this_thread, before) << something.size();
+}
+TEST(Allocation, A_step_allocates_nothing) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"a", "b"}, {.samples_max = 2});
+    const std::uint32_t samples[] = {8, 8};
+    std::size_t failures = 0;
+    const auto before = allocations_of_this_thread;
+    for (Step step = 1; step <= 50; ++step) {
+        for (auto& tensor : started.tensors) {
+            tensor.gradient(1)[0] = static_cast<float>(step);
+            if (!tensor.submit(step, {.sample_count = 2, .samples = samples, .scale = 2}).is_ok()) ++failures;
+        }
+        for (auto& tensor : started.tensors)
+            if (!tensor.wait(kPatient).is_ok() || !tensor.is_ready()) ++failures;
+        if (!started.job.finish(step, kPatient).is_ok()) ++failures;
+    }
+    EXPECT_EQ(allocations_of_this_thread - before, 0U);
+    EXPECT_EQ(failures, 0U);
+}
+
+}  // namespace
+}  // namespace gradsieve::client::test

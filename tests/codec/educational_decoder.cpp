@@ -1,0 +1,203 @@
+#include "tests/codec/educational_decoder.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+namespace gradsieve::test {
+namespace {
+
+struct Refused : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+void require(bool condition, const char* what) {
+    if (!condition) throw Refused(what);
+}
+
+class Cursor {
+public:
+    explicit Cursor(const std::vector<std::uint8_t>& bytes) : bytes_(bytes) {}
+    std::uint8_t byte() {
+        require(bit_ % 8 == 0 && bit_ / 8 < bytes_.size(), "cut short");
+        bit_ += 8;
+        return bytes_[bit_ / 8 - 1];
+    }
+    std::uint32_t bits(unsigned width) {
+        std::uint64_t value = 0;
+        for (unsigned i = 0; i < width; ++i) {
+            require(bit_ / 8 < bytes_.size(), "cut short");
+            value += std::uint64_t{(bytes_[bit_ / 8] >> (bit_ % 8)) & 1U} * (std::uint64_t{1} << i);
+            ++bit_;
+        }
+        return static_cast<std::uint32_t>(value);
+    }
+    std::uint64_t zeros_before_one() {
+        std::uint64_t zeros = 0;
+        while (bits(1) == 0) ++zeros;
+        return zeros;
+    }
+    void end_section() {
+        while (bit_ % 8 != 0) require(bits(1) == 0, "set padding");
+    }
+    void end_payload() const { require(bit_ == 8 * bytes_.size(), "bytes behind the last section"); }
+
+private:
+    const std::vector<std::uint8_t>& bytes_;
+    std::size_t bit_ = 0;
+};
+
+float fp32(std::uint32_t bits) {
+    float value = 0;
+    std::memcpy(&value, &bits, 4);
+    require(std::isfinite(value), "not finite");
+    return value;
+}
+float scale(std::uint32_t bits) {
+    require((bits >> 31U) == 0, "negative scale");
+    return fp32(bits);
+}
+
+struct Payload {
+    unsigned quantizer = 0, index_form = 0, quantizer_bits = 0;
+    std::uint32_t k = 0;
+    unsigned r = 0, p = 0, base = 0;
+    float chunk_scale = 0;
+    std::vector<std::uint32_t> indices;
+    std::vector<std::uint32_t> word_codes;  // the paper's words
+    bool has_paper_words() const { return index_form == 3 && quantizer == 2 && quantizer_bits == 3; }
+};
+
+void read_count(Cursor& in, std::uint32_t n, Payload& payload) {
+    std::uint32_t k = 0;
+    for (unsigned position = 0;; ++position) {
+        require(position < 3, "count too long");
+        const std::uint32_t byte = in.byte();
+        k += (byte % 128) << (7 * position);
+        if (byte >= 128) continue;
+        require(position == 0 || byte != 0, "count not shortest");
+        break;
+    }
+    require(k >= 1 && k <= n, "count out of range");
+    payload.k = k;
+}
+
+void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
+    require(in.byte() == 1, "version");
+    payload.quantizer = in.bits(2);
+    payload.index_form = in.bits(3);
+    payload.quantizer_bits = in.bits(3);
+    require(payload.index_form <= 3, "index form");
+    if (payload.quantizer <= 1) require(payload.quantizer_bits == 0, "reserved");
+    if (payload.quantizer == 2) require(payload.quantizer_bits >= 1, "pow2 width");
+    if (payload.quantizer == 3) require(payload.quantizer_bits <= 1, "scale code");
+    payload.k = n;
+    if (payload.index_form != 0) read_count(in, n, payload);
+    if (payload.index_form != 0 || payload.quantizer == 2) {
+        payload.r = in.bits(5);
+        payload.p = in.bits(3);
+        require(payload.r <= (payload.index_form == 1 ? 20U : 0U), "rice parameter");
+        require(payload.quantizer == 2 || payload.p == 0, "exponent parameter");
+    }
+    if (payload.quantizer == 2) {
+        payload.base = in.byte();
+        require(payload.base >= 1 && payload.base <= 254, "base exponent");
+    }
+    if (payload.quantizer == 3 && payload.quantizer_bits == 1) payload.chunk_scale = scale(in.bits(32));
+}
+
+void read_indices(Cursor& in, std::uint32_t n, Payload& payload) {
+    std::vector<std::uint64_t> found;
+    if (payload.index_form == 0)
+        for (std::uint32_t i = 0; i < n; ++i) found.push_back(i);
+    if (payload.index_form == 1) {
+        std::vector<std::uint64_t> remainders;
+        for (std::uint32_t j = 0; j < payload.k; ++j) remainders.push_back(in.bits(payload.r));
+        in.end_section();
+        std::uint64_t next = 0;
+        for (std::uint32_t j = 0; j < payload.k; ++j) {
+            const std::uint64_t gap = in.zeros_before_one() * (std::uint64_t{1} << payload.r) + remainders[j];
+            found.push_back(next + gap);
+            next += gap + 1;
+        }
+    }
+    if (payload.index_form == 2)
+        for (std::uint32_t i = 0; i < n; ++i)
+            if (in.bits(1) == 1) found.push_back(i);
+    if (payload.index_form == 3)
+        for (std::uint32_t j = 0; j < payload.k; ++j) {
+            const std::uint32_t index = in.bits(payload.has_paper_words() ? 28 : 32);
+            found.push_back(index);
+            if (payload.has_paper_words()) payload.word_codes.push_back(in.bits(4));
+        }
+    in.end_section();
+    require(found.size() == payload.k, "number of indices");
+    for (std::size_t j = 0; j < found.size(); ++j) {
+        require(found[j] < n && (j == 0 || found[j] > found[j - 1]), "index");
+        payload.indices.push_back(static_cast<std::uint32_t>(found[j]));
+    }
+}
+
+// What the scale section says, by tile: an exponent or a scale.
+void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int>& exponents,
+                 std::map<std::uint32_t, float>& scales) {
+    std::set<std::uint32_t> tiles;
+    for (const std::uint32_t index : payload.indices) tiles.insert(index / 4096);
+    for (const std::uint32_t tile : tiles) {
+        exponents[tile] = static_cast<int>(payload.base);
+        scales[tile] = payload.chunk_scale;
+        if (payload.quantizer == 2 && payload.p < 7) {
+            const std::uint64_t zeros = in.zeros_before_one();
+            const std::uint64_t below = zeros * (std::uint64_t{1} << payload.p) + in.bits(payload.p);
+            require(below < payload.base, "tile exponent");
+            exponents[tile] -= static_cast<int>(below);
+        }
+        if (payload.quantizer == 3 && payload.quantizer_bits == 0)
+            scales[tile] = scale(payload.index_form == 0 ? in.bits(32) : in.bits(16) << 16U);
+    }
+    in.end_section();
+}
+
+EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std::uint32_t, int>& exponents,
+                                std::map<std::uint32_t, float>& scales) {
+    EducationalElements elements;
+    for (std::size_t j = 0; j < payload.indices.size(); ++j) {
+        const std::uint32_t index = payload.indices[j];
+        float value = 0;
+        if (payload.quantizer == 0) value = fp32(in.bits(32));
+        if (payload.quantizer == 1) value = fp32(in.bits(16) << 16U);
+        if (payload.quantizer == 2) {
+            const unsigned exponent_bits = payload.quantizer_bits;
+            const std::uint32_t code = payload.has_paper_words() ? payload.word_codes[j] : in.bits(exponent_bits + 1);
+            const int d = static_cast<int>(code % (1U << exponent_bits));
+            const int exponent = exponents[index / 4096] - d;
+            require(exponent >= 1, "below the normal range");
+            value = std::ldexp(1.0F, exponent - 127) * ((code >> exponent_bits) != 0 ? -1.0F : 1.0F);
+        }
+        if (payload.quantizer == 3) value = in.bits(1) == 1 ? -scales[index / 4096] : scales[index / 4096];
+        elements.emplace_back(index, value);
+    }
+    in.end_section();
+    in.end_payload();
+    return elements;
+}
+
+}  // namespace
+
+std::optional<EducationalElements> educational_decode(const std::vector<std::uint8_t>& bytes, std::uint32_t n) {
+    try {
+        Cursor in(bytes);
+        Payload payload;
+        read_header(in, n, payload);
+        read_indices(in, n, payload);
+        std::map<std::uint32_t, int> exponents;
+        std::map<std::uint32_t, float> scales;
+        read_scales(in, payload, exponents, scales);
+        return read_values(in, payload, exponents, scales);
+    } catch (const Refused&) {
+        return std::nullopt;
+    }
+}
+
+}  // namespace gradsieve::test

@@ -1,0 +1,18 @@
+// A second decoder of payloads, slow and plain, written from docs/payload-format.md alone: it shares no line with the
+// codec, and the suites compare the two. Returns nothing for bytes that the page tells a receiver to refuse.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace gradsieve::test {
+
+/// Index in the chunk and decoded value of every element that the payload holds, ascending.
+using EducationalElements = std::vector<std::pair<std::uint32_t, float>>;
+
+std::optional<EducationalElements> educational_decode(const std::vector<std::uint8_t>& payload, std::uint32_t n);
+
+}  // namespace gradsieve::test

@@ -1,0 +1,134 @@
+#include "tests/codec/payload_cases.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace gradsieve::test {
+namespace {
+
+// Twelve uniform 16-bit integers: near normal, and exact in fp32.
+float gaussian(std::uint64_t& state) {
+    std::int64_t sum = -6 * 65535;
+    for (unsigned draw = 0; draw < 3; ++draw) {
+        const std::uint64_t word = random_word(state);
+        for (unsigned part = 0; part < 4; ++part) sum += static_cast<std::int64_t>((word >> (16 * part)) & 0xFFFFU);
+    }
+    return static_cast<float>(sum) * 0x1p-20F;
+}
+
+// Random sign and mantissa, exponent falling off by halves from a random place: spans tens of octaves.
+float heavy_tailed(std::uint64_t& state) {
+    const std::uint64_t word = random_word(state);
+    const auto octaves = static_cast<std::uint32_t>(std::countl_zero(random_word(state) | 1U) * 2);
+    const std::uint32_t exponent = 100 + (word >> 60U) + octaves;
+    return std::bit_cast<float>(static_cast<std::uint32_t>(word & 0x807FFFFFU) | (exponent << 23U));
+}
+
+std::vector<PipelineCase> make_pipeline_cases() {
+    std::vector<PipelineCase> cases;
+    const auto add = [&](const std::string& text, bool is_dense) {
+        const auto pipeline = codec::parse_pipeline(text);
+        if (!pipeline.is_ok()) throw std::logic_error(text + ": " + pipeline.error().to_string());
+        cases.push_back({text, *pipeline, is_dense});
+    };
+    const std::vector<std::string> quantizers = {"f32",          "bf16",
+                                                 "pow2(bits=2)", "pow2(bits=4)",
+                                                 "pow2(bits=8)", "pow2(scope=tensor)",
+                                                 "sign",         "sign(scale=0.01)"};
+    for (const auto& quantizer : quantizers) {
+        const bool is_pow2 = quantizer.rfind("pow2", 0) == 0;
+        for (const std::string coder : {"auto", "rice", "bitmap", "raw32"}) {
+            if (is_pow2 || coder == "auto") add("all | " + quantizer + " | " + coder, true);
+            add("topk(0.01) | " + quantizer + " | " + coder, false);
+        }
+    }
+    return cases;
+}
+
+}  // namespace
+
+std::uint64_t random_word(std::uint64_t& inout_state) {
+    inout_state += 0x9E3779B97F4A7C15ULL;
+    return mix64(inout_state);
+}
+std::uint32_t float_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+
+std::string shape_name(Shape shape) {
+    static const std::vector<std::string> kNames = {"gaussian", "heavy",   "constant",   "zeros",
+                                                    "tiny",     "one-hot", "alternating"};
+    return kNames[static_cast<std::size_t>(shape)];
+}
+const std::vector<Shape>& all_shapes() {
+    static const std::vector<Shape> kShapes = {Shape::kGaussian, Shape::kHeavyTailed, Shape::kConstant,   Shape::kZeros,
+                                               Shape::kTiny,     Shape::kOneHot,      Shape::kAlternating};
+    return kShapes;
+}
+
+std::vector<float> make_values(Shape shape, std::size_t count, std::uint64_t seed) {
+    std::uint64_t state = seed;
+    std::vector<float> values(count, 0.0F);
+    for (std::size_t i = 0; i < count; ++i) {
+        switch (shape) {
+            case Shape::kGaussian: values[i] = gaussian(state); break;
+            case Shape::kHeavyTailed: values[i] = heavy_tailed(state); break;
+            case Shape::kConstant: values[i] = 0.1F; break;
+            case Shape::kZeros: values[i] = i % 2 == 0 ? 0.0F : -0.0F; break;
+            case Shape::kTiny:  // subnormals, and the smallest normal numbers
+                values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random_word(state)) & 0x80FFFFFFU);
+                break;
+            case Shape::kOneHot: values[i] = i == count / 2 ? -3.0F : 0.0F; break;
+            case Shape::kAlternating: values[i] = i % 2 == 0 ? 1.0F : -1.0F; break;
+        }
+    }
+    return values;
+}
+
+std::vector<std::uint32_t> make_indices(std::size_t elements, std::uint32_t parts_per_million, std::uint64_t seed) {
+    std::uint64_t state = seed;
+    std::vector<std::uint32_t> indices;
+    for (std::size_t i = 0; i < elements; ++i)
+        if (random_word(state) % 1000000 < parts_per_million) indices.push_back(static_cast<std::uint32_t>(i));
+    return indices;
+}
+
+const std::vector<PipelineCase>& all_pipeline_cases() {
+    static const std::vector<PipelineCase> kCases = make_pipeline_cases();
+    return kCases;
+}
+
+Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
+           const std::vector<std::uint32_t>& indices, const std::vector<float>& values) {
+    codec::ChunkSelection selection;
+    selection.chunk_elements = elements;
+    selection.is_dense = is_dense;
+    selection.indices = indices;
+    selection.values = values;
+    for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
+    Coded coded;
+    coded.decoded.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
+    codec::CodeScratch scratch;
+    codec::code_chunk(pipeline, selection, scratch, coded.decoded, coded.payload);
+    return coded;
+}
+
+CaseData make_case_data(bool is_dense, Shape shape, std::size_t elements, std::uint64_t seed) {
+    CaseData data;
+    if (!is_dense) {
+        // Sparse in large chunks, half full in small ones.
+        data.indices = make_indices(elements, elements > 2000 ? 20000 : 500000, seed);
+        if (data.indices.empty()) data.indices.push_back(static_cast<std::uint32_t>(elements - 1));
+    }
+    data.values = make_values(shape, is_dense ? elements : data.indices.size(), seed + 1);
+    return data;
+}
+
+std::vector<std::uint8_t> octets(const Bytes& bytes) {
+    std::vector<std::uint8_t> result;
+    for (const std::byte byte : bytes) result.push_back(static_cast<std::uint8_t>(byte));
+    return result;
+}
+
+}  // namespace gradsieve::test

@@ -1,0 +1,50 @@
+// Inputs that the payload suites share: pipelines by quantizer and coder, sizes, and data made from integers alone, so
+// that every host and release has the same bits.
+#pragma once
+
+#include "codec/chunk_coder.hpp"
+
+#include <string>
+#include <vector>
+
+namespace gradsieve::test {
+
+enum class Shape { kGaussian, kHeavyTailed, kConstant, kZeros, kTiny, kOneHot, kAlternating };
+std::string shape_name(Shape shape);
+const std::vector<Shape>& all_shapes();
+
+/// `count` values of a shape; the same for the same arguments, everywhere.
+std::vector<float> make_values(Shape shape, std::size_t count, std::uint64_t seed);
+
+/// Ascending indices below `elements`, each kept with probability parts_per_million / 1e6.
+std::vector<std::uint32_t> make_indices(std::size_t elements, std::uint32_t parts_per_million, std::uint64_t seed);
+
+/// One quantizer with one coder, dense or as a list.
+struct PipelineCase {
+    std::string text;
+    codec::Pipeline pipeline;
+    bool is_dense = false;
+};
+/// Every quantizer x coder that a configuration can name, after `all` and after a sparse selector.
+const std::vector<PipelineCase>& all_pipeline_cases();
+
+struct Coded {
+    Bytes payload;
+    std::vector<float> decoded;  ///< as long as the selection's values; poisoned before the call
+};
+/// Codes one chunk. A list of `indices` with `values`, or all of `values` if `is_dense`.
+Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
+           const std::vector<std::uint32_t>& indices, const std::vector<float>& values);
+
+struct CaseData {
+    std::vector<std::uint32_t> indices;
+    std::vector<float> values;
+};
+/// Input of a case: all of a shape, or a random list with at least one element.
+CaseData make_case_data(bool is_dense, Shape shape, std::size_t elements, std::uint64_t seed);
+
+std::vector<std::uint8_t> octets(const Bytes& bytes);
+std::uint64_t random_word(std::uint64_t& inout_state);
+std::uint32_t float_bits(float value);
+
+}  // namespace gradsieve::test

@@ -1,0 +1,207 @@
+#include "codec/pipeline.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cstring>
+
+namespace gradsieve::codec {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string canonical(std::string_view text, Knobs knobs = Knobs::kKeep) {
+    const auto pipeline = parse_pipeline(text);
+    return pipeline.is_ok() ? canonical_text(*pipeline, knobs) : pipeline.error().to_string();
+}
+/// The error of a text that must be refused.
+std::string refusal(std::string_view text) {
+    const auto pipeline = parse_pipeline(text);
+    EXPECT_FALSE(pipeline.is_ok()) << text << " was accepted as " << canonical(text);
+    EXPECT_EQ(pipeline.status().code(), StatusCode::kInvalidArgument) << text;
+    return pipeline.status().text();
+}
+
+TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
+    EXPECT_EQ(canonical("all"), "all | f32 | auto");
+    EXPECT_EQ(canonical("variance"), "variance(alpha=1.5, zeta=0.999, mode=conserving) | f32 | auto");
+    EXPECT_EQ(canonical("topk(0.01) | pow2"),
+              "topk(ratio=0.01, scope=tensor, gate=0) | pow2(bits=4, scope=tile) | auto");
+    EXPECT_EQ(canonical("topk(0.01) | rice"), "topk(ratio=0.01, scope=tensor, gate=0) | f32 | rice");
+    EXPECT_EQ(canonical("variance_hybrid(0.01)"),
+              "variance_hybrid(tau=0.01, alpha=2, zeta=0.999) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
+}
+TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
+    const auto expected = canonical("topk(0.01, gate=1) | pow2(bits=4) | auto");
+    for (const char* text : {"topk(ratio=0.01,gate=1.0)|pow2|auto", "  topk ( 1e-2 , tensor , 1 ) | pow2 ( 4 , tile ) ",
+                             "topk(gate=1, scope=tensor, ratio=0.010) | pow2(scope=tile) | auto"})
+        EXPECT_EQ(canonical(text), expected) << text;
+    EXPECT_EQ(canonical("variance(1.5, 0.999, conserving) | f32 | auto"), canonical("variance"));
+    EXPECT_EQ(canonical("variance(-0)"), canonical("variance(alpha=0)"));
+    EXPECT_EQ(canonical("variance_hybrid(0.5) | sign(scale=0.5)"), canonical("variance_hybrid(0.5) | sign(scale=tau)"));
+}
+TEST(Pipeline, Parameters_arrive_in_their_fields) {
+    const auto variance = *parse_pipeline("variance(2, mode=faithful) | bf16 | bitmap");
+    EXPECT_EQ(variance.selector.kind, SelectorKind::kVariance);
+    EXPECT_EQ(variance.selector.alpha, 2);
+    EXPECT_EQ(variance.selector.zeta, 0.999);
+    EXPECT_TRUE(variance.selector.is_faithful);
+    EXPECT_EQ(variance.quantizer.kind, QuantizerKind::kBf16);
+    EXPECT_EQ(variance.index_coder, IndexCoderKind::kBitmap);
+    const auto topk = *parse_pipeline("topk(0.25, gate=0.5) | pow2(bits=7, scope=tensor) | raw32");
+    EXPECT_EQ(topk.selector.ratio, 0.25);
+    EXPECT_EQ(topk.selector.gate, 0.5);
+    EXPECT_EQ(topk.quantizer.bits, 7);
+    EXPECT_EQ(topk.quantizer.scope, Scope::kTensor);
+    const auto hybrid = *parse_pipeline("variance_hybrid(0.125, 3, 0.5) | sign(scale=tau)");
+    EXPECT_EQ(hybrid.selector.tau, 0.125);
+    EXPECT_EQ(hybrid.quantizer.tau, 0.125);
+    EXPECT_EQ(hybrid.selector.alpha, 3);
+    EXPECT_EQ(parse_pipeline("all | sign(scale=0.25)")->quantizer.tau, 0.25);
+}
+TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
+    EXPECT_EQ(canonical("variance(alpha=3, zeta=0.5)", Knobs::kBlank),
+              "variance(alpha=*, zeta=*, mode=conserving) | f32 | auto");
+    EXPECT_EQ(canonical("topk(0.5, gate=2) | pow2(bits=3)", Knobs::kBlank),
+              canonical("topk(0.1) | pow2(bits=3)", Knobs::kBlank));
+    EXPECT_NE(canonical("topk(0.5) | pow2(bits=3)", Knobs::kBlank), canonical("topk(0.5) | pow2", Knobs::kBlank));
+    EXPECT_EQ(canonical("variance_hybrid(0.5)", Knobs::kBlank),
+              "variance_hybrid(tau=*, alpha=*, zeta=*) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("all | sign(scale=0.5)", Knobs::kBlank), "all | sign(scale=*) | auto");
+}
+
+TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
+    for (const char* text :
+         {"topk(0)", "topk(-0.1)", "topk(1.01)", "topk(nan)", "topk(inf)", "topk(0.1x)", "topk(0x1)"})
+        EXPECT_THAT(refusal(text), HasSubstr("(0, 1]")) << text;
+    EXPECT_THAT(refusal("topk(1.5)"),
+                ::testing::StrEq("codec stage topk: ratio '1.5': allowed is (0, 1]; write a number in "
+                                 "that range"));
+    EXPECT_THAT(refusal("variance(alpha=-1)"), HasSubstr("[0, 1e30]"));
+    EXPECT_THAT(refusal("variance(zeta=0)"), HasSubstr("(0, 1]"));
+    EXPECT_THAT(refusal("topk(0.1, gate=-1)"), HasSubstr("[0, 1e30]"));
+    EXPECT_THAT(refusal("variance_hybrid(0)"), HasSubstr("[1e-30, 1e30]"));
+    EXPECT_THAT(refusal("all | sign(scale=-1)"), HasSubstr("[1e-30, 1e30]"));
+    for (const char* text :
+         {"all | pow2(bits=1)", "all | pow2(bits=9)", "all | pow2(bits=4.5)", "all | pow2(bits=nan)"})
+        EXPECT_THAT(refusal(text), HasSubstr("[2, 8]")) << text;
+    EXPECT_THAT(refusal("topk"), HasSubstr("ratio 'missing'"));
+    EXPECT_THAT(refusal("variance_hybrid(alpha=2)"), HasSubstr("tau 'missing'"));
+}
+TEST(Pipeline, Unknown_names_are_refused_with_the_nearest_known_one) {
+    EXPECT_THAT(refusal("varience"), HasSubstr("did you mean variance?"));
+    EXPECT_THAT(refusal("top-k(0.1)"), HasSubstr("did you mean topk?"));
+    EXPECT_THAT(refusal("all | bf61"), HasSubstr("did you mean bf16?"));
+    EXPECT_THAT(refusal("topk(0.1) | pow2 | ricee"), HasSubstr("did you mean rice?"));
+    EXPECT_THAT(refusal("variance(alfa=1)"), HasSubstr("did you mean alpha?"));
+    EXPECT_THAT(refusal("variance(mode=faithfull)"), HasSubstr("did you mean faithful?"));
+    EXPECT_THAT(refusal("topk(0.1, scope=tile)"), HasSubstr("allowed is tensor"));
+    EXPECT_THAT(refusal("all(1)"), HasSubstr("allowed is none"));
+    EXPECT_THAT(refusal("topk(0.1) | f32 | rice(6)"), HasSubstr("allowed is none"));
+}
+TEST(Pipeline, Malformed_texts_are_refused) {
+    for (const char* text : {"",
+                             " ",
+                             "|",
+                             "all |",
+                             "| f32",
+                             "topk(0.1",
+                             "topk 0.1)",
+                             "topk((0.1))",
+                             "topk(0.1))",
+                             "topk(0.1,)",
+                             "topk(=0.1)",
+                             "topk(ratio=)",
+                             "topk(gate=1, 0.1)",
+                             "topk(0.1, ratio=0.2)",
+                             "topk(0.1, tensor, 1, 2)",
+                             "topk(ratio=0.1, ratio=0.1)",
+                             "all | f32 | auto | auto",
+                             "all all",
+                             "f32",
+                             "rice",
+                             "f32 | all",
+                             "all | auto | f32",
+                             "all | f32 | bf16",
+                             "topk(0.1)x | f32"})
+        EXPECT_THAT(refusal(text), HasSubstr("allowed is")) << text;
+    EXPECT_THAT(refusal(std::string(600, 'a')), HasSubstr("at most 512"));
+    EXPECT_THAT(refusal("rice | all"), HasSubstr("its role is index coder"));
+}
+TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
+    EXPECT_THAT(refusal("topk(0.1) | sign(scale=tau)"), HasSubstr("variance_hybrid(0.01)"));
+    EXPECT_THAT(refusal("variance_hybrid(0.1) | f32"), HasSubstr("allowed is sign(scale=tau)"));
+    EXPECT_THAT(refusal("variance_hybrid(0.1) | sign"), HasSubstr("allowed is sign(scale=tau)"));
+    EXPECT_THAT(refusal("variance_hybrid(0.1) | sign(scale=0.2)"), HasSubstr("allowed is sign(scale=tau)"));
+    EXPECT_THAT(refusal("all | f32 | rice"), HasSubstr("no indices"));
+    EXPECT_EQ(canonical("all | pow2 | rice"), "all | pow2(bits=4, scope=tile) | rice") << "pow2 leaves elements out";
+}
+
+TEST(Pipeline, State_arrays_follow_from_the_stages) {
+    const auto state = [](std::string_view text) {
+        const auto pipeline = *parse_pipeline(text);
+        return std::pair(has_residual(pipeline), has_variance(pipeline));
+    };
+    EXPECT_EQ(state("all | f32"), std::pair(false, false));
+    EXPECT_EQ(state("all | bf16"), std::pair(true, false));
+    EXPECT_EQ(state("topk(0.1)"), std::pair(true, false));
+    EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
+    EXPECT_EQ(state("variance"), std::pair(true, true));
+    EXPECT_EQ(state("variance_hybrid(1)"), std::pair(true, true));
+}
+
+rc::Gen<double> number_in(double low, double high) {
+    return rc::gen::map(rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 53U), [=](std::int64_t position) {
+        return low + (high - low) * static_cast<double>(position) * 0x1p-53;
+    });
+}
+
+TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
+    EXPECT_TRUE(rc::check("round trip", [] {
+        Pipeline pipeline;
+        auto& selector = pipeline.selector;
+        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 4));
+        if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kVarianceHybrid) {
+            selector.alpha = *number_in(0, 1e6);
+            selector.zeta = 1 - *number_in(0, 0.999);
+            selector.is_faithful = selector.kind == SelectorKind::kVariance && *rc::gen::arbitrary<bool>();
+        }
+        if (selector.kind == SelectorKind::kVarianceHybrid) selector.tau = *number_in(1e-12, 10);
+        if (selector.kind == SelectorKind::kTopK) {
+            selector.ratio = 1 - *number_in(0, 0.9999999);
+            selector.gate = *number_in(0, 9);
+        }
+        auto& quantizer = pipeline.quantizer;
+        quantizer.kind = static_cast<QuantizerKind>(*rc::gen::inRange(0, 4));
+        if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
+        if (quantizer.kind == QuantizerKind::kPow2) {
+            quantizer.bits = *rc::gen::inRange(2, 9);
+            quantizer.scope = static_cast<Scope>(*rc::gen::inRange(0, 2));
+        }
+        if (quantizer.kind == QuantizerKind::kSign && *rc::gen::arbitrary<bool>()) quantizer.tau = *number_in(1e-9, 9);
+        if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.tau = selector.tau;
+        if (selector.kind != SelectorKind::kAll || quantizer.kind == QuantizerKind::kPow2)
+            pipeline.index_coder = static_cast<IndexCoderKind>(*rc::gen::inRange(0, 4));
+        const auto text = canonical_text(pipeline, Knobs::kKeep);
+        const auto parsed = parse_pipeline(text);
+        if (!parsed.is_ok()) RC_FAIL(text + ": " + parsed.error().to_string());
+        RC_ASSERT(*parsed == pipeline);
+        RC_ASSERT(canonical_text(*parsed, Knobs::kKeep) == text);
+    }));
+}
+TEST(Pipeline, Any_text_is_parsed_or_refused) {
+    EXPECT_TRUE(rc::check("no text does harm", [](const std::vector<std::uint8_t>& picks) {
+        static constexpr std::string_view kPieces[] = {"all",  "topk", "variance", "pow2",  "sign",  "(",   ")",
+                                                       ",",    "=",    "|",        "0.1",   "scale", "tau", "bits",
+                                                       "rice", " ",    "-",        "1e999", "\xff"};
+        std::string text;
+        for (const auto pick : picks) text += kPieces[pick % std::size(kPieces)];
+        const auto parsed = parse_pipeline(text);
+        if (parsed.is_ok()) RC_ASSERT(*parse_pipeline(canonical_text(*parsed, Knobs::kKeep)) == *parsed);
+    }));
+}
+
+}  // namespace
+}  // namespace gradsieve::codec

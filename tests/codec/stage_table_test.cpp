@@ -1,0 +1,41 @@
+#include "codec/pipeline.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace gradsieve::codec {
+namespace {
+
+TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
+    std::set<std::string_view> names;
+    for (const StageRow& row : stage_table()) {
+        EXPECT_TRUE(names.insert(row.name).second) << row.name << " stands twice";
+        EXPECT_FALSE(row.meaning.empty()) << row.name;
+        EXPECT_FALSE(row.source.empty()) << row.name;
+        std::string text(row.name);
+        if (row.role == "selector")
+            text += row.name == "topk" || row.name == "variance_hybrid" ? "(0.1)" : "";
+        else
+            text = "topk(0.1) | " + text;
+        const auto pipeline = parse_pipeline(text);
+        EXPECT_TRUE(pipeline.is_ok()) << text << ": " << pipeline.status().to_string();
+    }
+    EXPECT_EQ(names.size(), 12U);
+}
+TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
+    for (const StageRow& row : stage_table()) {
+        if (row.name == "variance") {
+            EXPECT_EQ(*parse_pipeline("variance(alpha=1.5, zeta=0.999, mode=conserving)"), *parse_pipeline("variance"));
+            EXPECT_EQ(row.parameters, "alpha=1.5, zeta=0.999, mode=conserving|faithful");
+        }
+        if (row.name == "variance_hybrid") {
+            EXPECT_EQ(*parse_pipeline("variance_hybrid(1, alpha=2, zeta=0.999)"),
+                      *parse_pipeline("variance_hybrid(1)"));
+            EXPECT_EQ(row.parameters, "tau, alpha=2, zeta=0.999");
+        }
+    }
+}
+
+}  // namespace
+}  // namespace gradsieve::codec

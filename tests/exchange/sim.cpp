@@ -1,0 +1,505 @@
+// The simulated nodes and network. One thread; a test owns it.
+#include "tests/exchange/sim.hpp"
+
+#include <algorithm>
+
+namespace gradsieve::exchange {
+namespace {
+
+std::uint64_t number_of(Rank rank, TensorNumber tensor, Step step) {
+    return mix64(rank * 1000003ULL + tensor * 7919ULL + step * 104729ULL + 17) & 0xFFFFFFFFFFULL;
+}
+
+/// How a tensor's payload is cut: number of chunks, and which of them are left out as empty.
+std::uint32_t chunks_of(TensorNumber tensor) { return tensor % 4 == 2 ? 3 : 1; }
+bool is_left_out(std::uint32_t chunk, TensorNumber tensor, Step step) {
+    return chunks_of(tensor) == 3 && (chunk + step) % 3 == 0;
+}
+bool is_empty_payload(TensorNumber tensor, Step step) { return tensor % 5 == 4 && step % 2 == 0; }
+
+std::uint64_t add_chunk(std::uint64_t sum, std::uint32_t chunk, std::uint64_t value) {
+    return mix64(sum * 31 + chunk) + value;  // depends on the order, as floating-point sums do
+}
+
+}  // namespace
+
+JobSpec make_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t groups, std::uint8_t policy) {
+    JobSpec spec{.world_size = world_size, .non_finite_policy = policy, .codec = "all | f32", .tensors = {}};
+    for (std::uint32_t tensor = 0; tensor < tensors; ++tensor)
+        spec.tensors.push_back({.name = "t" + std::string(1, static_cast<char>('a' + tensor)),
+                                .group = groups > 1 ? "g" + std::to_string(tensor % groups) : "",
+                                .shape = {4, kTileElements},
+                                .rule = "f32"});
+    return spec;
+}
+
+Sim::Sim(SimOptions options) : options_(std::move(options)), random_(options_.seed) {
+    nodes_.resize(options_.ranks.size());
+    std::set<std::string> names;
+    for (const auto& tensor : options_.spec.tensors) names.insert(tensor.group);
+    group_names_.assign(names.begin(), names.end());
+    for (std::size_t index = 0; index < nodes_.size(); ++index) {
+        nodes_[index].ranks = options_.ranks[index];
+        push(Duration(1), [this, index] { tick(index); }, true);
+        for (std::size_t other = index + 1; other < nodes_.size(); ++other) links_[{index, other}] = LinkState::kUp;
+    }
+}
+
+// ---- events ----
+
+void Sim::push(Duration after, std::function<void()> run, bool is_tick) {
+    if (!is_tick) ++busy_events_;
+    events_.push({now_ + after, next_number_++, is_tick, std::move(run)});
+}
+
+void Sim::step_event() {
+    const Event event = events_.top();
+    events_.pop();
+    if (!event.is_tick) --busy_events_;
+    now_ = std::max(now_, event.at);
+    event.run();
+}
+
+void Sim::at(Duration from_start, std::function<void()> event) { push(from_start, std::move(event)); }
+
+void Sim::run_for(Duration duration) {
+    const auto until = now_ + duration;
+    while (!events_.empty() && events_.top().at <= until) step_event();
+    now_ = until;
+}
+
+void Sim::run_quiet(Duration limit) {
+    const auto until = now_ + limit;
+    while (busy_events_ > 0 && events_.top().at <= until) step_event();
+}
+
+bool Sim::run_until_done(Duration limit) {
+    const auto until = now_ + limit;
+    const auto is_done = [this] {
+        return std::ranges::all_of(trainers_, [this](const auto& entry) {
+            const auto& [rank, trainer] = entry;
+            return trainer.is_done || !nodes_[node_of(rank)].is_alive;
+        }) && std::ranges::all_of(nodes_, [](const Node& node) { return !node.is_alive || !node.machine || node.end; });
+    };
+    while (!is_done()) {
+        if (events_.empty() || events_.top().at > until) return false;
+        step_event();
+    }
+    return true;
+}
+
+void Sim::tick(std::size_t index) {
+    auto& node = nodes_[index];
+    if (node.is_alive && node.machine) {
+        node.machine->on_time(now_);
+        pump(index);
+    }
+    push(std::chrono::milliseconds(50), [this, index] { tick(index); }, true);
+}
+
+Duration Sim::random_delay() {
+    const auto span = (options_.delay_most - options_.delay_least).count();
+    return options_.delay_least + Duration(span == 0 ? 0 : static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(span)));
+}
+
+// ---- ranks ----
+
+std::size_t Sim::node_of(Rank rank) const {
+    for (std::size_t index = 0; index < nodes_.size(); ++index)
+        if (std::ranges::find(nodes_[index].ranks, rank) != nodes_[index].ranks.end()) return index;
+    return 0;
+}
+
+void Sim::create(std::size_t index) {
+    std::vector<NodeName> names;
+    for (std::size_t node = 0; node < nodes_.size(); ++node)
+        names.push_back({.name = std::string(1, static_cast<char>('a' + node)), .address = "10.0.0." + std::to_string(node + 1)});
+    nodes_[index].machine.emplace(key_, static_cast<PeerIndex>(index), names, options_.times, options_.limits,
+                                  options_.seed * 131 + index + nodes_[index].instance * 7);
+    for (std::size_t other = 0; other < nodes_.size(); ++other) {
+        if (other == index) continue;
+        const auto state = links_[std::minmax(index, other)];
+        nodes_[index].machine->on_link(static_cast<PeerIndex>(other), state, nodes_[other].instance, "", now_);
+    }
+}
+
+Status Sim::attach(Rank rank) { return attach(node_of(rank), rank, options_.spec); }
+
+Status Sim::attach(std::size_t index, Rank rank, const JobSpec& spec) {
+    if (!nodes_[index].machine) create(index);
+    const auto status = nodes_[index].machine->on_rank_attached(rank, spec, now_);
+    pump(index);
+    return status;
+}
+
+void Sim::attach_all() {
+    for (const auto& node : options_.ranks)
+        for (const auto rank : node)
+            if (const auto status = attach(rank); !status.is_ok()) violation("attach: " + status.to_string());
+    run_quiet();
+}
+
+Status Sim::submit(Rank rank, TensorNumber tensor, Step step) {
+    const auto status = machine_of(rank).on_submitted(rank, tensor, step, now_);
+    pump(node_of(rank));
+    return status;
+}
+
+void Sim::submit_all(Step step) {
+    for (const auto& node : options_.ranks)
+        for (const auto rank : node)
+            for (TensorNumber tensor = 0; tensor < options_.spec.tensors.size(); ++tensor)
+                if (const auto status = submit(rank, tensor, step); !status.is_ok())
+                    violation("submit: " + status.to_string());
+}
+
+void Sim::leave(Rank rank, bool is_clean, const std::string& text) {
+    auto& node = nodes_[node_of(rank)];
+    if (!node.machine || !node.is_alive) return;
+    node.machine->on_rank_left(rank, is_clean, text, now_);
+    if (trainers_.contains(rank)) trainers_[rank].is_done = true;
+    pump(node_of(rank));
+}
+
+void Sim::train(Step steps, Duration pause_most) {
+    steps_ = steps;
+    pause_most_ = pause_most;
+    for (const auto& ranks : options_.ranks)
+        for (const auto rank : ranks) {
+            trainers_[rank].is_training = true;
+            push(random_delay(), [this, rank] {
+                if (!nodes_[node_of(rank)].is_alive) return;
+                if (const auto status = attach(rank); !status.is_ok()) end_rank(rank, status);
+            });
+        }
+}
+
+GroupNumber Sim::group_of(TensorNumber tensor) const {
+    const auto& name = options_.spec.tensors[tensor].group;
+    return static_cast<GroupNumber>(std::ranges::find(group_names_, name) - group_names_.begin());
+}
+
+std::vector<TensorNumber> Sim::tensors_of(GroupNumber group) const {
+    std::vector<TensorNumber> tensors;
+    for (TensorNumber tensor = 0; tensor < options_.spec.tensors.size(); ++tensor)
+        if (group_of(tensor) == group) tensors.push_back(tensor);
+    return tensors;
+}
+
+void Sim::begin_step(Rank rank, GroupNumber group) {
+    auto& trainer = trainers_[rank];
+    if (trainer.is_done || !nodes_[node_of(rank)].is_alive) return;
+    const auto step = ++trainer.step[group];
+    if (step > steps_) return train_on(rank);
+    auto order = tensors_of(group);
+    std::ranges::shuffle(order, random_);
+    trainer.open[group] = {order.begin(), order.end()};
+    for (const auto tensor : order) {
+        push(random_delay() / 4, [this, rank, tensor, step] {
+            auto& mine = trainers_[rank];
+            if (mine.is_done || !nodes_[node_of(rank)].is_alive || mine.step[group_of(tensor)] != step) return;
+            if (!mine.open[group_of(tensor)].contains(tensor)) return;  // answered by an abort already
+            if (const auto status = submit(rank, tensor, step); !status.is_ok()) take_result(rank, tensor, status);
+        });
+    }
+}
+
+/// All groups of this rank are through: it detaches.
+void Sim::train_on(Rank rank) {
+    auto& trainer = trainers_[rank];
+    for (GroupNumber group = 0; group < group_names_.size(); ++group)
+        if (trainer.step[group] <= steps_) return;
+    trainer.is_done = true;
+    leave(rank, true);
+}
+
+void Sim::take_result(Rank rank, TensorNumber tensor, const Status& status) {
+    auto& trainer = trainers_[rank];
+    if (!trainer.is_training || trainer.is_done) return;
+    if (!status.is_ok() && status.code() != StatusCode::kNonFinite) return end_rank(rank, status);
+    const auto group = group_of(tensor);
+    if (trainer.open[group].erase(tensor) == 0 || !trainer.open[group].empty()) return;
+    const auto pause = pause_most_.count() == 0 ? Duration(0)
+                                                : Duration(static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(pause_most_.count())));
+    push(pause, [this, rank, group] { begin_step(rank, group); });
+}
+
+/// An error is final for a training process: it reports it and leaves in order.
+void Sim::end_rank(Rank rank, const Status& status) {
+    auto& trainer = trainers_[rank];
+    if (!trainer.is_training || trainer.is_done) return;
+    trainer.is_done = true;
+    trainer.error = status;
+    push(Duration(0), [this, rank] { leave(rank, true); });
+}
+
+// ---- the codec: sums, with the answer known beforehand ----
+
+std::vector<std::pair<std::uint32_t, SharedView>> Sim::encode(std::size_t index, TensorNumber tensor, Step step) const {
+    std::vector<std::pair<std::uint32_t, SharedView>> chunks;
+    if (is_empty_payload(tensor, step)) return chunks;
+    for (std::uint32_t chunk = 0; chunk < chunks_of(tensor); ++chunk) {
+        if (is_left_out(chunk, tensor, step)) continue;
+        std::uint64_t sum = 0;
+        for (const auto rank : options_.ranks[index]) sum += number_of(rank, tensor, step) + chunk;
+        Bytes bytes;
+        ByteWriter(bytes).write(sum);
+        bytes.resize(8 + number_of(0, tensor, step) % 120, std::byte{0x5A});
+        chunks.emplace_back(chunk, SharedView::take(std::move(bytes)));
+    }
+    return chunks;
+}
+
+std::uint64_t Sim::expected_bits(TensorNumber tensor, Step step) const {
+    std::vector<std::vector<Rank>> order = options_.ranks;
+    std::erase_if(order, [](const auto& ranks) { return ranks.empty(); });
+    std::ranges::sort(order);
+    std::uint64_t bits = 0;
+    for (const auto& ranks : order) {
+        const bool is_zeroed = std::ranges::any_of(ranks, [&](Rank rank) { return non_finite_.contains({rank, tensor, step}); });
+        if (is_empty_payload(tensor, step) || is_zeroed) continue;
+        for (std::uint32_t chunk = 0; chunk < chunks_of(tensor); ++chunk) {
+            std::uint64_t sum = 0;
+            for (const auto rank : ranks) sum += number_of(rank, tensor, step) + chunk;
+            if (!is_left_out(chunk, tensor, step)) bits = add_chunk(bits, chunk, sum);
+        }
+    }
+    return bits;
+}
+
+// ---- actions ----
+
+void Sim::pump(std::size_t index) {
+    auto& node = nodes_[index];
+    if (!node.machine) return;
+    for (int round = 0; round < 2; ++round) {
+        const auto actions = node.machine->take_actions();
+        for (const auto& action : actions) {
+            if (!std::holds_alternative<SendFrame>(action)) node.log.push_back(action);
+            std::visit([&](const auto& value) { act(index, value); }, action);
+        }
+        if (round == 0) node.machine->flush();
+    }
+    if (node.end && !options_.keep_ended) node.machine.reset();
+}
+
+void Sim::act(std::size_t index, const SendFrame& frame) {
+    ++nodes_[index].frames;
+    const std::size_t to = frame.to;
+    if (to >= nodes_.size() || to == index) return violation("frame to " + std::to_string(to));
+    if (filter && !filter(index, frame)) return;
+    if (links_[std::minmax(index, to)] != LinkState::kUp) return;
+    const auto unit = [this] { return static_cast<double>(random_() >> 11U) * 0x1p-53; };
+    if (unit() < options_.lose) return;
+    const int copies = unit() < options_.repeat ? 2 : 1;
+    const auto life = link_lives_[std::minmax(index, to)];
+    for (int copy = 0; copy < copies; ++copy) {
+        auto arrival = now_ + random_delay();
+        if (!frame.is_bulk || options_.is_bulk_ordered) {
+            auto& last = last_arrival_[{index, to, frame.is_bulk}];
+            arrival = std::max(arrival, last + Duration(1));
+            last = arrival;
+        }
+        push(arrival - now_, [this, index, to, frame, life] {
+            if (link_lives_[std::minmax(index, to)] == life) deliver(index, to, frame);
+        });
+    }
+}
+
+void Sim::deliver(std::size_t from, std::size_t to, const SendFrame& frame) {
+    auto& node = nodes_[to];
+    if (!node.is_alive || !node.machine) return;
+    Bytes body;
+    for (const auto& part : frame.parts) body.insert(body.end(), part.bytes().begin(), part.bytes().end());
+    node.machine->on_frame(static_cast<PeerIndex>(from), frame.type, frame.epoch, frame.step,
+                           SharedView::take(std::move(body)), now_);
+    pump(to);
+}
+
+void Sim::act(std::size_t index, const StartJob& start) {
+    auto& node = nodes_[index];
+    node.members = start.members;
+    for (const auto rank : node.ranks)
+        if (trainers_[rank].is_training)
+            for (GroupNumber group = 0; group < group_names_.size(); ++group)
+                push(Duration(0), [this, rank, group] { begin_step(rank, group); });
+}
+
+void Sim::act(std::size_t index, const EncodeTensor& action) {
+    auto& node = nodes_[index];
+    if (!node.encoding.insert(action.tensor).second) violation("second encode of a tensor while one is open");
+    for (const auto& member : node.members) {
+        const auto& other = nodes_[member.peer];
+        const auto group = group_of(action.tensor);
+        const auto done = other.done.contains(group) ? other.done.at(group) : 0;
+        if (done + 1 < action.step) violation("encode of step " + std::to_string(action.step) + " before all are done with the one before");
+    }
+    push(random_delay() / 2, [this, index, action] {
+        auto& mine = nodes_[index];
+        if (!mine.is_alive || !mine.machine) return;
+        mine.encoding.erase(action.tensor);
+        std::optional<Rank> bad;
+        for (const auto rank : mine.ranks)
+            if (non_finite_.contains({rank, action.tensor, action.step})) bad = rank;
+        if (bad)
+            mine.machine->on_encode_failed(action.tensor, action.step,
+                                           {StatusCode::kNonFinite, "NaN from rank " + std::to_string(*bad)}, now_);
+        else
+            mine.machine->on_encoded(action.tensor, action.step, encode(index, action.tensor, action.step), now_);
+        pump(index);
+    });
+}
+
+void Sim::act(std::size_t index, const DecodeTensor& action) {
+    auto& node = nodes_[index];
+    if (!node.decoding.insert(action.tensor).second) violation("second decode of a tensor while one is open");
+    std::uint64_t bits = 0;
+    std::size_t place = 0;
+    if (action.payloads.size() != node.members.size()) violation("decode without all members");
+    for (const auto& payload : action.payloads) {
+        if (payload.peer != node.members[place++].peer) violation("payloads out of node order");
+        for (const auto& [chunk, view] : payload.chunks)
+            bits = add_chunk(bits, chunk, ByteReader(view.bytes()).read<std::uint64_t>());
+    }
+    if (tamper) bits = tamper(index, action.tensor, action.step, bits);
+    push(random_delay() / 2, [this, index, action, bits] {
+        auto& mine = nodes_[index];
+        if (!mine.is_alive || !mine.machine) return;
+        mine.decoding.erase(action.tensor);
+        mine.areas[{action.tensor, action.step}] = bits;
+        mine.machine->on_decoded(action.tensor, action.step, mix64(bits + action.tensor), {}, now_);
+        pump(index);
+    });
+}
+
+void Sim::act(std::size_t index, const DeliverResult& result) {
+    auto& node = nodes_[index];
+    const auto id = std::pair(result.tensor, result.step);
+    if (!node.delivered.insert(id).second) violation("result delivered twice");
+    node.results[id] = result.status;
+    node.nan_results[id] = result.fill_not_a_number;
+    if (result.status.is_ok() && !result.fill_not_a_number) {
+        if (!node.areas.contains(id)) violation("result delivered before it was decoded");
+        if (!tamper && node.areas[id] != expected_bits(result.tensor, result.step)) violation("wrong bits delivered");
+    }
+    const auto group = group_of(result.tensor);
+    const auto tensors = tensors_of(group);
+    const bool is_last = std::ranges::all_of(tensors, [&](TensorNumber tensor) { return node.delivered.contains({tensor, result.step}); });
+    if (is_last && node.done[group] != result.step) violation("last result of a step before its commit or abort");
+    for (const auto rank : node.ranks)
+        if (trainers_[rank].is_training && trainers_[rank].step[group] == result.step) take_result(rank, result.tensor, result.status);
+}
+
+void Sim::act(std::size_t index, const CommitStep& commit) {
+    nodes_[index].committed[commit.group] = commit.step;
+    close_step(index, commit.group, commit.step);
+    for (const auto tensor : tensors_of(commit.group))
+        if (!nodes_[index].areas.contains({tensor, commit.step})) violation("commit of a step that is not decoded");
+}
+
+void Sim::act(std::size_t index, const AbortStep& abort) {
+    if (abort.status.is_ok()) violation("abort without a reason");
+    close_step(index, abort.group, abort.step);
+}
+
+/// Steps end once each, without gaps, and nodes are at most one apart.
+void Sim::close_step(std::size_t index, GroupNumber group, Step step) {
+    auto& done = nodes_[index].done[group];
+    if (step != done + 1) violation("step " + std::to_string(step) + " ended after step " + std::to_string(done));
+    done = step;
+    for (const auto& node : nodes_) {
+        if (node.members.empty()) continue;
+        const auto other = node.committed.contains(group) ? node.committed.at(group) : 0;
+        const auto mine = nodes_[index].committed[group];
+        const auto other_done = node.done.contains(group) ? node.done.at(group) : 0;
+        if (mine > other_done + 1 || other > done + 1) violation("nodes are more than one step apart");
+    }
+}
+
+void Sim::act(std::size_t index, const DeliverBroadcast& broadcast) {
+    nodes_[index].broadcasts[broadcast.number] = broadcast.status;
+    const auto bytes = broadcast.bytes.bytes();
+    nodes_[index].broadcast_bytes[broadcast.number] = Bytes(bytes.begin(), bytes.end());
+}
+
+void Sim::act(std::size_t index, const ReadBroadcast& read) {
+    push(random_delay(), [this, index, read] {
+        auto& node = nodes_[index];
+        if (!node.is_alive || !node.machine) return;
+        const auto count = options_.spec.tensors[read.tensor].elements() * 4;
+        Bytes bytes(count);
+        for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>((i * 7 + read.root + read.number) & 0xFFU);
+        node.machine->on_broadcast_bytes(read.tensor, read.number, SharedView::take(std::move(bytes)), now_);
+        pump(index);
+    });
+}
+
+void Sim::act(std::size_t index, const DeliverCheck& check) { nodes_[index].checks[check.number] = check.status; }
+
+void Sim::act(std::size_t index, const EndJob& end) {
+    if (nodes_[index].end) violation("job ended twice");
+    nodes_[index].end = end.status;
+    for (const auto rank : nodes_[index].ranks) end_rank(rank, end.status);
+}
+
+// ---- faults ----
+
+void Sim::set_link(std::size_t a, std::size_t b, LinkState state) {
+    const auto pair = std::minmax(a, b);
+    if (links_[pair] == state) return;
+    links_[pair] = state;
+    ++link_lives_[pair];
+    for (const auto& [self, other] : {std::pair(a, b), std::pair(b, a)}) {
+        if (!nodes_[self].is_alive || !nodes_[self].machine) continue;
+        nodes_[self].machine->on_link(static_cast<PeerIndex>(other), state, nodes_[other].instance,
+                                      state == LinkState::kUp ? "" : "connection closed", now_);
+        pump(self);
+    }
+}
+
+void Sim::kill(std::size_t index) {
+    nodes_[index].is_alive = false;
+    nodes_[index].machine.reset();
+    for (std::size_t other = 0; other < nodes_.size(); ++other)
+        if (other != index) set_link(index, other, LinkState::kClosed);
+}
+
+void Sim::restart(std::size_t index) {
+    kill(index);
+    ++nodes_[index].instance;
+    push(std::chrono::milliseconds(300), [this, index] {
+        for (std::size_t other = 0; other < nodes_.size(); ++other)
+            if (other != index && nodes_[other].is_alive) set_link(index, other, LinkState::kUp);
+    });
+}
+
+void Sim::violation(const std::string& text) {
+    violations_.push_back("seed " + std::to_string(options_.seed) + ": " + text);
+}
+
+std::string Sim::text() const {
+    std::string text = "seed " + std::to_string(options_.seed) + "\n";
+    for (const auto& entry : violations_) text += "  violation: " + entry + "\n";
+    for (std::size_t index = 0; index < nodes_.size(); ++index) {
+        const auto& node = nodes_[index];
+        text += "  node " + std::string(1, static_cast<char>('a' + index)) + (node.is_alive ? "" : " (dead)");
+        for (const auto& [group, step] : node.done) text += " done[" + std::to_string(group) + "]=" + std::to_string(step);
+        for (const auto& [group, step] : node.committed) text += " committed[" + std::to_string(group) + "]=" + std::to_string(step);
+        if (node.end) text += " ended: " + node.end->to_string();
+        if (node.machine) {
+            const auto shot = node.machine->snapshot(now_);
+            text += " phase " + shot.phase + " refused " + std::to_string(shot.frames_refused) + " (" + shot.last_refusal + ")";
+            for (const auto& round : shot.open_rounds) {
+                text += " open step " + std::to_string(round.step) + " ranks missing " + std::to_string(round.ranks_not_submitted.size());
+                for (const auto peer : round.peers_waited_for) text += " waits for " + std::to_string(peer);
+            }
+        }
+        text += "\n";
+    }
+    for (const auto& [rank, trainer] : trainers_)
+        text += "  rank " + std::to_string(rank) + (trainer.is_done ? " done " : " training ") +
+                (trainer.error ? trainer.error->to_string() : "") + "\n";
+    return text;
+}
+
+}  // namespace gradsieve::exchange
