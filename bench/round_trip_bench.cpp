@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,10 +106,12 @@ int main() {
     const std::string socket = std::string(folder) + "/gradsieved.sock";
     const pid_t daemon = ::fork();
     if (daemon == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         ::execl(BENCH_DAEMON, BENCH_DAEMON, "--socket", socket.c_str(), "--state", folder, nullptr);
         ::_exit(127);
     }
-    for (int look = 0; look < 500 && ::access(socket.c_str(), F_OK) != 0; ++look) ::poll(nullptr, 0, 10);
+    const auto status_page = std::string(folder) + "/status";  // appears once the daemon listens
+    for (int look = 0; look < 500 && ::access(status_page.c_str(), F_OK) != 0; ++look) ::poll(nullptr, 0, 10);
     void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     auto* shared = new (memory) Shared;
     const pid_t other = ::fork();
