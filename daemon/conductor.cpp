@@ -4,7 +4,9 @@
 #include "daemon/status_document.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <thread>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -14,6 +16,8 @@ namespace {
 
 constexpr Duration kStatusEvery = std::chrono::milliseconds(250);
 constexpr Duration kTimersEvery = std::chrono::milliseconds(10);
+/// A few times what a wake-up costs (measured 2026-11: 4 to 10 us), so that spinning never costs more than it could save.
+constexpr Duration kSpinFor = std::chrono::microseconds(30);
 constexpr std::size_t kEndedJobsKept = 16;
 constexpr std::size_t kErrorsKept = 32;
 
@@ -157,16 +161,32 @@ void Conductor::on_ready(std::uint64_t tag, TimePoint now) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
+bool Conductor::has_work() const {
+    if (pool_.has_done() || (network_ && network_->has_inbox())) return true;
+    return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& item) {
+        return item.second->memory && !item.second->is_gone && item.second->memory->has_submission();
+    });
+}
+
+bool Conductor::spin_for_work() const {
+    // The ranks, the codec threads, the network and this thread: all may be busy at once.
+    const auto busy_threads = sessions_.size() + pool_.thread_count() + 2;
+    if (jobs_.empty() || std::thread::hardware_concurrency() <= busy_threads) return false;
+    const SteadyClock clock;
+    const auto give_up = clock.now() + kSpinFor;
+    do {
+        if (has_work()) return true;
+    } while (clock.now() < give_up);
+    return false;
+}
+
 void Conductor::wait(Duration timeout) {
+    if (spin_for_work()) return;
     wake_.announce_sleep();
-    bool has_work = pool_.has_done() || (network_ && network_->has_inbox());
-    for (auto& [id, session] : sessions_) {
-        if (!session->memory) continue;
-        session->memory->announce_sleep(true);
-        has_work = has_work || (!session->is_gone && session->memory->has_submission());
-    }
+    for (auto& [id, session] : sessions_)
+        if (session->memory) session->memory->announce_sleep(true);
     std::array<struct epoll_event, 64> events{};
-    const auto timeout_ms = has_work ? 0 : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
+    const auto timeout_ms = has_work() ? 0 : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
     wake_.announce_awake();
     for (auto& [id, session] : sessions_)
