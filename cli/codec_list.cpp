@@ -12,17 +12,17 @@ namespace {
 
 constexpr std::size_t kIndent = 6;
 
-std::string wrapped(std::string_view text, Ink ink, const Look& look) {
+std::string wrapped(std::string_view text, std::size_t indent, Ink ink, const Look& look) {
     std::string lines;
-    for (const auto& line : wrap_words(text, look.width - kIndent, look.ellipsis()))
-        if (!line.empty()) lines += std::string(kIndent, ' ') + look.paint(ink, line) + '\n';
+    for (const auto& line : wrap_words(text, look.width - indent, look.ellipsis()))
+        if (!line.empty()) lines += std::string(indent, ' ') + look.paint(ink, line) + '\n';
     return lines;
 }
 
 std::string render_stage(const StageView& stage, const Look& look) {
     auto text = "  " + look.paint(Ink::kBold, stage.name);
     if (!stage.parameters.empty()) text += fmt::format("({})", stage.parameters);
-    text += '\n' + wrapped(stage.meaning, Ink::kPlain, look);
+    text += '\n' + wrapped(stage.meaning, kIndent, Ink::kPlain, look);
     std::vector<std::string> facts;
     const auto add = [&facts](const std::string& label, const std::string& fact) {
         if (!fact.empty() && fact != "-") facts.push_back(label + fact);
@@ -32,7 +32,7 @@ std::string render_stage(const StageView& stage, const Look& look) {
     add("source: ", stage.source);
     std::string line;
     for (const auto& fact : facts) line += (line.empty() ? "" : "; ") + fact;
-    return text + wrapped(line, Ink::kDim, look);
+    return text + wrapped(line, kIndent, Ink::kDim, look);
 }
 
 }  // namespace
@@ -41,7 +41,8 @@ std::string render_stages(const std::vector<StageView>& stages, const Look& look
     std::vector<std::string> roles;
     for (const auto& stage : stages)
         if (std::find(roles.begin(), roles.end(), stage.role) == roles.end()) roles.push_back(stage.role);
-    std::string text = "A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g. topk(0.01) | pow2(bits=4) | auto\n";
+    auto text = wrapped("A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g. topk(0.01) | pow2(bits=4) | auto", 0,
+                        Ink::kPlain, look);
     for (const auto& role : roles) {
         text += '\n' + look.paint(Ink::kTitle, role + 's') + '\n';
         for (const auto& stage : stages)

@@ -57,6 +57,7 @@ public:
 private:
     CLI::App* add(const std::string& name, const std::string& meaning, std::function<ExitCode()> command) {
         auto* sub = app_.add_subcommand(name, meaning);
+        sub->footer("");  // the examples and exit codes are said once
         sub->callback([this, command = std::move(command)] { command_ = command; });
         return sub;
     }
@@ -69,10 +70,12 @@ private:
     }
 
     void add_status() {
-        auto* sub = add("status", "Show the daemon, its peers, jobs and tensors", [this] { return run_status(status_, console_); });
+        auto* sub = add("status", "Show the daemon, its peers, jobs and tensors",
+                        [this] { return run_status(status_, console_); });
         add_socket(sub, status_.socket);
         auto* watch = sub->add_flag("-w,--watch", status_.is_watch, "Redraw each second until interrupted");
-        sub->add_flag("--json", status_.is_json, "Print the status document and the daemon's health as JSON")->excludes(watch);
+        sub->add_flag("--json", status_.is_json, "Print the status document and the daemon's health as JSON")
+            ->excludes(watch);
         sub->add_flag("-a,--all", status_.has_all, "Show every tensor, not only the largest");
     }
     void add_peers() {
@@ -81,7 +84,8 @@ private:
         sub->add_flag("--json", peers_.is_json, "Print them as JSON");
     }
     void add_codecs() {
-        auto* sub = add("codecs", "List the stages that codecs are made of", [this] { return run_codecs(codecs_, console_); });
+        auto* sub =
+            add("codecs", "List the stages that codecs are made of", [this] { return run_codecs(codecs_, console_); });
         sub->add_flag("--json", codecs_.is_json, "Print them as JSON");
     }
     void add_check_config() {
@@ -92,7 +96,8 @@ private:
         sub->add_option("--state", check_config_.state_directory, "As the daemon's option")->type_name("FOLDER");
     }
     void add_doctor() {
-        auto* sub = add("doctor", "Look for what keeps it from working here", [this] { return run_doctor(doctor_, console_); });
+        auto* sub =
+            add("doctor", "Look for what keeps it from working here", [this] { return run_doctor(doctor_, console_); });
         add_file_and_node(sub, doctor_.file, doctor_.node);
         add_socket(sub, doctor_.socket);
     }

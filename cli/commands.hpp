@@ -1,5 +1,5 @@
-// The subcommands: what each is told, and what runs it. Each writes to the console only and answers with its exit code. One
-// thread.
+// The subcommands: what each is told, and what runs it. Each writes to the console only and answers with its exit code.
+// One thread.
 #pragma once
 
 #include "cli/console.hpp"
@@ -11,10 +11,10 @@
 namespace gradsieve::cli {
 
 struct StatusOptions {
-    std::string socket;      ///< "" = the usual places
-    bool is_watch = false;   ///< redraw each second until interrupted
+    std::string socket;     ///< "" = the usual places
+    bool is_watch = false;  ///< redraw each second until interrupted
     bool is_json = false;
-    bool has_all = false;    ///< every tensor's row
+    bool has_all = false;  ///< every tensor's row
 };
 /// Reads the status page only, so it answers while the daemon is busy, stopped or dead.
 [[nodiscard]] ExitCode run_status(const StatusOptions& options, Console& console);
@@ -31,7 +31,7 @@ struct CodecsOptions {
 [[nodiscard]] ExitCode run_codecs(const CodecsOptions& options, Console& console);
 
 struct CheckConfigOptions {
-    std::string file;        ///< "" = the daemon's usual one
+    std::string file;  ///< "" = the daemon's usual one
     std::string node;
     std::string socket;
     std::string state_directory;

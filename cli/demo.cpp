@@ -14,8 +14,8 @@ namespace gradsieve::cli {
 
 namespace {
 
-/// Chosen by measurement: docs/decisions/0010-codec-of-the-demo.md.
-constexpr const char* kDemoCodec = "topk(0.01, gate=1) | pow2(bits=4) | auto";
+/// The built-in default for several samples a step, by name; measured in docs/decisions/0005-default-codec.md.
+constexpr const char* kDemoCodec = "variance(alpha=3) | pow2(bits=4) | auto";
 
 std::string human_bytes(double bytes) {
     return bytes >= 1e9 ? fmt::format("{:.2f} GB", bytes / 1e9) : bytes >= 1e6 ? fmt::format("{:.2f} MB", bytes / 1e6) : fmt::format("{:.1f} kB", bytes / 1e3);

@@ -11,12 +11,14 @@
 #include <fstream>
 #include <ostream>
 #include <sstream>
+#include <utility>
 
 namespace gradsieve::cli {
 
 namespace {
 
 constexpr std::size_t kSubjectWidth = 14;
+constexpr std::size_t kTextColumn = 4 + 2 + kSubjectWidth + 1;
 constexpr auto kPeerPatience = std::chrono::milliseconds(1000);
 
 std::string file_text(const std::string& path) {
@@ -28,11 +30,13 @@ std::string file_text(const std::string& path) {
 
 Finding configuration_finding(const Result<daemon::Config>& config) {
     if (!config.is_ok())
-        return {Grade::kFail, "configuration", config.error().text(), "correct it; 'gradsieve check-config' shows the same"};
+        return {Grade::kFail, "configuration", config.error().text(),
+                "correct it; 'gradsieve check-config' shows the same"};
     const auto file = config->file.empty() ? std::string("no file: built-in values") : config->file;
     if (config->nodes.empty()) return {Grade::kOk, "configuration", file + ", single node", ""};
     return {Grade::kOk, "configuration",
-            fmt::format("{}, this is node '{}' of {}", file, config->nodes[config->self].name, config->nodes.size()), ""};
+            fmt::format("{}, this is node '{}' of {}", file, config->nodes[config->self].name, config->nodes.size()),
+            ""};
 }
 
 void append(std::vector<Finding>& findings, std::vector<Finding> more) {
@@ -51,14 +55,16 @@ std::vector<Finding> findings_of(const DoctorOptions& options) {
     const auto pid = is_there ? reading.health.pid : 0;
 
     std::vector<Finding> findings = {configuration_finding(config), check_health(reading),
-                                     check_socket(socket.empty() ? shm::default_socket_path() : socket), check_versions(reading)};
+                                     check_socket(socket.empty() ? shm::default_socket_path() : socket),
+                                     check_versions(reading)};
     append(findings, check_document(reading));
     if (config.is_ok() && !config->nodes.empty()) {
         findings.push_back(check_port(config->nodes[config->self], pid));
         append(findings, check_peers(config->nodes, config->self, kPeerPatience));
     }
     findings.push_back(check_sealed_memory());
-    findings.push_back(check_locked_memory(file_text(fmt::format("/proc/{}/limits", pid > 0 ? fmt::format("{}", pid) : "self"))));
+    findings.push_back(
+        check_locked_memory(file_text(fmt::format("/proc/{}/limits", pid > 0 ? fmt::format("{}", pid) : "self"))));
     findings.push_back(check_memory(file_text("/proc/meminfo"), config.is_ok() ? config->memory_limit_bytes : 0));
     findings.push_back(check_cpu());
     return findings;
@@ -70,13 +76,19 @@ std::string render_findings(const std::vector<Finding>& findings, const Look& lo
     constexpr std::array<std::string_view, 3> kNames = {"ok  ", "warn", "FAIL"};
     constexpr std::array kInks = {Ink::kGood, Ink::kWarn, Ink::kBad};
     std::array<std::size_t, 3> totals{};
+    const std::string margin(kTextColumn, ' ');
     std::string text;
     for (const auto& finding : findings) {
         const auto grade = static_cast<std::size_t>(finding.grade);
         ++totals[grade];
-        text += fmt::format("{}  {:<{}} {}\n", look.paint(kInks[grade], kNames[grade]), finding.subject, kSubjectWidth,
-                            printable(finding.text));
-        if (!finding.advice.empty()) text += fmt::format("{:{}}{} {}\n", "", 7 + kSubjectWidth, look.has_unicode ? "→" : "->", finding.advice);
+        auto start =
+            fmt::format("{}  {:<{}} ", look.paint(kInks[grade], kNames[grade]), finding.subject, kSubjectWidth);
+        for (const auto& line : wrap_words(printable(finding.text), look.width - kTextColumn, look.ellipsis()))
+            text += std::exchange(start, margin) + line + '\n';
+        if (finding.advice.empty()) continue;
+        start = margin + (look.has_unicode ? "→ " : "> ");
+        for (const auto& line : wrap_words(finding.advice, look.width - kTextColumn - 2, look.ellipsis()))
+            text += std::exchange(start, margin + "  ") + line + '\n';
     }
     return text + fmt::format("{} ok, {} to look at, {} failed\n", totals[0], totals[1], totals[2]);
 }
@@ -84,7 +96,8 @@ std::string render_findings(const std::vector<Finding>& findings, const Look& lo
 ExitCode run_doctor(const DoctorOptions& options, Console& console) {
     const auto findings = findings_of(options);
     console.out << render_findings(findings, console.look);
-    const bool has_failed = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.grade == Grade::kFail; });
+    const bool has_failed = std::any_of(findings.begin(), findings.end(),
+                                        [](const Finding& finding) { return finding.grade == Grade::kFail; });
     return has_failed ? ExitCode::kFailed : ExitCode::kOk;
 }
 

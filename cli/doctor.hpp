@@ -1,5 +1,5 @@
-// What the doctor finds: one finding per question, each with what to do. The checks look at this host and never change it;
-// none waits longer than the deadline it names. One thread.
+// What the doctor finds: one finding per question, each with what to do. The checks look at this host and never change
+// it; none waits longer than the deadline it names. One thread.
 #pragma once
 
 #include "cli/console.hpp"
@@ -16,9 +16,9 @@ namespace gradsieve::cli {
 enum class Grade : std::uint8_t { kOk, kWarn, kFail };
 struct Finding {
     Grade grade = Grade::kOk;
-    std::string subject;   ///< "socket"
-    std::string text;      ///< what was seen
-    std::string advice;    ///< what to do; "" if nothing
+    std::string subject;  ///< "socket"
+    std::string text;     ///< what was seen
+    std::string advice;   ///< what to do; "" if nothing
 };
 /// One line each, advice on a second, and a line of totals.
 [[nodiscard]] std::string render_findings(const std::vector<Finding>& findings, const Look& look);

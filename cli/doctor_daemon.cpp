@@ -22,7 +22,8 @@ constexpr auto kSocketPatience = std::chrono::milliseconds(200);
 std::string owner_text(const struct stat& facts) {
     const auto* user = ::getpwuid(facts.st_uid);
     const auto* group = ::getgrgid(facts.st_gid);
-    return fmt::format("mode {:04o}, {}:{}", facts.st_mode & 07777U, user != nullptr ? user->pw_name : fmt::format("{}", facts.st_uid),
+    return fmt::format("mode {:04o}, {}:{}", facts.st_mode & 07777U,
+                       user != nullptr ? user->pw_name : fmt::format("{}", facts.st_uid),
                        group != nullptr ? group->gr_name : fmt::format("{}", facts.st_gid));
 }
 
@@ -32,7 +33,8 @@ Finding check_health(const PageReading& reading) {
     const auto& health = reading.health;
     const auto age = time_text(health.heartbeat_age_s);
     switch (reading.code) {
-        case ExitCode::kOk: return {Grade::kOk, "daemon", fmt::format("live, pid {}, heartbeat {} ago", health.pid, age), ""};
+        case ExitCode::kOk:
+            return {Grade::kOk, "daemon", fmt::format("live, pid {}, heartbeat {} ago", health.pid, age), ""};
         case ExitCode::kHung:
             return {Grade::kFail, "daemon", fmt::format("hung, pid {} without a heartbeat for {}", health.pid, age),
                     health.is_suspended ? fmt::format("a signal or a debugger stopped it: kill -CONT {}", health.pid)
@@ -41,7 +43,8 @@ Finding check_health(const PageReading& reading) {
             return {Grade::kFail, "daemon", fmt::format("dead, pid {} is gone, last heartbeat {} ago", health.pid, age),
                     "look at its log (journalctl -u gradsieved), then start it: systemctl start gradsieved"};
         case ExitCode::kStopped:
-            return {Grade::kFail, "daemon", fmt::format("stopped {} ago", age), "start it: systemctl start gradsieved, or gradsieved as a user"};
+            return {Grade::kFail, "daemon", fmt::format("stopped {} ago", age),
+                    "start it: systemctl start gradsieved, or gradsieved as a user"};
         default: return {Grade::kFail, "daemon", health.text, health.advice};
     }
 }
@@ -53,7 +56,8 @@ Finding check_socket(const std::string& path) {
                 errno == EACCES ? "its folder is closed to this user: join the socket's group, then log in again"
                                 : "start the daemon, or name its socket with --socket or GRADSIEVE_SOCKET"};
     if (!S_ISSOCK(facts.st_mode))
-        return {Grade::kFail, "socket", fmt::format("{}: not a socket", path), "move that file away and restart the daemon"};
+        return {Grade::kFail, "socket", fmt::format("{}: not a socket", path),
+                "move that file away and restart the daemon"};
     if (::access(path.c_str(), W_OK) != 0)
         return {Grade::kFail, "socket", fmt::format("{}: {} keeps this user out", path, owner_text(facts)),
                 "join that group, then log in again; or set mode or group in [socket]"};
@@ -77,18 +81,25 @@ std::vector<Finding> check_document(const PageReading& reading) {
     const auto view = parse_status_document(reading.document);
     if (!view.is_ok()) return {{Grade::kFail, "status page", view.error().text(), "restart the daemon"}};
     if (view->format == 0) return {{Grade::kWarn, "status page", "nothing published yet", "try again in a second"}};
-    findings.push_back({Grade::kOk, "status page", fmt::format("{}, {} bytes", reading.health.page, reading.document.size()), ""});
+    findings.push_back(
+        {Grade::kOk, "status page", fmt::format("{}, {} bytes", reading.health.page, reading.document.size()), ""});
     for (const auto& error : view->daemon.errors)
-        findings.push_back({Grade::kWarn, "daemon's error", fmt::format("{} ({} times, last {} ago)", error.text, error.count, time_text(error.last_s_ago)),
-                            "the log tells more: journalctl -u gradsieved"});
+        findings.push_back(
+            {Grade::kWarn, "daemon's error",
+             fmt::format("{} ({} times, last {} ago)", error.text, error.count, time_text(error.last_s_ago)),
+             "the log tells more: journalctl -u gradsieved"});
     for (const auto& peer : view->peers)
         if (peer.frames_refused > 0)
-            findings.push_back({Grade::kWarn, "frames", fmt::format("{} from {} refused; the last: {}", count_text(peer.frames_refused), peer.name, peer.last_refusal),
+            findings.push_back({Grade::kWarn, "frames",
+                                fmt::format("{} from {} refused; the last: {}", count_text(peer.frames_refused),
+                                            peer.name, peer.last_refusal),
                                 "all nodes should run the same version"});
     for (const auto& job : view->jobs)
         if (job.digests_different > 0)
-            findings.push_back({Grade::kFail, "digests", fmt::format("{} steps of job '{}' differ between nodes", job.digests_different, job.name),
-                                "stop the job and report it; suspect memory or mixed versions"});
+            findings.push_back(
+                {Grade::kFail, "digests",
+                 fmt::format("{} steps of job '{}' differ between nodes", job.digests_different, job.name),
+                 "stop the job and report it; suspect memory or mixed versions"});
     return findings;
 }
 

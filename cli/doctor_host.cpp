@@ -37,7 +37,8 @@ std::optional<std::uint64_t> number_after(const std::string& text, const std::st
 
 Finding check_sealed_memory() {
     const auto fail = [](std::string_view call) {
-        return Finding{Grade::kFail, "shared memory", fmt::format("{}: {}", call, std::strerror(errno)), std::string(kContainerAdvice)};
+        return Finding{Grade::kFail, "shared memory", fmt::format("{}: {}", call, std::strerror(errno)),
+                       std::string(kContainerAdvice)};
     };
     const UniqueFd memory(::memfd_create("gradsieve-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!memory.is_open()) return fail("memfd_create");
@@ -59,7 +60,8 @@ Finding check_cpu() {
     if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0)
         return {Grade::kOk, "processor", "has AVX-512", ""};
     if (__builtin_cpu_supports("avx2") != 0) return {Grade::kOk, "processor", "has AVX2", ""};
-    return {Grade::kWarn, "processor", "has neither AVX2 nor AVX-512", "coding works but is slower; results are the same"};
+    return {Grade::kWarn, "processor", "has neither AVX2 nor AVX-512",
+            "coding works but is slower; results are the same"};
 #else
     return {Grade::kWarn, "processor", "is not x86-64", "coding works but is slower; results are the same"};
 #endif
@@ -72,20 +74,24 @@ Finding check_locked_memory(const std::string& limits_text) {
     if (!bytes && limits_text.find(std::string(kName) + "         unlimited") != std::string::npos)
         return {Grade::kOk, "locked memory", "is not limited", ""};
     if (!bytes) return {Grade::kWarn, "locked memory", "limit cannot be read", "look at 'ulimit -l'"};
-    if (*bytes >= kEnoughBytes) return {Grade::kOk, "locked memory", fmt::format("limit is {}", memory_text(*bytes)), ""};
+    if (*bytes >= kEnoughBytes)
+        return {Grade::kOk, "locked memory", fmt::format("limit is {}", memory_text(*bytes)), ""};
     return {Grade::kWarn, "locked memory", fmt::format("limit is {}", memory_text(*bytes)),
-            "slabs may be swapped out under pressure; raise it: LimitMEMLOCK=infinity in the unit, or 'ulimit -l unlimited'"};
+            "slabs may be swapped out under pressure; raise it: LimitMEMLOCK=infinity in the unit, or 'ulimit -l "
+            "unlimited'"};
 }
 
 Finding check_memory(const std::string& meminfo_text, ByteCount limit_bytes) {
     const auto total_kib = number_after(meminfo_text, "MemTotal:");
     const auto available_kib = number_after(meminfo_text, "MemAvailable:");
-    if (!total_kib || !available_kib) return {Grade::kWarn, "memory", "/proc/meminfo cannot be read", "look at 'free -h'"};
+    if (!total_kib || !available_kib)
+        return {Grade::kWarn, "memory", "/proc/meminfo cannot be read", "look at 'free -h'"};
     const auto available = *available_kib * 1024;
     const auto limit = limit_bytes != 0 ? limit_bytes : *total_kib * 1024 / 2;
     const auto text = fmt::format("{} available, the daemon may take {}", memory_text(available), memory_text(limit));
     if (available >= limit) return {Grade::kOk, "memory", text, ""};
-    return {Grade::kWarn, "memory", text, "large jobs may be refused or swap; free some, or lower memory_limit_mib in [daemon]"};
+    return {Grade::kWarn, "memory", text,
+            "large jobs may be refused or swap; free some, or lower memory_limit_mib in [daemon]"};
 }
 
 }  // namespace gradsieve::cli

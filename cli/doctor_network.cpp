@@ -25,7 +25,8 @@ struct Answers {
     std::size_t open = 0;         // guarded by mutex
 };
 
-void probe(const std::shared_ptr<Answers>& answers, std::size_t index, const daemon::NodeConfig& node, std::chrono::milliseconds patience) {
+void probe(const std::shared_ptr<Answers>& answers, std::size_t index, const daemon::NodeConfig& node,
+           std::chrono::milliseconds patience) {
     Answer answer;
     answer.failure = try_connect(node.address, node.port, patience, answer.address);
     answer.is_done = true;
@@ -57,14 +58,16 @@ Finding check_port(const daemon::NodeConfig& self, std::int64_t daemon_pid) {
                 "it runs with another configuration: restart it, or give the same --node and file here"};
     if (listener->pid == 0 && daemon_pid != 0)
         return {Grade::kOk, "port", fmt::format("{} is held, by whom only root can see", self.port), ""};
-    if (listener->pid == daemon_pid && daemon_pid != 0) return {Grade::kOk, "port", fmt::format("{} is held by the daemon", self.port), ""};
+    if (listener->pid == daemon_pid && daemon_pid != 0)
+        return {Grade::kOk, "port", fmt::format("{} is held by the daemon", self.port), ""};
     const auto holder = listener->pid == 0 ? std::string("another user's process")
                                            : fmt::format("{} (pid {})", listener->program, listener->pid);
     return {Grade::kFail, "port", fmt::format("{} is held by {}", self.port, holder),
             "end that program, or give this node another port in [[node]], the same on all nodes"};
 }
 
-std::vector<Finding> check_peers(const std::vector<daemon::NodeConfig>& nodes, PeerIndex self, std::chrono::milliseconds patience) {
+std::vector<Finding> check_peers(const std::vector<daemon::NodeConfig>& nodes, PeerIndex self,
+                                 std::chrono::milliseconds patience) {
     const auto answers = std::make_shared<Answers>();
     answers->of_node.resize(nodes.size());
     for (std::size_t index = 0; index < nodes.size(); ++index) {
@@ -73,7 +76,9 @@ std::vector<Finding> check_peers(const std::vector<daemon::NodeConfig>& nodes, P
             const std::lock_guard lock(answers->mutex);
             ++answers->open;
         }
-        std::thread([answers, index, node = nodes[index], patience] { probe(answers, index, node, patience); }).detach();
+        std::thread([answers, index, node = nodes[index], patience] {
+            probe(answers, index, node, patience);
+        }).detach();
     }
     std::unique_lock lock(answers->mutex);
     // Half as long again: the probes' own patience ends first, so that only name servers can be late.

@@ -162,8 +162,8 @@ std::string printable(std::string_view text) {
     std::string clean;
     for (const auto& glyph : glyphs_of(text)) {
         // C0 and C1 controls move cursors; the bidirectional ones reorder what was read.
-        const bool is_control = glyph.code < 0x20 || (glyph.code >= 0x7F && glyph.code < 0xA0) || glyph.code == 0xFFFD ||
-                                (glyph.code >= 0x200E && glyph.code <= 0x200F) ||
+        const bool is_control = glyph.code < 0x20 || (glyph.code >= 0x7F && glyph.code < 0xA0) ||
+                                glyph.code == 0xFFFD || (glyph.code >= 0x200E && glyph.code <= 0x200F) ||
                                 (glyph.code >= 0x2028 && glyph.code <= 0x202E) ||
                                 (glyph.code >= 0x2066 && glyph.code <= 0x2069);
         clean += is_control ? std::string_view("?") : glyph.bytes;

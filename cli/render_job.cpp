@@ -71,7 +71,7 @@ std::string render_waiting(const JobView& job, const Look& look) {
 
 std::string render_ratios(const JobView& job, const Look& look) {
     if (!job.wire_ratio)
-        return render_line("wire ratio", {{"none: nothing travels"}, {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);
+        return render_line("wire ratio", {{"none: nothing has travelled"}, {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);
     return render_line("wire ratio", {{figure_text(*job.wire_ratio), Ink::kBold},
                                       {fmt::format("{} sent instead of {}", bytes_text(job.bytes_sent), bytes_text(job.allreduce_bytes))},
                                       {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);

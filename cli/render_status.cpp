@@ -41,7 +41,7 @@ Words words_of(const DaemonView& daemon, const HealthView& health) {
                 fmt::format("a signal or a debugger stopped the process; 'kill -CONT {}' lets it go on", health.pid)};
     if (health.state == "hung")
         return {{{pid + " is there"}, {"no heartbeat for " + age}},
-                "its conductor hangs; the log and 'gradsieve doctor' tell more; restarting it loses no committed step"};
+                "its conductor hangs; the log and 'gradsieve doctor' tell more; under systemd the watchdog restarts it"};
     if (health.state == "dead") return {{{pid + " is gone"}, {fmt::format("last heartbeat {} ago", age)}}, last_word};
     return {{{fmt::format("pid {} was stopped {} ago", health.pid, age)}}, last_word};
 }
@@ -183,7 +183,8 @@ std::string render_status(const StatusView& view, const HealthView& health, cons
     if (!view.peers.empty()) text += '\n' + render_peers(view.peers, look);
     for (const auto& job : view.jobs) text += '\n' + render_job(job, look, tensor_rows);
     if (view.jobs.empty() && view.format != 0)
-        text += '\n' + look.paint(Ink::kDim, "no jobs: a training process attaches at the socket, with the library or GRADSIEVE_SOCKET") + '\n';
+        text += '\n' + look.paint(Ink::kTitle, "no jobs") + '\n' +
+                render_line("", {{"training processes attach at the socket", Ink::kDim}}, look);
     return text + render_ended(view.ended_jobs, look);
 }
 

@@ -4,7 +4,9 @@
 #include "shm/status_page.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 
 namespace gradsieve::cli {
@@ -48,10 +50,20 @@ PageReading describe(const shm::StatusSnapshot& snapshot) {
     return reading;
 }
 
+/// Where a daemon's page lies. A stopped one takes its socket away but leaves the page, so the page is looked for too.
+std::string find_page(const std::string& socket) {
+    const auto page = shm::status_page_path(socket.empty() ? shm::default_socket_path() : socket);
+    const char* named = std::getenv("GRADSIEVE_SOCKET");
+    const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+    if (!socket.empty() || (named != nullptr && *named != '\0') || runtime == nullptr || *runtime == '\0') return page;
+    const auto own = std::string(runtime) + "/gradsieve/status";
+    return ::access(page.c_str(), F_OK) != 0 && ::access(own.c_str(), F_OK) == 0 ? own : page;
+}
+
 }  // namespace
 
 PageReading read_page(const std::string& socket) {
-    const auto page = shm::status_page_path(socket.empty() ? shm::default_socket_path() : socket);
+    const auto page = find_page(socket);
     PageReading reading;
     if (auto snapshot = shm::read_status_page(page); snapshot.is_ok()) {
         reading = describe(*snapshot);
@@ -62,7 +74,8 @@ PageReading read_page(const std::string& socket) {
         reading.health.text = is_absent ? fmt::format("no daemon has run here: there is no status page {}", page)
                                         : snapshot.error().text();
         if (is_absent)
-            reading.health.advice = "start it (systemctl start gradsieved, or gradsieved as a user), or name its socket with --socket";
+            reading.health.advice =
+                "start it (systemctl start gradsieved, or gradsieved as a user), or name its socket with --socket";
     }
     reading.health.page = page;
     return reading;

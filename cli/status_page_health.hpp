@@ -1,5 +1,5 @@
-// The status page as the commands need it: how the daemon is, what it last said, and the exit code that follows. Never waits
-// for the daemon. Any thread.
+// The status page as the commands need it: how the daemon is, what it last said, and the exit code that follows. Never
+// waits for the daemon. Any thread.
 #pragma once
 
 #include "cli/exit_code.hpp"
@@ -12,7 +12,7 @@ namespace gradsieve::cli {
 struct PageReading {
     ExitCode code = ExitCode::kNeverRan;
     HealthView health;
-    std::string document;   ///< "" if there is no page
+    std::string document;  ///< "" if there is no page
 };
 /// `socket`: its path, "" = the usual places.
 [[nodiscard]] PageReading read_page(const std::string& socket);

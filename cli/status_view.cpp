@@ -21,7 +21,9 @@ const Json& member(const Json& object, const char* key) {
     const auto found = object.find(key);
     return found == object.end() ? kNull : *found;
 }
-std::string text_of(const Json& value) { return value.is_string() ? printable(value.get_ref<const std::string&>()) : ""; }
+std::string text_of(const Json& value) {
+    return value.is_string() ? printable(value.get_ref<const std::string&>()) : "";
+}
 std::string text(const Json& object, const char* key) { return text_of(member(object, key)); }
 std::uint64_t count_of(const Json& value) {
     if (value.is_number_unsigned()) return value.get<std::uint64_t>();
@@ -48,7 +50,9 @@ auto list(const Json& object, const char* key, Parse parse) {
     return values;
 }
 
-ErrorView error_of(const Json& object) { return {text(object, "text"), count(object, "count"), seconds(object, "last_s_ago")}; }
+ErrorView error_of(const Json& object) {
+    return {text(object, "text"), count(object, "count"), seconds(object, "last_s_ago")};
+}
 
 DaemonView daemon_of(const Json& object) {
     DaemonView daemon;
@@ -86,13 +90,15 @@ PeerView peer_of(const Json& object) {
 }
 
 RankView rank_of(const Json& object) {
-    return {count(object, "rank"), text(object, "node"), text(object, "state"), flag(object, "local"), count(object, "pid")};
+    return {count(object, "rank"), text(object, "node"), text(object, "state"), flag(object, "local"),
+            count(object, "pid")};
 }
 GroupView group_of(const Json& object) {
-    return {text(object, "name"), count(object, "committed_step"), count(object, "steps_committed"), count(object, "steps_aborted")};
+    return {text(object, "name"), count(object, "committed_step"), count(object, "steps_committed"),
+            count(object, "steps_aborted")};
 }
 WaitView wait_of(const Json& object) {
-    return {text(object, "group"),    text(object, "tensor"),           count(object, "step"),
+    return {text(object, "group"),    text(object, "tensor"),          count(object, "step"),
             seconds(object, "for_s"), list(object, "ranks", count_of), list(object, "peers", text_of)};
 }
 StepTimeView step_time_of(const Json& object) {
@@ -144,12 +150,16 @@ JobView job_of(const Json& object) {
 }
 
 EndedJobView ended_job_of(const Json& object) {
-    return {text(object, "name"),          text(object, "run_id"),      text(object, "text"),
-            count(object, "steps_committed"), figure(object, "wire_ratio"), seconds(object, "ago_s")};
+    return {text(object, "name"),         text(object, "run_id"),
+            text(object, "text"),         count(object, "steps_committed"),
+            figure(object, "wire_ratio"), seconds(object, "ago_s")};
 }
 
 Json json_of(const HealthView& health) {
-    Json entry = {{"state", health.state}, {"pid", health.pid}, {"heartbeat_age_s", health.heartbeat_age_s}, {"page", health.page}};
+    Json entry = {{"state", health.state},
+                  {"pid", health.pid},
+                  {"heartbeat_age_s", health.heartbeat_age_s},
+                  {"page", health.page}};
     if (health.state == "hung") entry["suspended"] = health.is_suspended;
     if (!health.text.empty()) entry["text"] = health.sentence();
     return entry;
@@ -165,9 +175,10 @@ Result<StatusView> parse_status_document(std::string_view document) {
     if (document.empty()) return StatusView();
     const auto root = Json::parse(document, nullptr, /*allow_exceptions=*/false);
     if (!root.is_object())
-        return Status(StatusCode::kCorrupt, fmt::format("status document of {} bytes: not a JSON object: allowed is what the daemon writes; "
-                                                        "restart the daemon, and report it if it comes back",
-                                                        document.size()));
+        return Status(StatusCode::kCorrupt,
+                      fmt::format("status document of {} bytes: not a JSON object: allowed is what the daemon writes; "
+                                  "restart the daemon, and report it if it comes back",
+                                  document.size()));
     StatusView view;
     view.format = static_cast<std::int64_t>(count(root, "format"));
     view.daemon = daemon_of(member(root, "daemon"));
@@ -193,8 +204,13 @@ std::string peers_with_health(std::string_view document, const HealthView& healt
 std::string stages_json(const std::vector<StageView>& stages) {
     auto list = Json::array();
     for (const auto& stage : stages)
-        list.push_back({{"name", stage.name}, {"role", stage.role}, {"parameters", stage.parameters}, {"scope", stage.scope},
-                        {"state", stage.state}, {"meaning", stage.meaning}, {"source", stage.source}});
+        list.push_back({{"name", stage.name},
+                        {"role", stage.role},
+                        {"parameters", stage.parameters},
+                        {"scope", stage.scope},
+                        {"state", stage.state},
+                        {"meaning", stage.meaning},
+                        {"source", stage.source}});
     return text_of_document(list);
 }
 

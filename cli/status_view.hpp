@@ -1,5 +1,5 @@
-// The status document as values: what docs/status-document.md says, with every key optional, because the daemon may be older
-// or newer than this tool. Names are made harmless on the way in. Plain values; any thread.
+// The status document as values: what docs/status-document.md says, with every key optional, because the daemon may be
+// older or newer than this tool. Names are made harmless on the way in. Plain values; any thread.
 #pragma once
 
 #include "base/status.hpp"
@@ -89,18 +89,18 @@ struct StatusView {
 
 /// How the daemon is, for the JSON form.
 struct HealthView {
-    std::string state;        ///< "live", "hung", "dead", "stopped", "never-ran", "unreadable"
+    std::string state;  ///< "live", "hung", "dead", "stopped", "never-ran", "unreadable"
     std::int64_t pid = 0;
     double heartbeat_age_s = 0;
-    bool is_suspended = false;///< hung, and the kernel says stopped by a signal or a debugger
-    std::string page;         ///< the status page's path
-    std::string text;         ///< for the last two: why
-    std::string advice;       ///< and what to do, if the text does not say it
+    bool is_suspended = false;  ///< hung, and the kernel says stopped by a signal or a debugger
+    std::string page;           ///< the status page's path
+    std::string text;           ///< for the last two: why
+    std::string advice;         ///< and what to do, if the text does not say it
     /// Both as one sentence.
     [[nodiscard]] std::string sentence() const { return advice.empty() ? text : text + "; " + advice; }
 };
-/// The document with the key `health` added, indented, one newline at its end. A document that is no JSON object counts as
-/// an empty one.
+/// The document with the key `health` added, indented, one newline at its end. A document that is no JSON object counts
+/// as an empty one.
 [[nodiscard]] std::string document_with_health(std::string_view document, const HealthView& health);
 /// {"health": ..., "peers": [...]} out of it, likewise.
 [[nodiscard]] std::string peers_with_health(std::string_view document, const HealthView& health);

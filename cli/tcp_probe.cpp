@@ -33,7 +33,8 @@ void add_inodes(const char* table, std::uint16_t port, std::set<std::string>& re
         std::array<std::string, 10> field;
         for (auto& text : field) fields >> text;
         const auto& local = field[1];
-        if (field[3] == kListening && local.size() > 5 && local.compare(local.size() - 5, 5, suffix) == 0) ret_inodes.insert(field[9]);
+        if (field[3] == kListening && local.size() > 5 && local.compare(local.size() - 5, 5, suffix) == 0)
+            ret_inodes.insert(field[9]);
     }
 }
 
@@ -46,7 +47,8 @@ std::string program_of(const std::filesystem::path& process) {
 
 bool holds_socket(const std::filesystem::path& process, const std::set<std::string>& inodes) {
     std::error_code error;
-    for (std::filesystem::directory_iterator entry(process / "fd", error), end; !error && entry != end; entry.increment(error)) {
+    for (std::filesystem::directory_iterator entry(process / "fd", error), end; !error && entry != end;
+         entry.increment(error)) {
         const auto target = std::filesystem::read_symlink(entry->path(), error).string();
         if (error) continue;
         if (target.rfind("socket:[", 0) == 0 && inodes.count(target.substr(8, target.size() - 9)) != 0) return true;
@@ -76,7 +78,8 @@ std::optional<Listener> find_listener(std::uint16_t port) {
     add_inodes("/proc/net/tcp6", port, inodes);
     if (inodes.empty()) return std::nullopt;
     std::error_code error;
-    for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
+    for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+         entry.increment(error)) {
         const auto name = entry->path().filename().string();
         if (name.find_first_not_of("0123456789") != std::string::npos || !holds_socket(entry->path(), inodes)) continue;
         return Listener{std::stoll(name), program_of(entry->path())};
@@ -84,7 +87,8 @@ std::optional<Listener> find_listener(std::uint16_t port) {
     return Listener{};
 }
 
-std::string try_connect(const std::string& host, std::uint16_t port, std::chrono::milliseconds patience, std::string& ret_address) {
+std::string try_connect(const std::string& host, std::uint16_t port, std::chrono::milliseconds patience,
+                        std::string& ret_address) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* list = nullptr;

@@ -19,8 +19,9 @@ struct Layout {
     std::size_t gap = 1;
 
     [[nodiscard]] std::size_t total() const {
-        const auto cells = std::accumulate(shown.begin(), shown.end(), std::size_t{0},
-                                           [this](std::size_t sum, std::size_t column) { return sum + widths[column]; });
+        const auto cells =
+            std::accumulate(shown.begin(), shown.end(), std::size_t{0},
+                            [this](std::size_t sum, std::size_t column) { return sum + widths[column]; });
         return kIndent + cells + gap * (shown.empty() ? 0 : shown.size() - 1);
     }
 };
@@ -30,8 +31,10 @@ void shrink(const std::vector<Column>& columns, Layout& layout, std::size_t limi
     while (layout.total() > limit) {
         std::size_t widest = columns.size();
         for (const auto column : layout.shown) {
-            const bool gives_way = columns[column].least_width > 0 && layout.widths[column] > columns[column].least_width;
-            if (gives_way && (widest == columns.size() || layout.widths[column] > layout.widths[widest])) widest = column;
+            const bool gives_way =
+                columns[column].least_width > 0 && layout.widths[column] > columns[column].least_width;
+            if (gives_way && (widest == columns.size() || layout.widths[column] > layout.widths[widest]))
+                widest = column;
         }
         if (widest == columns.size()) return;
         --layout.widths[widest];
@@ -52,9 +55,9 @@ Layout lay_out(const std::vector<Column>& columns, const std::vector<Row>& rows,
         layout.widths = natural;
         shrink(columns, layout, look.width);
         if (layout.total() <= look.width) return layout;
-        const auto least = std::min_element(layout.shown.begin(), layout.shown.end(), [&](std::size_t left, std::size_t right) {
-            return columns[left].importance < columns[right].importance;
-        });
+        const auto least = std::min_element(
+            layout.shown.begin(), layout.shown.end(),
+            [&](std::size_t left, std::size_t right) { return columns[left].importance < columns[right].importance; });
         if (least == layout.shown.end() || columns[*least].importance >= kStays) return layout;
         layout.shown.erase(least);
     }

@@ -11,9 +11,9 @@ namespace gradsieve::cli {
 
 struct Column {
     std::string title;
-    bool is_right = false;          ///< numbers stand right
-    std::size_t least_width = 0;    ///< > 0: gives way down to this by cutting its cells
-    int importance = 1;             ///< the lowest goes first if there is no room; columns of 9 always stay
+    bool is_right = false;        ///< numbers stand right
+    std::size_t least_width = 0;  ///< > 0: gives way down to this by cutting its cells
+    int importance = 1;           ///< the lowest goes first if there is no room; columns of 9 always stay
 };
 struct Cell {
     std::string text;
@@ -22,6 +22,7 @@ struct Cell {
 using Row = std::vector<Cell>;
 
 /// Title line and rows, each ended by a newline, indented by two. Every row has one cell per column.
-[[nodiscard]] std::string render_table(const std::vector<Column>& columns, const std::vector<Row>& rows, const Look& look);
+[[nodiscard]] std::string render_table(const std::vector<Column>& columns, const std::vector<Row>& rows,
+                                       const Look& look);
 
 }  // namespace gradsieve::cli

@@ -1,7 +1,6 @@
 #include "daemon/codec_choice.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace gradsieve::daemon {
 
@@ -25,11 +24,12 @@ struct Named {
     std::string text;
     std::string origin;
 };
-Named named_codec(const Config& config, const std::string& client_codec) {
+Named named_codec(const Config& config, const std::string& client_codec, std::span<const shm::TensorEntry> tensors) {
     if (!client_codec.empty()) return {client_codec, "client"};
     if (!config.codec.empty()) return {config.codec, "configuration"};
     if (config.nodes.size() <= 1) return {std::string(kPlainCodec), "default: single node"};
-    return {std::string(kDefaultCodec), "default"};
+    const bool has_samples = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.samples_max > 1; });
+    return {std::string(has_samples ? kDefaultCodecOfSamples : kDefaultCodecOfOne), "default"};
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
 
 Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
                                   std::span<const shm::TensorEntry> tensors) {
-    const auto named = named_codec(config, client_codec);
+    const auto named = named_codec(config, client_codec, tensors);
     auto parsed = codec::parse_pipeline(named.text);
     if (!parsed.is_ok()) return parsed.error().with_context("codec of the " + named.origin);
     const auto main = *parsed;

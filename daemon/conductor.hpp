@@ -98,6 +98,9 @@ private:
     void retire(HostedJob& job, TimePoint now);
     void share_out_sent_bytes();
     void publish_status(TimePoint now);
+    /// Looks for work a little longer before it sleeps, where that takes no core from anybody. True if there is some.
+    [[nodiscard]] bool spin_for_work() const;
+    [[nodiscard]] bool has_work() const;
     void note_error(const std::string& text, TimePoint now);
 
     // constant after construction

@@ -4,6 +4,13 @@
 #include <algorithm>
 
 namespace gradsieve::exchange {
+namespace {
+
+/// A node whose ranks have all detached may still hold the last step's payloads, or may be gone: asked, but not for
+/// long.
+constexpr Duration kGoneGrace = std::chrono::seconds(2);
+
+}  // namespace
 
 Decision::Decision(JobContext& context, std::vector<GatherPlan>& plans) : context_(context), plans_(plans) {}
 
@@ -51,7 +58,7 @@ void Decision::begin_asking(TimePoint now) {
     freeze();
     reports_.clear();
     for (std::size_t member = 0; member < context_.members.size(); ++member)
-        if (member != context_.own && context_.is_active(member)) ask(member);
+        if (member != context_.own && context_.is_reachable(member)) ask(member);
     check_reports(now);
 }
 
@@ -74,6 +81,8 @@ void Decision::on_query(std::size_t from, const Query& query, TimePoint now) {
     auto report = own_report();
     report.attempt = query.attempt;
     const auto better = coordinator();
+    if (better < from && context_.peers[context_.members[better].peer].link != LinkState::kUp && better != context_.own)
+        return;           // it may come back or fail: the sender asks again
     if (better < from) {  // the sender has lost sight of a coordinator that we still reach
         report.is_refused = true;
         report.coordinator = context_.members[better].peer;
@@ -103,9 +112,15 @@ void Decision::on_report(std::size_t from, const Report& report, TimePoint now) 
     check_reports(now);
 }
 
+bool Decision::is_expected(std::size_t member, TimePoint now) const {
+    if (member == context_.own || reports_.contains(member) || !context_.is_reachable(member)) return false;
+    return !context_.is_gone(member) || now - since_ < kGoneGrace;
+}
+
 void Decision::check_reports(TimePoint now) {
+    if (stage_ != Stage::kAsking) return;
     for (std::size_t member = 0; member < context_.members.size(); ++member)
-        if (member != context_.own && context_.is_active(member) && !reports_.contains(member)) return;
+        if (is_expected(member, now)) return;
     decide(now);
 }
 
@@ -128,9 +143,10 @@ void Decision::decide(TimePoint now) {
 void Decision::on_verdict(std::size_t from, const Verdict& verdict, TimePoint now) {
     echoed_.insert(from);
     if (verdict_ || stage_ == Stage::kGivenUp) return;
-    const bool is_sound =
-        verdict.groups.size() == plans_.size() && verdict.reason.code != StatusCode::kOk &&
-        std::ranges::all_of(verdict.groups, [this](const auto& group) { return context_.member_of(group.source).has_value(); });
+    const bool is_sound = verdict.groups.size() == plans_.size() && verdict.reason.code != StatusCode::kOk &&
+                          std::ranges::all_of(verdict.groups, [this](const auto& group) {
+                              return context_.member_of(group.source).has_value();
+                          });
     if (!is_sound) return context_.refuse(context_.members[from].peer, "verdict that does not fit the job");
     adopt(verdict, now);
 }
@@ -194,7 +210,7 @@ void Decision::give_up(const std::string& why) {
 
 void Decision::on_members_changed(TimePoint now) {
     if (stage_ == Stage::kComplaining && told_ != coordinator()) pursue(now);
-    if (stage_ == Stage::kAsking) check_reports(now);
+    check_reports(now);
     if (stage_ == Stage::kReported && !context_.is_active(leader_)) {
         stage_ = Stage::kComplaining;
         told_.reset();
@@ -209,7 +225,6 @@ void Decision::drop_silent_members(TimePoint now) {
         if (member != context_.own && peer.link == LinkState::kUp && !reports_.contains(member)) peer.is_failed = true;
     }
     for (auto& plan : plans_) plan.on_members_changed(now);
-    check_reports(now);
 }
 
 void Decision::on_time(TimePoint now) {
@@ -227,8 +242,9 @@ void Decision::on_time(TimePoint now) {
             return;
         case Stage::kAsking:
             for (std::size_t member = 0; is_due && member < context_.members.size(); ++member)
-                if (member != context_.own && context_.is_active(member) && !reports_.contains(member)) ask(member);
-            return drop_silent_members(now);
+                if (is_expected(member, now)) ask(member);
+            drop_silent_members(now);
+            return check_reports(now);
         case Stage::kDecided:
             for (std::size_t member = 0; is_due && member < context_.members.size(); ++member)
                 if (member != context_.own && context_.is_active(member) && !echoed_.contains(member))

@@ -59,6 +59,7 @@ private:
     void carry_out(TimePoint now);
     void give_up(const std::string& why);
     void drop_silent_members(TimePoint now);
+    [[nodiscard]] bool is_expected(std::size_t member, TimePoint now) const;
     [[nodiscard]] Report own_report() const;
     [[nodiscard]] bool is_carried_out() const;
 

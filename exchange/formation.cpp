@@ -97,7 +97,9 @@ void Formation::on_prepared(PeerIndex from, Prepared prepared, TimePoint now) {
     if (std::ranges::adjacent_find(ranks, std::ranges::greater_equal()) != ranks.end() ||
         ranks.back() >= prepared.spec.world_size)
         return context_.refuse(from, "announcement of ranks that are not ascending or not in the job");
+    const bool is_first = !known || known->prepared.nonce != prepared.nonce;
     known = Announced{.prepared = std::move(prepared), .at = now};
+    if (is_first) announce(from);  // it was not there when we announced ourselves
 }
 
 bool Formation::is_new_life(PeerIndex from, const Prepared& prepared) const {

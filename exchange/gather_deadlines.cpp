@@ -59,7 +59,8 @@ void GatherPlan::check_deadlines(TimePoint now) {
     if (!current_.submitted_at) {
         if (!late.empty()) return;
         for (std::size_t member = 0; member < context_.members.size(); ++member)
-            if (member != context_.own && !current_.progress[member].is_submitted && !current_.has_all_from(member))
+            if (member != context_.own && !current_.progress[member].is_submitted && !current_.has_all_from(member) &&
+                !context_.is_gone(member))
                 return;
         current_.submitted_at = now;
     }
@@ -88,7 +89,7 @@ std::string GatherPlan::missing_text() const {
 
 void GatherPlan::fetch_from_origins() {
     for (std::size_t member = 0; member < context_.members.size(); ++member) {
-        if (member == context_.own || !context_.is_active(member)) continue;
+        if (member == context_.own || !context_.is_reachable(member)) continue;
         const auto origin = context_.members[member].peer;
         Fetch fetch;
         for (std::size_t position = 0; position < current_.tensors.size(); ++position)

@@ -114,13 +114,27 @@ void GatherPlan::infer_done(std::size_t member, Step step) {
 
 void GatherPlan::release_retained(TimePoint now) {
     if (retained_.empty()) return;
+    // A failed member still owes its acknowledgement: it may be alive behind a broken link, without that step.
     const auto is_done = [this](const Round& round) {
         for (std::size_t member = 0; member < context_.members.size(); ++member)
-            if (member != context_.own && context_.is_active(member) && !round.acks[member]) return false;
+            if (member != context_.own && !context_.is_gone(member) && !round.acks[member]) return false;
         return true;
     };
     while (!retained_.empty() && is_done(retained_.front())) retained_.pop_front();
     if (retained_.empty()) advance_all(now);
+}
+
+bool GatherPlan::owes(std::size_t member) const {
+    if (member == context_.own || !context_.is_active(member)) return false;
+    return (encoded_ > 0 && !current_.acks[member]) ||
+           std::ranges::any_of(retained_, [member](const Round& round) { return !round.acks[member]; });
+}
+
+bool GatherPlan::is_acknowledged() const {
+    for (std::size_t member = 0; member < context_.members.size(); ++member)
+        for (const auto& round : retained_)
+            if (member != context_.own && context_.is_active(member) && !round.acks[member]) return false;
+    return true;
 }
 
 void GatherPlan::on_progress(std::size_t from, Step step, const Progress& progress, TimePoint now) {
@@ -163,7 +177,7 @@ void GatherPlan::resend_to(std::size_t member) {
     const auto to = context_.members[member].peer;
     send_ack(to);
     const auto resend = [&](const Round& round) {
-        if (round.acks[member]) return;
+        if (round.acks[member] || !context_.is_active(member)) return;
         const auto out_key = key(round.step, context_.own);
         outbox_.forget(to, out_key);
         for (std::size_t position = 0; position < round.tensors.size(); ++position) {

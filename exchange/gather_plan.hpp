@@ -49,9 +49,10 @@ public:
     [[nodiscard]] Step done_step() const { return current_.step - 1; }
     [[nodiscard]] Step committed_step() const { return committed_; }
     [[nodiscard]] bool is_complete() const { return current_.is_complete(); }
-    [[nodiscard]] bool is_acknowledged() const { return retained_.empty(); }
-    /// Nobody can need a payload of ours any more.
-    [[nodiscard]] bool owes_nothing() const { return retained_.empty() && encoded_ == 0; }
+    /// All reachable members have acknowledged what ended here.
+    [[nodiscard]] bool is_acknowledged() const;
+    /// The member may still need a payload of ours.
+    [[nodiscard]] bool owes(std::size_t member) const;
     /// Last step for which all samples of our ranks are coded.
     [[nodiscard]] Step last_coded_step() const;
     /// Since when somebody here waits for others.

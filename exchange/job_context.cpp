@@ -56,8 +56,12 @@ bool JobContext::is_gone(std::size_t member) const {
     return std::all_of(ranks.begin(), ranks.end(), [this](Rank rank) { return detached.contains(rank); });
 }
 
+bool JobContext::is_reachable(std::size_t member) const {
+    return member == own || !peers[members[member].peer].is_failed;
+}
+
 bool JobContext::is_active(std::size_t member) const {
-    return member == own || (!peers[members[member].peer].is_failed && !is_gone(member));
+    return member == own || (is_reachable(member) && !is_gone(member));
 }
 
 namespace {
@@ -84,7 +88,7 @@ void JobContext::send_announcement(PeerIndex to, FrameType type, Bytes body) {
 
 void JobContext::send_to_members(FrameType type, Step step, const Bytes& body, std::optional<PeerIndex> except) {
     for (std::size_t member = 0; member < members.size(); ++member)
-        if (member != own && is_active(member) && members[member].peer != except)
+        if (member != own && is_reachable(member) && members[member].peer != except)
             send(members[member].peer, type, step, body);
 }
 

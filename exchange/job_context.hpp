@@ -71,7 +71,9 @@ struct JobContext {
     void send(PeerIndex to, FrameType type, Step step, Bytes body);
     /// Outside any epoch: announcements and refusals of a job that has not started.
     void send_announcement(PeerIndex to, FrameType type, Bytes body);
-    /// To every active member but ourselves and `except`.
+    /// Not failed: it may still be there to answer, even if its ranks have gone.
+    [[nodiscard]] bool is_reachable(std::size_t member) const;
+    /// To every member but ourselves, failed ones and `except`.
     void send_to_members(FrameType type, Step step, const Bytes& body, std::optional<PeerIndex> except = std::nullopt);
     /// Counts a frame that was not taken, and remembers why.
     void refuse(PeerIndex from, const std::string& why);

@@ -62,6 +62,7 @@ void JobMachine::Impl::on_prepared(PeerIndex from, ByteView body, TimePoint now)
                           "', and this is run '" + prepared.key.run_id +
                           "': end the other run, or give all ranks the same run id";
         if (phase == Phase::kForming) return context.refuse(from, text);
+        if (leaving_since) return;  // all of its ranks have detached: it keeps nobody out
         return context.send_announcement(
             from, FrameType::kRefuse,
             build_message(their_hash, Reason{.code = StatusCode::kAlreadyExists, .text = text}));
@@ -92,7 +93,7 @@ void JobMachine::Impl::on_prepared_while_running(PeerIndex from, const Prepared&
     }
     if (is_heard) return;
     if (prepared.ranks == member->ranks) return send_start(from);
-    if (formation.is_news(from, prepared))
+    if (context.own == 0 && formation.is_news(from, prepared))  // only who made the start knows what it was made from
         context.fail(StatusCode::kPeerFailed,
                      "ranks on " + context.node_text(from) + " changed while the job started: start the job again");
 }

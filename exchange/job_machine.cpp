@@ -169,15 +169,23 @@ void JobMachine::Impl::on_members_changed(TimePoint now) {
     decision->on_members_changed(now);
 }
 
+/// The last step's payloads and acknowledgements must still reach everybody: who has not answered is waited for as long
+/// as it talks to us, or as its link may come back.
 bool JobMachine::Impl::is_leaving_done(TimePoint now) const {
     if (!leaving_since) return false;
-    if (std::ranges::all_of(plans, &GatherPlan::owes_nothing) && sides.is_acknowledged()) return true;
-    auto quiet_since = *leaving_since;
+    if (now - *leaving_since >= 2 * context.times.round_deadline + context.times.peer_timeout) return true;
     for (std::size_t member = 0; member < context.members.size(); ++member) {
-        const auto& heard = context.peers[context.members[member].peer].last_heard;
-        if (member != context.own && context.is_active(member) && heard) quiet_since = std::max(quiet_since, *heard);
+        const bool owes =
+            sides.owes(member) || std::ranges::any_of(plans, [member](const auto& plan) { return plan.owes(member); });
+        if (!owes) continue;
+        const auto& peer = context.peers[context.members[member].peer];
+        if (peer.link != LinkState::kUp) {
+            if (now - std::max(peer.down_since, started_at) < context.times.peer_timeout) return false;
+        } else if (now - std::max({*leaving_since, peer.up_since, peer.last_heard.value_or(started_at)}) < kLinger) {
+            return false;
+        }
     }
-    return now - quiet_since >= kLinger || now - *leaving_since >= context.times.round_deadline;
+    return true;
 }
 
 // ---- the public face: guard, do, settle ----
@@ -191,6 +199,9 @@ JobMachine::~JobMachine() = default;
 
 Status JobMachine::on_rank_attached(Rank rank, const JobSpec& spec, TimePoint now) {
     if (impl_->end && !impl_->end->is_ok()) return *impl_->end;
+    if (impl_->leaving_since && !impl_->end)
+        return {StatusCode::kBusy, "rank " + std::to_string(rank) + ": the last run of job '" + key().name +
+                                       "' is still handing its last step to other nodes: try again in a moment"};
     if (impl_->phase != Impl::Phase::kForming)
         return {StatusCode::kFailedPrecondition, "rank " + std::to_string(rank) + ": job '" + key().name +
                                                      "' has started or ended: give the next run another run id"};

@@ -119,7 +119,7 @@ struct RoundSnapshot {
     TensorNumber first_missing_tensor = 0;
 };
 struct JobSnapshot {
-    std::string phase;  ///< "forming", "running", "deciding", "ended"
+    std::string phase;  ///< "forming", "running", "deciding", "leaving", "ended"
     Epoch epoch = 0;
     std::vector<Member> members;
     std::vector<Rank> missing_ranks;    ///< while forming

@@ -54,7 +54,7 @@ void JobMachine::Impl::resend_to(PeerIndex peer, TimePoint now) {
         return;
     }
     const auto member = context.member_of(peer);
-    if (!member || !context.is_active(*member)) return;
+    if (!member || !context.is_reachable(*member)) return;
     if (!context.peers[peer].last_heard) send_start(peer);
     if (!context.detached.empty()) context.send(peer, FrameType::kDetached, 0, detached_body());
     for (auto& plan : plans) plan.resend_to(*member);
@@ -97,7 +97,7 @@ void JobMachine::Impl::check_answers(TimePoint now) {
     std::optional<TimePoint> since = sides.waiting_since();
     for (const auto& plan : plans)
         if (const auto opened = plan.waiting_since()) since = std::min(since.value_or(*opened), *opened);
-    if (!since) return;
+    if (!since || leaving_since) return;
     for (std::size_t member = 0; member < context.members.size(); ++member) {
         const auto peer = context.members[member].peer;
         const auto& known = context.peers[peer];
@@ -115,7 +115,8 @@ void JobMachine::Impl::check_answers(TimePoint now) {
 
 void JobMachine::Impl::fail_peer(PeerIndex peer, const std::string& text, TimePoint now) {
     context.peers[peer].is_failed = true;
-    decision->start({.reason = {.code = StatusCode::kPeerFailed, .text = text}, .failed = {peer}}, now);
+    if (!leaving_since)  // else nobody here waits for a verdict
+        decision->start({.reason = {.code = StatusCode::kPeerFailed, .text = text}, .failed = {peer}}, now);
     on_members_changed(now);
 }
 
@@ -125,6 +126,7 @@ JobSnapshot JobMachine::Impl::snapshot(TimePoint now) const {
     shot.phase = phase == Phase::kForming ? "forming"
                  : phase == Phase::kEnded ? "ended"
                  : is_deciding            ? "deciding"
+                 : leaving_since          ? "leaving"
                                           : "running";
     shot.epoch = context.epoch;
     shot.members = context.members;

@@ -139,13 +139,14 @@ void SideRounds::end_open(const Status& status) {
     }
 }
 
-bool SideRounds::is_acknowledged() const {
-    return std::ranges::all_of(broadcasts_,
-                               [this](const auto& entry) {
-                                   return !entry.second.sent_at || has_all_acks(entry.second.acknowledged);
-                               }) &&
-           std::ranges::all_of(checks_, [this](const auto& entry) {
-               return !entry.second.is_sent || has_all_acks(entry.second.acknowledged);
+bool SideRounds::owes(std::size_t member) const {
+    if (member == context_.own || !context_.is_active(member)) return false;
+    return std::ranges::any_of(broadcasts_,
+                               [member](const auto& entry) {
+                                   return entry.second.sent_at && !entry.second.acknowledged.contains(member);
+                               }) ||
+           std::ranges::any_of(checks_, [member](const auto& entry) {
+               return entry.second.is_sent && !entry.second.acknowledged.contains(member);
            });
 }
 

@@ -46,8 +46,8 @@ public:
     void on_time(TimePoint now);
     /// The job ends: whoever waits gets `status`.
     void end_open(const Status& status);
-    /// Everything of ours has reached all members.
-    [[nodiscard]] bool is_acknowledged() const;
+    /// The member has not acknowledged all that it needs of us.
+    [[nodiscard]] bool owes(std::size_t member) const;
     [[nodiscard]] std::optional<TimePoint> waiting_since() const;
     /// Largest numbers that a local rank has asked for.
     [[nodiscard]] Step last_broadcast(Rank rank) const;

@@ -72,7 +72,10 @@ struct PeerCounters {
 class Transport {
 public:
     virtual ~Transport() = default;
-    /// Queues a frame; never blocks. Errors: kUnavailable (unknown peer or transport closed), kResourceExhausted (queue limit).
+    /// Queues a frame; never blocks. While the peer is not connected the frame waits for it; what was on the way when a
+    /// connection closed is lost, and the kClosed event says so. Frames of one lane arrive in order (Lane::kData: if there
+    /// is one data connection). Errors: kUnavailable (unknown peer or transport closed), kInvalidArgument (to ourselves, or
+    /// a type below kFirstUserFrameType), kResourceExhausted (frame or queue limit).
     [[nodiscard]] virtual Status send(PeerIndex to, Lane lane, OutFrame frame) = 0;
     /// Waits up to `timeout` for frames or events and appends them. Returns early after `wake`.
     [[nodiscard]] virtual Status poll(Duration timeout, Inbox& ret_inbox) = 0;

@@ -19,6 +19,7 @@ constexpr int kConnectTimeoutMs = 3000;  // the kernel's own would keep a dead r
 constexpr int kHandshakeTimeoutMs = 5000;
 constexpr int kKeepaliveIdleS = 10, kKeepaliveEveryS = 5, kKeepaliveCount = 3;
 constexpr int kReceiveQueueMessages = 1000;  // per connection; beyond it TCP pushes back on the sender
+constexpr std::size_t kSocketsMax = 60000;   // ZeroMQ takes at most 65535
 constexpr int kAnswerQueueMessages = 16;     // refusals on a dialer, towards it on the listener
 constexpr std::size_t kFrameShortBytesMax = 255, kFramingShortBytes = 2,
                       kFramingLongBytes = 9;  // ZMTP 3.1, section 3.2
@@ -99,6 +100,18 @@ ByteCount message_wire_bytes(std::span<const SharedView> parts) noexcept {
         sum += bytes + (bytes <= kFrameShortBytesMax ? kFramingShortBytes : kFramingLongBytes);
     }
     return sum;
+}
+
+Result<std::unique_ptr<ZmqContext>> ZmqContext::make(std::size_t sockets_max) {
+    try {
+        std::unique_ptr<ZmqContext> made(new ZmqContext);
+        // ZeroMQ's own default, 1023, would do for a hundred peers.
+        made->context_->set(zmq::ctxopt::max_sockets,
+                            static_cast<int>(std::min<std::size_t>(sockets_max, kSocketsMax)));
+        return made;
+    } catch (const zmq::error_t& error) {
+        return zmq_status(error, "making a ZeroMQ context");
+    }
 }
 
 ZmqContext::ZmqContext() : context_(std::make_unique<zmq::context_t>(1)) {}

@@ -45,10 +45,14 @@ enum class SendOutcome : std::uint8_t { kSent, kWouldBlock };
 
 class ZmqSocket;
 
+/// A listener is one socket, a dialer three: its own and both ends of its monitor.
+inline constexpr std::size_t kSocketsPerDialer = 3;
+
 /// One ZeroMQ context. Must outlive its sockets; its end waits for them.
 class ZmqContext {
 public:
-    ZmqContext();
+    /// For up to `sockets_max` sockets. Errors: kResourceExhausted (no descriptor or memory is free).
+    [[nodiscard]] static Result<std::unique_ptr<ZmqContext>> make(std::size_t sockets_max);
     ~ZmqContext();
     ZmqContext(const ZmqContext&) = delete;
     ZmqContext& operator=(const ZmqContext&) = delete;
@@ -59,6 +63,7 @@ public:
     [[nodiscard]] Result<ZmqSocket> make_dialer(const DialOptions& options);
 
 private:
+    ZmqContext();
     std::unique_ptr<zmq::context_t> context_;
 };
 

@@ -78,7 +78,8 @@ Status ZmqTransport::start() {
     poller_.add(wake_fd_.get());
     for (PeerIndex peer = 0; peer < nodes(); ++peer) peers_.emplace_back(options_, peer);
     if (nodes() < 2) return {};
-    context_ = std::make_unique<ZmqContext>();
+    const std::size_t dialers = options_.nodes.size() * (2 + options_.lanes);
+    GRADSIEVE_ASSIGN(context_, ZmqContext::make(1 + dialers * kSocketsPerDialer));
     GRADSIEVE_TRY(listen());
     for (PeerIndex peer = 0; peer < nodes(); ++peer) {
         if (peer != options_.self) GRADSIEVE_TRY(peers_[peer].dial(*context_, options_, instance_, poller_));

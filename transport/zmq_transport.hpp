@@ -25,7 +25,7 @@ struct ZmqOptions {
 };
 
 /// Errors: kAlreadyExists (port in use: holder's pid and program if readable), kInvalidArgument (no such interface, ...).
-/// A single-node configuration binds nothing.
+/// A single-node configuration binds nothing. In `counters`, the own entry counts refusals that no peer can be blamed for.
 [[nodiscard]] Result<std::unique_ptr<Transport>> make_zmq_transport(const ZmqOptions& options, const Clock& clock);
 
 }  // namespace gradsieve::transport

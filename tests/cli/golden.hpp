@@ -1,5 +1,5 @@
-// Golden texts: the drawn text must be equal to the file beside the tests. GRADSIEVE_UPDATE_GOLDEN=1 writes them anew; the
-// difference then goes through review like any other change.
+// Golden texts: the drawn text must be equal to the file beside the tests. GRADSIEVE_UPDATE_GOLDEN=1 writes them anew;
+// the difference then goes through review like any other change.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ namespace gradsieve::cli {
 }
 inline void expect_golden(const std::string& name, const std::string& drawn) {
     if (std::getenv("GRADSIEVE_UPDATE_GOLDEN") != nullptr) std::ofstream(golden_path(name)) << drawn;
-    EXPECT_EQ(drawn, golden_text(name)) << "if this is meant, run with GRADSIEVE_UPDATE_GOLDEN=1 and review the difference";
+    EXPECT_EQ(drawn, golden_text(name))
+        << "if this is meant, run with GRADSIEVE_UPDATE_GOLDEN=1 and review the difference";
 }
 
 }  // namespace gradsieve::cli

@@ -19,7 +19,9 @@ StatusView view_of(const std::string& name) {
     EXPECT_TRUE(view.is_ok()) << name;
     return *view;
 }
-HealthView health(const std::string& state, double age) { return {state, 4711, age, false, "/run/gradsieve/status", "", ""}; }
+HealthView health(const std::string& state, double age) {
+    return {state, 4711, age, false, "/run/gradsieve/status", "", ""};
+}
 Look plain(std::size_t width) { return {width, 0, false, true}; }
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -83,7 +85,9 @@ TEST(RenderStatus, Colour_changes_nothing_but_colour) {
 }
 TEST(RenderStatus, Without_unicode_every_byte_of_ours_is_ascii) {
     const auto text = render_status(view_of("two_nodes"), health("live", 1), {80, 0, false, false});
-    EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char character) { return static_cast<unsigned char>(character) < 0x80; })) << text;
+    EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char character) {
+        return static_cast<unsigned char>(character) < 0x80;
+    })) << text;
 }
 TEST(RenderStatus, Largest_tensors_are_shown_and_the_rest_is_counted) {
     StatusView view;
@@ -107,7 +111,8 @@ TEST(RenderLine, Parts_wrap_under_the_first_one) {
     EXPECT_EQ(render_line("label", {{"one"}, {""}, {"two"}}, plain(60)), "  label       one · two\n");
     EXPECT_EQ(render_line("label", {{std::string(40, 'x')}, {"second part"}}, plain(60)),
               "  label       " + std::string(40, 'x') + "\n              second part\n");
-    EXPECT_EQ(render_line("label", {{std::string(80, 'x')}}, plain(60)), "  label       " + std::string(45, 'x') + "…\n");
+    EXPECT_EQ(render_line("label", {{std::string(80, 'x')}}, plain(60)),
+              "  label       " + std::string(45, 'x') + "…\n");
     EXPECT_EQ(render_line("label", {{std::string(30, 'x') + " " + std::string(30, 'y')}, {"z"}}, plain(60)),
               "  label       " + std::string(30, 'x') + "\n              " + std::string(30, 'y') + " · z\n");
     EXPECT_EQ(render_line("label", {{""}}, plain(60)), "");

@@ -56,12 +56,14 @@ TEST(StatusView, Text_that_is_no_object_is_corrupt_and_empty_is_nothing_yet) {
         EXPECT_EQ(view.error().code(), StatusCode::kCorrupt);
     }
     EXPECT_EQ(parse_status_document("[1]").error().text(),
-              "status document of 3 bytes: not a JSON object: allowed is what the daemon writes; restart the daemon, and report it if it "
+              "status document of 3 bytes: not a JSON object: allowed is what the daemon writes; restart the daemon, "
+              "and report it if it "
               "comes back");
 }
 TEST(StatusView, Any_one_value_of_another_type_is_tolerated) {
     const auto document = nlohmann::json::parse(golden_text("two_nodes.json"));
-    const std::vector<nlohmann::json> strange = {nullptr, true, -1, 1e300, "text", nlohmann::json::array({1}), nlohmann::json::object({{"a", 1}})};
+    const std::vector<nlohmann::json> strange = {
+        nullptr, true, -1, 1e300, "text", nlohmann::json::array({1}), nlohmann::json::object({{"a", 1}})};
     const auto flat = document.flatten();
     std::size_t tried = 0;
     for (const auto& [path, value] : flat.items())
@@ -77,7 +79,9 @@ TEST(StatusView, Json_form_is_the_document_with_health_added) {
     const HealthView health{"hung", 12, 4.5, true, "/run/status", "", ""};
     const auto text = document_with_health(golden_text("two_nodes.json"), health);
     auto json = nlohmann::json::parse(text);
-    EXPECT_EQ(json["health"], nlohmann::json::parse(R"({"state":"hung","pid":12,"heartbeat_age_s":4.5,"page":"/run/status","suspended":true})"));
+    EXPECT_EQ(json["health"],
+              nlohmann::json::parse(
+                  R"({"state":"hung","pid":12,"heartbeat_age_s":4.5,"page":"/run/status","suspended":true})"));
     json.erase("health");
     EXPECT_EQ(json, nlohmann::json::parse(golden_text("two_nodes.json")));
     EXPECT_EQ(text.back(), '\n');

@@ -37,7 +37,9 @@ TEST(TextTable, Least_important_column_goes_when_nothing_gives_way) {
               "  enc…ight\n"
               "  b\n");
 }
-TEST(TextTable, Table_without_rows_is_its_titles) { EXPECT_EQ(render_table(kColumns, {}, plain(60)), "  NAME COUNT STATE\n"); }
+TEST(TextTable, Table_without_rows_is_its_titles) {
+    EXPECT_EQ(render_table(kColumns, {}, plain(60)), "  NAME COUNT STATE\n");
+}
 TEST(TextTable, Ink_does_not_move_columns) {
     const std::vector<Row> rows = {{{"a", Ink::kBad}, {"1", Ink::kGood}, {"up", Ink::kBold}}};
     EXPECT_EQ(render_table(kColumns, rows, {60, 0, true, true}),

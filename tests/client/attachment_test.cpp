@@ -1,6 +1,7 @@
 #include "client/attachment.hpp"
 
 #include "fake_daemon.hpp"
+#include "shm/status_page.hpp"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -115,6 +116,60 @@ TEST_F(AttachmentTest, Hang_up_before_the_reply_is_gone_too) {
     const auto status = attachment->receive_reply(registry_, soon()).status();
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
     EXPECT_THAT(status.text(), HasSubstr("is gone"));
+}
+TEST_F(AttachmentTest, Daemon_without_heartbeat_is_told_from_a_live_one) {
+    FakeDaemon daemon;
+    auto page = shm::StatusPageWriter::make(shm::status_page_path(daemon.socket_path()), "");
+    ASSERT_TRUE(page.is_ok()) << page.status().to_string();
+    auto attachment = Attachment::open(options(daemon), registry_, soon());
+    ASSERT_TRUE(attachment.is_ok());
+    ASSERT_TRUE(attachment->receive_reply(registry_, soon()).value());
+    ASSERT_TRUE(page->publish("{}", std::chrono::steady_clock::now()).is_ok());
+    EXPECT_THAT(attachment->describe_daemon(), HasSubstr("is alive"));
+    ASSERT_TRUE(page->publish("{}", std::chrono::steady_clock::now() - std::chrono::hours(1)).is_ok());
+    EXPECT_THAT(attachment->describe_daemon(), HasSubstr("gives no sign of life for 360"));
+}
+
+/// A listener whose answers the test writes byte by byte.
+class AttachmentReply : public AttachmentTest {
+protected:
+    Status status_of_reply(ByteView bytes) {
+        auto listener =
+            shm::LocalListener::make({.path = ::testing::TempDir() + "reply-" + std::to_string(::getpid()) + ".sock",
+                                      .mode = 0600,
+                                      .group = ""});
+        if (!listener.is_ok()) return listener.status().with_context("listener");
+        ResolvedOptions to_it;
+        to_it.name = "job";
+        to_it.run_id = "run";
+        to_it.socket_path = ::testing::TempDir() + "reply-" + std::to_string(::getpid()) + ".sock";
+        auto attachment = Attachment::open(to_it, registry_, soon());
+        if (!attachment.is_ok()) return attachment.status().with_context("open");
+        auto connection = listener->accept();
+        if (!connection.is_ok()) return connection.status().with_context("accept");
+        const auto sent = connection->send(bytes, {});
+        if (!sent.is_ok()) return sent.with_context("send");
+        return attachment->receive_reply(registry_, soon()).status();
+    }
+};
+TEST_F(AttachmentReply, Garbage_is_corrupt) {
+    EXPECT_EQ(status_of_reply(as_bytes("no reply at all")).code(), StatusCode::kVersionMismatch)
+        << "its first word is no version";
+    const auto whole = shm::build_attach_reply({});
+    EXPECT_EQ(status_of_reply(ByteView(whole).first(whole.size() - 1)).code(), StatusCode::kCorrupt);
+}
+TEST_F(AttachmentReply, Other_version_is_named) {
+    shm::AttachReply reply;
+    reply.abi_version = shm::kAbiVersion + 1;
+    const auto status = status_of_reply(shm::build_attach_reply(reply));
+    EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
+    EXPECT_THAT(status.text(),
+                AllOf(HasSubstr(std::to_string(shm::kAbiVersion)), HasSubstr(std::to_string(shm::kAbiVersion + 1))));
+}
+TEST_F(AttachmentReply, Missing_descriptors_are_corrupt) {
+    const auto status = status_of_reply(shm::build_attach_reply({}));
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+    EXPECT_THAT(status.text(), AllOf(HasSubstr("sent 0 descriptors"), HasSubstr("allowed is 4")));
 }
 
 }  // namespace

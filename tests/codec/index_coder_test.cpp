@@ -100,7 +100,8 @@ TEST(IndexCoder, Known_bytes_of_a_small_list) {
 }
 TEST(IndexCoder, Bad_sections_are_refused_by_name) {
     const Bytes ones(1, std::byte{0xFF});
-    EXPECT_THAT(parse(IndexForm::kRice, 4, 4, ones, 100).status.text(), HasSubstr("rice remainders cut off after 1 bytes"));
+    EXPECT_THAT(parse(IndexForm::kRice, 4, 4, ones, 100).status.text(),
+                HasSubstr("rice remainders cut off after 1 bytes"));
     EXPECT_THAT(parse(IndexForm::kRice, 9, 0, ones, 100).status.text(), HasSubstr("rice quotients cut off"));
     EXPECT_THAT(parse(IndexForm::kRice, 7, 0, ones, 100).status.text(), HasSubstr("rice quotients with set padding"));
     EXPECT_THAT(parse(IndexForm::kRice, 1, 4, ones, 100).status.text(), HasSubstr("rice remainders with set padding"));
@@ -115,7 +116,8 @@ TEST(IndexCoder, Bad_sections_are_refused_by_name) {
         return bytes;
     };
     EXPECT_TRUE(parse(IndexForm::kRaw32, 2, 0, words({3, 8}), 9).status.is_ok());
-    EXPECT_THAT(parse(IndexForm::kRaw32, 2, 0, words({3, 3}), 9).status.text(), HasSubstr("index 3: allowed is ascending"));
+    EXPECT_THAT(parse(IndexForm::kRaw32, 2, 0, words({3, 3}), 9).status.text(),
+                HasSubstr("index 3: allowed is ascending"));
     EXPECT_THAT(parse(IndexForm::kRaw32, 2, 0, words({3, 9}), 9).status.text(), HasSubstr("index 9"));
     EXPECT_THAT(parse(IndexForm::kRaw32, 2, 0, words({3, ~0U}), 9).status.text(), HasSubstr("index 4294967295"));
 }

@@ -79,8 +79,8 @@ TEST_P(PayloadKernelsForm, Non_finite_values_are_seen_wherever_they_stand) {
                 EXPECT_FALSE(kernels().add_f32(result.data(), bytes, 1, 100, is_first)) << bad << " at " << position;
                 std::vector<std::uint16_t> halves(100, 0x7F7F);
                 halves[position] = static_cast<std::uint16_t>(float_bits(bad) >> 16U);
-                EXPECT_FALSE(kernels().add_bf16(result.data(), reinterpret_cast<const std::byte*>(halves.data()), 1, 100,
-                                                is_first));
+                EXPECT_FALSE(kernels().add_bf16(result.data(), reinterpret_cast<const std::byte*>(halves.data()), 1,
+                                                100, is_first));
             }
 }
 TEST_P(PayloadKernelsForm, Add_sign_reads_bit_i_for_element_i) {
@@ -110,8 +110,9 @@ TEST_P(PayloadKernelsForm, Digests_are_sums_of_element_digests) {
         }
         for (const auto i : indices) expected_list += element_digest(77, 4000 + i, float_bits(values[i]));
         EXPECT_EQ(kernels().digest_run(values.data(), 4000, count, 77), expected) << count;
-        EXPECT_EQ(kernels().digest_list(values.data(), indices.data(), 4000, static_cast<std::uint32_t>(indices.size()), 77),
-                  expected_list)
+        EXPECT_EQ(
+            kernels().digest_list(values.data(), indices.data(), 4000, static_cast<std::uint32_t>(indices.size()), 77),
+            expected_list)
             << count;
     }
 }
@@ -207,7 +208,8 @@ TEST_P(PayloadKernelsForm, Round_bf16_is_bf16_of) {
 
 TEST(PayloadKernels, Fastest_form_is_one_of_the_forms_this_cpu_has) {
     const auto* chosen = &payload_kernels();
-    EXPECT_TRUE(chosen == payload_kernels_of(InstructionSet::kBaseline) || chosen == payload_kernels_of(InstructionSet::kAvx2) ||
+    EXPECT_TRUE(chosen == payload_kernels_of(InstructionSet::kBaseline) ||
+                chosen == payload_kernels_of(InstructionSet::kAvx2) ||
                 chosen == payload_kernels_of(InstructionSet::kAvx512));
     if (payload_kernels_of(InstructionSet::kAvx512) != nullptr) {
         EXPECT_EQ(chosen, payload_kernels_of(InstructionSet::kAvx512));

@@ -45,7 +45,8 @@ TEST(Payload, Header_reads_back_as_it_was_written) {
     EXPECT_EQ(parsed->header.base_exponent, 254);
 }
 TEST(Payload, Count_takes_one_to_three_bytes_at_its_boundaries) {
-    for (const auto& [count, bytes] : {std::pair(1U, 4U), {127U, 4U}, {128U, 5U}, {16383U, 5U}, {16384U, 6U}, {1U << 20U, 6U}}) {
+    for (const auto& [count, bytes] :
+         {std::pair(1U, 4U), {127U, 4U}, {128U, 5U}, {16383U, 5U}, {16384U, 6U}, {1U << 20U, 6U}}) {
         PayloadHeader header;
         header.index_form = IndexForm::kBitmap;
         header.count = count;
@@ -58,10 +59,12 @@ TEST(Payload, Count_takes_one_to_three_bytes_at_its_boundaries) {
     }
 }
 TEST(Payload, Every_bad_header_field_is_named) {
-    EXPECT_EQ(refusal({2, 0}), "version-mismatch: payload version 2: allowed is 1; install matching releases on all nodes");
-    EXPECT_EQ(refusal({}),
-              "corrupt: payload length in bytes 0: allowed is 2 or more; the bytes were damaged or forged: have the sender "
-              "send the step again");
+    EXPECT_EQ(refusal({2, 0}),
+              "version-mismatch: payload version 2: allowed is 1; install matching releases on all nodes");
+    EXPECT_EQ(
+        refusal({}),
+        "corrupt: payload length in bytes 0: allowed is 2 or more; the bytes were damaged or forged: have the sender "
+        "send the step again");
     EXPECT_THAT(refusal({1}), HasSubstr("length in bytes 1"));
     EXPECT_THAT(refusal({1, 4U << 2U, 1, 0}), HasSubstr("index form 4"));
     EXPECT_THAT(refusal({1, 0x20}), HasSubstr("reserved form bits 1"));

@@ -17,8 +17,8 @@ struct Quantized {
     std::uint32_t sent = 0;
     std::vector<float> decoded;
 };
-Quantized quantize(const std::string& quantizer, const std::vector<float>& values, std::vector<std::uint32_t> indices = {},
-                   float tensor_maximum = 0) {
+Quantized quantize(const std::string& quantizer, const std::vector<float>& values,
+                   std::vector<std::uint32_t> indices = {}, float tensor_maximum = 0) {
     for (std::uint32_t i = 0; indices.size() < values.size(); ++i) indices.push_back(i);
     Quantized result;
     result.decoded.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
@@ -28,7 +28,8 @@ Quantized quantize(const std::string& quantizer, const std::vector<float>& value
 }
 /// The rule in words: the nearer power of two, the middle going up, capped at 2^floor(log2 M); too small is nothing.
 float pow2_by_the_book(float value, float largest, int bits) {
-    if (std::abs(value) < std::numeric_limits<float>::min() || std::abs(largest) < std::numeric_limits<float>::min()) return 0;
+    if (std::abs(value) < std::numeric_limits<float>::min() || std::abs(largest) < std::numeric_limits<float>::min())
+        return 0;
     const double top = std::exp2(std::floor(std::log2(std::abs(double{largest}))));
     const double low = std::exp2(std::floor(std::log2(std::abs(double{value}))));
     double rounded = std::abs(value) - low < 2 * low - std::abs(value) ? low : 2 * low;
@@ -60,7 +61,8 @@ TEST(Quantize, Pow2_follows_the_rule_in_words) {
             const auto result = quantize("pow2(bits=" + std::to_string(bits) + ")", values);
             std::uint32_t sent = 0;
             for (std::size_t i = 0; i < values.size(); ++i) {
-                EXPECT_EQ(result.decoded[i], pow2_by_the_book(values[i], largest, bits)) << values[i] << " below " << largest;
+                EXPECT_EQ(result.decoded[i], pow2_by_the_book(values[i], largest, bits))
+                    << values[i] << " below " << largest;
                 sent += result.decoded[i] != 0 ? 1 : 0;
             }
             EXPECT_EQ(result.sent, sent);

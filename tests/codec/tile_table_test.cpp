@@ -57,7 +57,8 @@ TEST(TileTable, Exponents_read_back_with_the_fewest_bits) {
         std::size_t used_bytes = 99;
         RC_ASSERT(parse_exponents(header, section, read, used_bytes).is_ok());
         RC_ASSERT(used_bytes == section.size());
-        for (std::uint32_t tile = 0; tile < tiles.count; ++tile) RC_ASSERT(read.exponents[tile] == tiles.exponents[tile]);
+        for (std::uint32_t tile = 0; tile < tiles.count; ++tile)
+            RC_ASSERT(read.exponents[tile] == tiles.exponents[tile]);
     }));
 }
 TEST(TileTable, Bad_sections_are_refused_by_name) {

@@ -313,10 +313,14 @@ TEST_F(ConfigTest, Reload_takes_over_exactly_the_reloadable_keys) {
     const std::string nodes = "[[node]]\nname = \"a\"\naddress = \"192.0.2.7\"\n";
     auto running = load(nodes);
     const auto fresh = load(
-        "[daemon]\nthreads = 7\ncpus = \"0\"\nmemory_limit_mib = 9\nlog_level = \"debug\"\nstate_directory = \"/x\"\n[socket]\n"
-        "path = \"/x\"\nmode = \"0600\"\ngroup = \"x\"\n[network]\ninterface = \"x\"\nlanes = 2\nheartbeat_ms = 100\nsilent_ms = "
-        "900\npeer_timeout_s = 1\nround_deadline_s = 1\nmax_late_s = 1\ncredit_mib = 1\n[codec]\ndefault = \"all | bf16\"\nsmall = "
-        "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\n" + nodes + "[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n");
+        "[daemon]\nthreads = 7\ncpus = \"0\"\nmemory_limit_mib = 9\nlog_level = \"debug\"\nstate_directory = "
+        "\"/x\"\n[socket]\n"
+        "path = \"/x\"\nmode = \"0600\"\ngroup = \"x\"\n[network]\ninterface = \"x\"\nlanes = 2\nheartbeat_ms = "
+        "100\nsilent_ms = "
+        "900\npeer_timeout_s = 1\nround_deadline_s = 1\nmax_late_s = 1\ncredit_mib = 1\n[codec]\ndefault = \"all | "
+        "bf16\"\nsmall = "
+        "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\n" +
+        nodes + "[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n");
     ASSERT_TRUE(running.is_ok() && fresh.is_ok()) << fresh.status().to_string();
     take_reloadable_keys(*running, *fresh);
     for (const auto& key : config_keys()) {

@@ -40,7 +40,8 @@ Sim::Sim(SimOptions options) : options_(std::move(options)), random_(options_.se
     group_names_.assign(names.begin(), names.end());
     for (std::size_t index = 0; index < nodes_.size(); ++index) {
         nodes_[index].ranks = options_.ranks[index];
-        push(Duration(1), [this, index] { tick(index); }, true);
+        push(
+            Duration(1), [this, index] { tick(index); }, true);
         for (std::size_t other = index + 1; other < nodes_.size(); ++other) links_[{index, other}] = LinkState::kUp;
     }
 }
@@ -76,10 +77,13 @@ void Sim::run_quiet(Duration limit) {
 bool Sim::run_until_done(Duration limit) {
     const auto until = now_ + limit;
     const auto is_done = [this] {
-        return std::ranges::all_of(trainers_, [this](const auto& entry) {
-            const auto& [rank, trainer] = entry;
-            return trainer.is_done || !nodes_[node_of(rank)].is_alive;
-        }) && std::ranges::all_of(nodes_, [](const Node& node) { return !node.is_alive || !node.machine || node.end; });
+        return std::ranges::all_of(trainers_,
+                                   [this](const auto& entry) {
+                                       const auto& [rank, trainer] = entry;
+                                       return trainer.is_done || !nodes_[node_of(rank)].is_alive;
+                                   }) &&
+               std::ranges::all_of(nodes_,
+                                   [](const Node& node) { return !node.is_alive || !node.machine || node.end; });
     };
     while (!is_done()) {
         if (events_.empty() || events_.top().at > until) return false;
@@ -94,12 +98,14 @@ void Sim::tick(std::size_t index) {
         node.machine->on_time(now_);
         pump(index);
     }
-    push(std::chrono::milliseconds(50), [this, index] { tick(index); }, true);
+    push(
+        std::chrono::milliseconds(50), [this, index] { tick(index); }, true);
 }
 
 Duration Sim::random_delay() {
     const auto span = (options_.delay_most - options_.delay_least).count();
-    return options_.delay_least + Duration(span == 0 ? 0 : static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(span)));
+    return options_.delay_least +
+           Duration(span == 0 ? 0 : static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(span)));
 }
 
 // ---- ranks ----
@@ -113,7 +119,8 @@ std::size_t Sim::node_of(Rank rank) const {
 void Sim::create(std::size_t index) {
     std::vector<NodeName> names;
     for (std::size_t node = 0; node < nodes_.size(); ++node)
-        names.push_back({.name = std::string(1, static_cast<char>('a' + node)), .address = "10.0.0." + std::to_string(node + 1)});
+        names.push_back(
+            {.name = std::string(1, static_cast<char>('a' + node)), .address = "10.0.0." + std::to_string(node + 1)});
     nodes_[index].machine.emplace(key_, static_cast<PeerIndex>(index), names, options_.times, options_.limits,
                                   options_.seed * 131 + index + nodes_[index].instance * 7);
     for (std::size_t other = 0; other < nodes_.size(); ++other) {
@@ -189,6 +196,7 @@ std::vector<TensorNumber> Sim::tensors_of(GroupNumber group) const {
 void Sim::begin_step(Rank rank, GroupNumber group) {
     auto& trainer = trainers_[rank];
     if (trainer.is_done || !nodes_[node_of(rank)].is_alive) return;
+    if (trainer.error) return end_rank(rank, *trainer.error);
     const auto step = ++trainer.step[group];
     if (step > steps_) return train_on(rank);
     auto order = tensors_of(group);
@@ -198,6 +206,7 @@ void Sim::begin_step(Rank rank, GroupNumber group) {
         push(random_delay() / 4, [this, rank, tensor, step] {
             auto& mine = trainers_[rank];
             if (mine.is_done || !nodes_[node_of(rank)].is_alive || mine.step[group_of(tensor)] != step) return;
+            if (mine.error) return take_result(rank, tensor, *mine.error);
             if (!mine.open[group_of(tensor)].contains(tensor)) return;  // answered by an abort already
             if (const auto status = submit(rank, tensor, step); !status.is_ok()) take_result(rank, tensor, status);
         });
@@ -216,20 +225,27 @@ void Sim::train_on(Rank rank) {
 void Sim::take_result(Rank rank, TensorNumber tensor, const Status& status) {
     auto& trainer = trainers_[rank];
     if (!trainer.is_training || trainer.is_done) return;
-    if (!status.is_ok() && status.code() != StatusCode::kNonFinite) return end_rank(rank, status);
     const auto group = group_of(tensor);
-    if (trainer.open[group].erase(tensor) == 0 || !trainer.open[group].empty()) return;
-    const auto pause = pause_most_.count() == 0 ? Duration(0)
-                                                : Duration(static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(pause_most_.count())));
+    const bool was_open = trainer.open[group].erase(tensor) > 0;
+    if (!status.is_ok() && status.code() != StatusCode::kNonFinite && !trainer.error) trainer.error = status;
+    if (trainer.error) return end_rank(rank, *trainer.error);
+    if (!was_open || !trainer.open[group].empty()) return;
+    const auto pause =
+        pause_most_.count() == 0
+            ? Duration(0)
+            : Duration(static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(pause_most_.count())));
     push(pause, [this, rank, group] { begin_step(rank, group); });
 }
 
-/// An error is final for a training process: it reports it and leaves in order.
+/// An error is final for a training process: once nothing is open any more it reports it and leaves in order.
 void Sim::end_rank(Rank rank, const Status& status) {
     auto& trainer = trainers_[rank];
     if (!trainer.is_training || trainer.is_done) return;
+    if (!trainer.error) trainer.error = status;
+    const auto& node = nodes_[node_of(rank)];
+    const auto is_empty = [](const auto& entry) { return entry.second.empty(); };
+    if (!node.end && node.machine && !std::ranges::all_of(trainer.open, is_empty)) return;
     trainer.is_done = true;
-    trainer.error = status;
     push(Duration(0), [this, rank] { leave(rank, true); });
 }
 
@@ -256,7 +272,9 @@ std::uint64_t Sim::expected_bits(TensorNumber tensor, Step step) const {
     std::ranges::sort(order);
     std::uint64_t bits = 0;
     for (const auto& ranks : order) {
-        const bool is_zeroed = std::ranges::any_of(ranks, [&](Rank rank) { return non_finite_.contains({rank, tensor, step}); });
+        const bool is_zeroed = std::ranges::any_of(ranks, [&](Rank rank) {
+            return non_finite_.contains({rank, tensor, step});
+        });
         if (is_empty_payload(tensor, step) || is_zeroed) continue;
         for (std::uint32_t chunk = 0; chunk < chunks_of(tensor); ++chunk) {
             std::uint64_t sum = 0;
@@ -332,7 +350,8 @@ void Sim::act(std::size_t index, const EncodeTensor& action) {
         const auto& other = nodes_[member.peer];
         const auto group = group_of(action.tensor);
         const auto done = other.done.contains(group) ? other.done.at(group) : 0;
-        if (done + 1 < action.step) violation("encode of step " + std::to_string(action.step) + " before all are done with the one before");
+        if (done + 1 < action.step)
+            violation("encode of step " + std::to_string(action.step) + " before all are done with the one before");
     }
     push(random_delay() / 2, [this, index, action] {
         auto& mine = nodes_[index];
@@ -367,7 +386,8 @@ void Sim::act(std::size_t index, const DecodeTensor& action) {
         if (!mine.is_alive || !mine.machine) return;
         mine.decoding.erase(action.tensor);
         mine.areas[{action.tensor, action.step}] = bits;
-        mine.machine->on_decoded(action.tensor, action.step, mix64(bits + action.tensor), {}, now_);
+        const auto status = fail_decode ? fail_decode(index, action.tensor, action.step) : Status{};
+        mine.machine->on_decoded(action.tensor, action.step, mix64(bits + action.tensor), status, now_);
         pump(index);
     });
 }
@@ -384,10 +404,13 @@ void Sim::act(std::size_t index, const DeliverResult& result) {
     }
     const auto group = group_of(result.tensor);
     const auto tensors = tensors_of(group);
-    const bool is_last = std::ranges::all_of(tensors, [&](TensorNumber tensor) { return node.delivered.contains({tensor, result.step}); });
+    const bool is_last = std::ranges::all_of(tensors, [&](TensorNumber tensor) {
+        return node.delivered.contains({tensor, result.step});
+    });
     if (is_last && node.done[group] != result.step) violation("last result of a step before its commit or abort");
     for (const auto rank : node.ranks)
-        if (trainers_[rank].is_training && trainers_[rank].step[group] == result.step) take_result(rank, result.tensor, result.status);
+        if (trainers_[rank].is_training && trainers_[rank].step[group] == result.step)
+            take_result(rank, result.tensor, result.status);
 }
 
 void Sim::act(std::size_t index, const CommitStep& commit) {
@@ -428,7 +451,8 @@ void Sim::act(std::size_t index, const ReadBroadcast& read) {
         if (!node.is_alive || !node.machine) return;
         const auto count = options_.spec.tensors[read.tensor].elements() * 4;
         Bytes bytes(count);
-        for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>((i * 7 + read.root + read.number) & 0xFFU);
+        for (std::size_t i = 0; i < count; ++i)
+            bytes[i] = static_cast<std::byte>((i * 7 + read.root + read.number) & 0xFFU);
         node.machine->on_broadcast_bytes(read.tensor, read.number, SharedView::take(std::move(bytes)), now_);
         pump(index);
     });
@@ -483,14 +507,18 @@ std::string Sim::text() const {
     for (std::size_t index = 0; index < nodes_.size(); ++index) {
         const auto& node = nodes_[index];
         text += "  node " + std::string(1, static_cast<char>('a' + index)) + (node.is_alive ? "" : " (dead)");
-        for (const auto& [group, step] : node.done) text += " done[" + std::to_string(group) + "]=" + std::to_string(step);
-        for (const auto& [group, step] : node.committed) text += " committed[" + std::to_string(group) + "]=" + std::to_string(step);
+        for (const auto& [group, step] : node.done)
+            text += " done[" + std::to_string(group) + "]=" + std::to_string(step);
+        for (const auto& [group, step] : node.committed)
+            text += " committed[" + std::to_string(group) + "]=" + std::to_string(step);
         if (node.end) text += " ended: " + node.end->to_string();
         if (node.machine) {
             const auto shot = node.machine->snapshot(now_);
-            text += " phase " + shot.phase + " refused " + std::to_string(shot.frames_refused) + " (" + shot.last_refusal + ")";
+            text += " phase " + shot.phase + " refused " + std::to_string(shot.frames_refused) + " (" +
+                    shot.last_refusal + ")";
             for (const auto& round : shot.open_rounds) {
-                text += " open step " + std::to_string(round.step) + " ranks missing " + std::to_string(round.ranks_not_submitted.size());
+                text += " open step " + std::to_string(round.step) + " ranks missing " +
+                        std::to_string(round.ranks_not_submitted.size());
                 for (const auto peer : round.peers_waited_for) text += " waits for " + std::to_string(peer);
             }
         }

@@ -1,6 +1,6 @@
 // Plays several nodes of one job in one process: machines joined by a simulated network under a simulated clock, with a
-// codec of plain sums whose right answer is computed independently. Every run checks the exchange's promises as it goes.
-// One thread; a test owns it.
+// codec of plain sums whose right answer is computed independently. Every run checks the exchange's promises as it
+// goes. One thread; a test owns it.
 #pragma once
 
 #include "exchange/job_machine.hpp"
@@ -18,7 +18,7 @@
 namespace gradsieve::exchange {
 
 struct SimOptions {
-    std::vector<std::vector<Rank>> ranks;          ///< by node
+    std::vector<std::vector<Rank>> ranks;  ///< by node
     JobSpec spec;
     JobTimes times{.round_deadline = std::chrono::seconds(2),
                    .peer_timeout = std::chrono::seconds(3),
@@ -28,11 +28,11 @@ struct SimOptions {
     std::uint64_t seed = 1;
     Duration delay_least = std::chrono::microseconds(100);
     Duration delay_most = std::chrono::microseconds(100);
-    double repeat = 0;                             ///< probability that a frame arrives twice
-    double lose = 0;                               ///< probability that a frame is lost although the link is up
-    bool is_bulk_ordered = true;                   ///< false: data frames overtake one another
-    bool keep_ended = true;                        ///< the hall keeps ended machines
-    bool can_mismatch = false;                     ///< digests are tampered with on purpose
+    double repeat = 0;            ///< probability that a frame arrives twice
+    double lose = 0;              ///< probability that a frame is lost although the link is up
+    bool is_bulk_ordered = true;  ///< false: data frames overtake one another
+    bool keep_ended = true;       ///< the hall keeps ended machines
+    bool can_mismatch = false;    ///< digests are tampered with on purpose
 };
 
 /// `tensors` tensors over `groups` groups, some of several chunks.
@@ -48,7 +48,7 @@ public:
     [[nodiscard]] Status attach(std::size_t node, Rank rank, const JobSpec& spec);
     void attach_all();
     [[nodiscard]] Status submit(Rank rank, TensorNumber tensor, Step step);
-    void submit_all(Step step);                              ///< every tensor, by every rank
+    void submit_all(Step step);  ///< every tensor, by every rank
     void leave(Rank rank, bool is_clean, const std::string& text = "killed by signal 9");
     /// Each rank trains by itself: attaches, runs `steps` steps of every group in an order of its own, detaches.
     void train(Step steps, Duration pause_most = Duration(0));
@@ -57,11 +57,13 @@ public:
     // -- what networks and nodes do --
     void set_link(std::size_t a, std::size_t b, LinkState state);  ///< both sides are told; frames on the way are lost
     void kill(std::size_t node);                                   ///< the daemon dies
-    void restart(std::size_t node);                                ///< and comes back with another instance, without jobs
+    void restart(std::size_t node);  ///< and comes back with another instance, without jobs
     /// Sees every frame that is sent; false drops it.
     std::function<bool(std::size_t from, const SendFrame& frame)> filter;
     /// Changes what a node decodes, to play broken arithmetic.
     std::function<std::uint64_t(std::size_t node, TensorNumber tensor, Step step, std::uint64_t bits)> tamper;
+    /// Lets a decode fail.
+    std::function<Status(std::size_t node, TensorNumber tensor, Step step)> fail_decode;
 
     // -- time --
     void run_for(Duration duration);
@@ -78,7 +80,7 @@ public:
         bool is_alive = true;
         std::uint64_t instance = 1;
         std::vector<Rank> ranks;
-        std::vector<Action> log;                             ///< all actions but SendFrame
+        std::vector<Action> log;  ///< all actions but SendFrame
         std::vector<Member> members;
         std::map<GroupNumber, Step> done, committed;
         std::map<std::pair<TensorNumber, Step>, Status> results;
@@ -89,7 +91,7 @@ public:
         std::optional<Status> end;
         std::set<TensorNumber> encoding, decoding;
         std::set<std::pair<TensorNumber, Step>> delivered;
-        std::uint64_t frames = 0;                            ///< sent
+        std::uint64_t frames = 0;  ///< sent
     };
     [[nodiscard]] Node& node(std::size_t index) { return nodes_[index]; }
     [[nodiscard]] std::size_t size() const { return nodes_.size(); }
@@ -98,7 +100,7 @@ public:
     [[nodiscard]] std::uint64_t expected_bits(TensorNumber tensor, Step step) const;
     /// Broken promises seen so far, in words; empty = all kept.
     [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
-    [[nodiscard]] std::string text() const;                  ///< of all machines, for failure messages
+    [[nodiscard]] std::string text() const;  ///< of all machines, for failure messages
     struct Trainer {
         bool is_training = false, is_done = false;
         std::optional<Status> error;
@@ -109,6 +111,9 @@ public:
     [[nodiscard]] const JobKey& key() const { return key_; }
     /// Hands a frame to a node as if a peer had sent it.
     void deliver(std::size_t from, std::size_t to, const SendFrame& frame);
+
+    /// Carries out what a test made a machine want by calling it directly.
+    void deliver_actions(std::size_t node) { pump(node); }
 
 private:
     struct Event {
@@ -142,7 +147,8 @@ private:
     void violation(const std::string& text);
     [[nodiscard]] GroupNumber group_of(TensorNumber tensor) const;
     [[nodiscard]] std::vector<TensorNumber> tensors_of(GroupNumber group) const;
-    [[nodiscard]] std::vector<std::pair<std::uint32_t, SharedView>> encode(std::size_t index, TensorNumber tensor, Step step) const;
+    [[nodiscard]] std::vector<std::pair<std::uint32_t, SharedView>> encode(std::size_t index, TensorNumber tensor,
+                                                                           Step step) const;
     [[nodiscard]] Duration random_delay();
 
     SimOptions options_;
@@ -152,7 +158,8 @@ private:
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::uint64_t next_number_ = 0, busy_events_ = 0;
     std::vector<Node> nodes_;
-    std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> link_lives_;   ///< ascending pair: frames of an old life are lost
+    std::map<std::pair<std::size_t, std::size_t>, std::uint64_t>
+        link_lives_;  ///< ascending pair: frames of an old life are lost
     std::map<std::pair<std::size_t, std::size_t>, LinkState> links_;
     std::map<std::tuple<std::size_t, std::size_t, bool>, TimePoint> last_arrival_;
     std::map<Rank, Trainer> trainers_;

@@ -13,7 +13,8 @@ RawDealer::RawDealer(const PeerAddress& target, Bytes routing_id) {
     DialOptions options;
     options.endpoint = "tcp://" + target.host + ":" + std::to_string(target.port);
     options.routing_id = std::move(routing_id);
-    auto made = context_.make_dialer(options);
+    context_ = std::move(*ZmqContext::make(kSocketsPerDialer));
+    auto made = context_->make_dialer(options);
     if (made.is_ok()) socket_.emplace(std::move(*made));
 }
 

@@ -16,7 +16,7 @@ public:
     [[nodiscard]] std::string next_refusal();
 
 private:
-    ZmqContext context_;
+    std::unique_ptr<ZmqContext> context_;
     std::optional<ZmqSocket> socket_;
     std::shared_ptr<ByteGauge> gauge_ = std::make_shared<ByteGauge>(0);
 };

@@ -16,7 +16,8 @@ namespace {
 
 std::size_t tensor_rows(const StatusOptions& options, const Console& console) {
     if (options.has_all) return SIZE_MAX;
-    if (options.is_watch && console.look.height > 0) return std::clamp<std::size_t>(console.look.height / 2, 5, kDefaultTensorRows);
+    if (options.is_watch && console.look.height > 0)
+        return std::clamp<std::size_t>(console.look.height / 2, 5, kDefaultTensorRows);
     return kDefaultTensorRows;
 }
 

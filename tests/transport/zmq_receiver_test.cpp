@@ -1,4 +1,4 @@
-// Strangers and damaged bytes at a ZeroMQ node: refused, named, counted, and the node goes on.
+// The listening side: strangers and damaged bytes at a ZeroMQ node: refused, named, counted, and the node goes on.
 #include "raw_peer.hpp"
 #include "transport/frame.hpp"
 #include "zmq_fixture.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing;  // NOLINT: the folder's own helpers
 
-class ZmqHostileTest : public ZmqPair {
+class ZmqReceiverTest : public ZmqPair {
 protected:
     /// Sends one message to b and gives back how b refused it, counted at `peer`.
     [[nodiscard]] std::string refusal_of(RawDealer& dealer, const std::vector<Bytes>& parts, PeerIndex peer) {
@@ -27,7 +27,7 @@ Bytes text_bytes(std::string_view text) {
     return {view.begin(), view.end()};
 }
 
-TEST_F(ZmqHostileTest, Garbage_from_a_stranger_is_refused_and_counted) {
+TEST_F(ZmqReceiverTest, Garbage_from_a_stranger_is_refused_and_counted) {
     start_both();
     RawDealer dealer(nodes_[1], text_bytes("stranger"));
     EXPECT_EQ(refusal_of(dealer, {text_bytes("hi")}, kUnknown),
@@ -41,7 +41,7 @@ TEST_F(ZmqHostileTest, Garbage_from_a_stranger_is_refused_and_counted) {
     EXPECT_TRUE(b_.inbox.frames.empty());
     expect_alive();
 }
-TEST_F(ZmqHostileTest, Random_messages_never_end_the_node) {
+TEST_F(ZmqReceiverTest, Random_messages_never_end_the_node) {
     start_both();
     const auto seed = std::random_device{}();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -60,7 +60,7 @@ TEST_F(ZmqHostileTest, Random_messages_never_end_the_node) {
     EXPECT_TRUE(b_.inbox.frames.empty());
     expect_alive();
 }
-TEST_F(ZmqHostileTest, Raw_bytes_on_the_port_never_end_the_node) {
+TEST_F(ZmqReceiverTest, Raw_bytes_on_the_port_never_end_the_node) {
     start_both();
     send_raw_tcp(nodes_[1], as_bytes("GET / HTTP/1.1\r\nHost: b\r\n\r\n"));
     send_raw_tcp(nodes_[1], {});
@@ -74,14 +74,14 @@ TEST_F(ZmqHostileTest, Raw_bytes_on_the_port_never_end_the_node) {
     expect_alive();
     EXPECT_EQ(b_.last_event(0).state, PeerState::kUp);
 }
-TEST_F(ZmqHostileTest, A_frame_before_a_valid_hello_is_refused) {
+TEST_F(ZmqReceiverTest, A_frame_before_a_valid_hello_is_refused) {
     start(b_, 1);
     RawDealer dealer(nodes_[1], build_routing_id(hello_of(nodes_, 0, 1)));
     EXPECT_EQ(refusal_of(dealer, {frame_bytes({20, 0, 0}, text_bytes("early"))}, kUnknown),
               "frame of type 20 before a valid hello: nothing was taken from it; is the sender a gradsieve node?");
     EXPECT_TRUE(b_.inbox.frames.empty());
 }
-TEST_F(ZmqHostileTest, After_a_valid_hello_damage_is_counted_at_the_sender_and_good_frames_pass) {
+TEST_F(ZmqReceiverTest, After_a_valid_hello_damage_is_counted_at_the_sender_and_good_frames_pass) {
     start(b_, 1);
     const auto hello = hello_of(nodes_, 0, 1);
     RawDealer dealer(nodes_[1], build_routing_id(hello));
@@ -103,7 +103,7 @@ TEST_F(ZmqHostileTest, After_a_valid_hello_damage_is_counted_at_the_sender_and_g
     EXPECT_EQ(at_b(0).frames_refused, 3U);
     EXPECT_EQ(at_b(kUnknown).frames_refused, 0U);
 }
-TEST_F(ZmqHostileTest, A_header_and_body_in_odd_pieces_still_make_a_frame) {
+TEST_F(ZmqReceiverTest, A_header_and_body_in_odd_pieces_still_make_a_frame) {
     start(b_, 1);
     const auto hello = hello_of(nodes_, 0, 1);
     RawDealer dealer(nodes_[1], build_routing_id(hello));
@@ -119,7 +119,7 @@ TEST_F(ZmqHostileTest, A_header_and_body_in_odd_pieces_still_make_a_frame) {
     EXPECT_NE(refusal_of(dealer, {piece(0, 30), piece(30, 45)}, 0).find("message of 30 bytes"), std::string::npos)
         << "a cut header";
 }
-TEST_F(ZmqHostileTest, Another_major_version_is_refused_in_words_on_both_sides) {
+TEST_F(ZmqReceiverTest, Another_major_version_is_refused_in_words_on_both_sides) {
     start(b_, 1);
     const auto hello = hello_of(nodes_, 0, 1);
     RawDealer dealer(nodes_[1], build_routing_id(hello));
@@ -132,7 +132,7 @@ TEST_F(ZmqHostileTest, Another_major_version_is_refused_in_words_on_both_sides) 
     EXPECT_TRUE(wait([&] { return !(answer = dealer.next_refusal()).empty(); }));
     EXPECT_EQ(answer, expected);
 }
-TEST_F(ZmqHostileTest, A_hello_that_differs_from_its_connection_or_our_list_is_refused) {
+TEST_F(ZmqReceiverTest, A_hello_that_differs_from_its_connection_or_our_list_is_refused) {
     start(b_, 1);
     const auto hello = hello_of(nodes_, 0, 1);
     auto other = hello;
@@ -150,7 +150,7 @@ TEST_F(ZmqHostileTest, A_hello_that_differs_from_its_connection_or_our_list_is_r
                   .find("unknown node z at position 0"),
               std::string::npos);
 }
-TEST_F(ZmqHostileTest, An_older_life_of_a_peer_is_not_heard_after_the_newer_ones_hello) {
+TEST_F(ZmqReceiverTest, An_older_life_of_a_peer_is_not_heard_after_the_newer_ones_hello) {
     start(b_, 1);
     auto hello = hello_of(nodes_, 0, 1);
     RawDealer older(nodes_[1], build_routing_id(hello));
@@ -166,7 +166,7 @@ TEST_F(ZmqHostileTest, An_older_life_of_a_peer_is_not_heard_after_the_newer_ones
               std::string::npos);
     EXPECT_EQ(b_.inbox.frames.size(), 2U);
 }
-TEST_F(ZmqHostileTest, Nodes_with_different_lists_refuse_each_other_and_both_say_why) {
+TEST_F(ZmqReceiverTest, Nodes_with_different_lists_refuse_each_other_and_both_say_why) {
     start(a_, 0);
     start(b_, 1, [](ZmqOptions& options) { options.nodes.push_back({"c", "127.0.0.1", find_free_port()}); });
     const std::string at_both = "node list differs: ";

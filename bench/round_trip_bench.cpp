@@ -1,0 +1,129 @@
+// A tiny tensor in and out: one node, two ranks, 4 elements, hand-in to hand-back through a real daemon, beside a futex
+// ping-pong between the same two processes. Blocks of both alternate in one run, so that both see the same machine.
+#include <gradsieve/gradsieve.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <linux/futex.h>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kBlocks = 20;
+constexpr int kRoundsPerBlock = 500;
+constexpr int kWarmUpBlocks = 2;
+constexpr auto kTimeout = gradsieve::Timeout(10'000);
+
+struct Shared {
+    std::atomic<std::uint32_t> ball{0};  // even: rank 0's turn; odd: rank 1's
+};
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
+    ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, nullptr, nullptr, 0);
+}
+void futex_wake(std::atomic<std::uint32_t>& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+
+/// One there-and-back per round, sleeping in the kernel on both sides.
+void ping_pong(Shared& shared, std::uint32_t side, std::vector<double>* ret_microseconds) {
+    for (int round = 0; round < kRoundsPerBlock; ++round) {
+        const auto begin = Clock::now();
+        if (side == 0) {
+            shared.ball.fetch_add(1, std::memory_order_acq_rel);
+            futex_wake(shared.ball);
+            for (auto seen = shared.ball.load(std::memory_order_acquire); seen % 2 == 1; seen = shared.ball.load(std::memory_order_acquire)) futex_wait(shared.ball, seen);
+        } else {
+            for (auto seen = shared.ball.load(std::memory_order_acquire); seen % 2 == 0; seen = shared.ball.load(std::memory_order_acquire)) futex_wait(shared.ball, seen);
+            shared.ball.fetch_add(1, std::memory_order_acq_rel);
+            futex_wake(shared.ball);
+        }
+        if (ret_microseconds != nullptr) ret_microseconds->push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+    }
+}
+
+[[noreturn]] void fail(const char* doing, const gradsieve::Status& status) {
+    std::fprintf(stderr, "round_trip_bench: %s: %s\n", doing, status.to_string().c_str());
+    std::exit(1);
+}
+
+struct Percentiles {
+    double p10, median, p90;
+};
+Percentiles percentiles(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const auto at = [&](double share) { return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))]; };
+    return {at(0.1), at(0.5), at(0.9)};
+}
+
+void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
+    auto job = gradsieve::Job::make({.name = "round-trip", .run_id = "bench", .rank = rank, .world_size = 2, .codec = "all | f32", .socket_path = socket});
+    if (!job.is_ok()) fail("job", job.status());
+    auto tensor = job->add_tensor("tiny", {4});
+    if (!tensor.is_ok()) fail("tensor", tensor.status());
+    if (const auto status = job->start(kTimeout); !status.is_ok()) fail("start", status);
+    std::vector<double> tensor_times;
+    std::vector<double> futex_times;
+    auto step = job->first_step();
+    for (int block = 0; block < kBlocks + kWarmUpBlocks; ++block) {
+        const bool is_measured = rank == 0 && block >= kWarmUpBlocks;
+        for (int round = 0; round < kRoundsPerBlock; ++round, ++step) {
+            const auto begin = Clock::now();
+            if (const auto status = tensor->submit(step); !status.is_ok()) fail("submit", status);
+            if (const auto result = tensor->wait(kTimeout); !result.is_ok()) fail("wait", result.status());
+            if (is_measured) tensor_times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+        }
+        ping_pong(shared, rank, is_measured ? &futex_times : nullptr);
+    }
+    if (const auto status = job->detach(kTimeout); !status.is_ok()) fail("detach", status);
+    if (rank != 0) return;
+    const auto tensor_result = percentiles(tensor_times);
+    const auto futex_result = percentiles(futex_times);
+    std::printf("%-44s %8s %8s %8s   us\n", "", "p10", "median", "p90");
+    std::printf("%-44s %8.1f %8.1f %8.1f\n", "futex ping-pong, two processes", futex_result.p10, futex_result.median, futex_result.p90);
+    std::printf("%-44s %8.1f %8.1f %8.1f\n", "4 elements in and out, 1 node, 2 ranks", tensor_result.p10, tensor_result.median, tensor_result.p90);
+    std::printf("ratio of medians %.2f (aim: 2 or less); %d rounds each, alternating blocks of %d\n", tensor_result.median / futex_result.median, kBlocks * kRoundsPerBlock, kRoundsPerBlock);
+}
+
+}  // namespace
+
+int main() {
+    char folder[] = "/tmp/gradsieve-bench-XXXXXX";
+    if (::mkdtemp(folder) == nullptr) return 1;
+    const std::string socket = std::string(folder) + "/gradsieved.sock";
+    const pid_t daemon = ::fork();
+    if (daemon == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ::execl(BENCH_DAEMON, BENCH_DAEMON, "--socket", socket.c_str(), "--state", folder, nullptr);
+        ::_exit(127);
+    }
+    const auto status_page = std::string(folder) + "/status";  // appears once the daemon listens
+    for (int look = 0; look < 500 && ::access(status_page.c_str(), F_OK) != 0; ++look) ::poll(nullptr, 0, 10);
+    void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    auto* shared = new (memory) Shared;
+    const pid_t other = ::fork();
+    if (other == 0) {
+        run_rank(1, socket, *shared);
+        std::exit(0);
+    }
+    run_rank(0, socket, *shared);
+    int status = 0;
+    ::waitpid(other, &status, 0);
+    ::kill(daemon, SIGTERM);
+    ::waitpid(daemon, nullptr, 0);
+    std::filesystem::remove_all(folder);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}

@@ -1,0 +1,174 @@
+// Sessions come and go: callers accepted and asked who they are, attached to their job, drained, and forgotten.
+#include "daemon/conductor.hpp"
+#include "daemon/epoll_tag.hpp"
+
+#include <poll.h>
+#include <pwd.h>
+#include <unistd.h>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+constexpr std::size_t kSessionsLimit = 4096;
+
+std::string user_name(uid_t uid) {
+    struct passwd entry {};
+    struct passwd* found = nullptr;
+    std::vector<char> buffer(16 * 1024);
+    if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr) return found->pw_name;
+    return "uid " + std::to_string(uid);
+}
+
+bool is_readable(int fd) {
+    struct pollfd entry {fd, POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1;
+}
+
+}  // namespace
+
+bool Conductor::accept_sessions(TimePoint now) {
+    bool has_any = false;
+    while (!is_stopping_) {
+        auto connection = listener_.accept();
+        if (!connection.is_ok()) {
+            if (connection.error().code() != StatusCode::kTimeout) note_error("accept: " + connection.error().text(), now);
+            break;
+        }
+        has_any = true;
+        const auto who = connection->peer_credentials();
+        if (!who.is_ok() || sessions_.size() >= kSessionsLimit) {
+            note_error("a caller was turned away: " + (who.is_ok() ? "too many sessions" : who.error().text()), now);
+            continue;
+        }
+        auto process = shm::open_process(who->pid);
+        if (!process.is_ok()) continue;  // gone already
+        auto doorbell = shm::Doorbell::make();
+        if (!doorbell.is_ok()) {
+            note_error("a caller was turned away: " + doorbell.error().text(), now);
+            continue;
+        }
+        auto session = std::make_unique<Session>();
+        session->id = next_session_id_++;
+        session->connection = std::move(*connection);
+        session->who = *who;
+        session->user = user_name(who->uid);
+        session->process = std::move(*process);
+        session->doorbell = std::move(*doorbell);
+        watch(session->connection.fd(), make_tag(kSocketTag, session->id));
+        watch(session->process.get(), make_tag(kProcessTag, session->id));
+        watch(session->doorbell->fd(), make_tag(kBellTag, session->id));
+        sessions_[session->id] = std::move(session);
+    }
+    return has_any;
+}
+
+void Conductor::on_socket_ready(Session& session, TimePoint now) {
+    auto message = session.connection.receive(TimePoint{});
+    if (!message.is_ok()) {
+        if (message.error().code() == StatusCode::kTimeout) return;
+        if (message.error().code() != StatusCode::kUnavailable)
+            note_error("pid " + std::to_string(session.who.pid) + ": " + message.error().text(), now);
+        // Whatever it handed in before it closed still counts, a detach above all.
+        if (session.memory) drain_session(session, now);
+        const bool is_dead = is_readable(session.process.get());
+        const auto pid = "pid " + std::to_string(session.who.pid) + " of " + session.user;
+        const auto text = is_dead ? "its process (" + pid + ") died" : "its process (" + pid + ") closed the connection without detaching";
+        if (session.job != nullptr) session.job->on_session_gone(session, text, now);
+        session.is_gone = true;
+        return;
+    }
+    if (session.job != nullptr) return note_error("pid " + std::to_string(session.who.pid) + " attached twice on one connection", now);
+    shm::AttachReply reply;
+    std::vector<int> descriptors;
+    auto request = shm::parse_attach_request(message->bytes);
+    if (request.is_ok()) {
+        auto attachment = attach(session, *request, now);
+        if (attachment.is_ok()) {
+            reply = attachment->reply;
+            descriptors = attachment->descriptors;
+            log_.info("rank " + std::to_string(request->rank) + " of " + std::to_string(request->world_size) + " attached: pid " +
+                         std::to_string(session.who.pid) + " of " + session.user,
+                     {.job = request->job_name});
+        } else {
+            reply.status = attachment.error();
+        }
+    } else {
+        reply.status = request.error();
+    }
+    if (!reply.status.is_ok()) log_.warning("attach refused: " + reply.status.text(), {});
+    if (const auto sent = session.connection.send(shm::build_attach_reply(reply), descriptors); !sent.is_ok())
+        note_error("attach reply to pid " + std::to_string(session.who.pid) + ": " + sent.text(), now);
+}
+
+Status Conductor::check_second_run(const shm::AttachRequest& request) const {
+    for (const auto& [hash, job] : jobs_) {
+        if (job->is_ended() || job->key().name != request.job_name || job->key().run_id == request.run_id) continue;
+        std::string holder;
+        if (!job->sessions().empty()) {
+            const auto& session = *job->sessions().begin()->second;
+            holder = " (rank " + std::to_string(session.rank) + " is pid " + std::to_string(session.who.pid) + " of " + session.user + ")";
+        }
+        return {StatusCode::kAlreadyExists, "job '" + request.job_name + "' already runs here with run id '" + job->key().run_id + "'" + holder +
+                                                ", you asked for run id '" + request.run_id +
+                                                "': end that run, or choose another job name"};
+    }
+    return {};
+}
+
+Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::AttachRequest& request, TimePoint now) {
+    GRADSIEVE_TRY(check_second_run(request));
+    const auto hash = exchange::job_hash({request.job_name, request.run_id});
+    auto place = jobs_.find(hash);
+    if (place != jobs_.end() && place->second->is_ended()) {  // a new life of the same job
+        leaving_jobs_.push_back(std::move(place->second));
+        jobs_.erase(place);
+        place = jobs_.end();
+    }
+    const bool is_new = place == jobs_.end();
+    if (is_new) {
+        JobSurroundings surroundings{&config_, &pool_, network_.get(), &workspace_, &budget_, &log_,
+                                     mix64(static_cast<std::uint64_t>(now.time_since_epoch().count()) ^ hash ^ static_cast<std::uint64_t>(::getpid()))};
+        GRADSIEVE_ASSIGN(auto job, HostedJob::make(request, surroundings, now));
+        place = jobs_.emplace(hash, std::move(job)).first;
+        for (PeerIndex peer = 0; peer < peers_.size(); ++peer)
+            if (peer != config_.self && peers_[peer].state != transport::PeerState::kConnecting)
+                place->second->on_peer_event({peer, peers_[peer].state, peers_[peer].instance, peers_[peer].text}, now);
+    }
+    auto attachment = place->second->attach(session, request, now);
+    if (!attachment.is_ok() && is_new) jobs_.erase(place);
+    return attachment;
+}
+
+bool Conductor::drain_session(Session& session, TimePoint now) {
+    bool has_any = false;
+    shm::Submission submission;
+    while (session.memory && !session.is_gone) {
+        const auto popped = session.memory->try_pop(submission);
+        if (!popped.is_ok()) {
+            note_error("pid " + std::to_string(session.who.pid) + " wrote nonsense into its ring: " + popped.error().text(), now);
+            session.job->on_session_gone(session, "its process (pid " + std::to_string(session.who.pid) + ") broke its ring: " + popped.error().text(), now);
+            return true;
+        }
+        if (!*popped) break;
+        has_any = true;
+        if (!is_stopping_) session.job->on_submission(session, submission, now);
+    }
+    return has_any;
+}
+
+void Conductor::remove_gone(TimePoint) {
+    for (auto place = sessions_.begin(); place != sessions_.end();) {
+        auto& session = *place->second;
+        if (!session.is_gone || (session.job != nullptr && !session.job->can_forget_sessions())) {
+            ++place;
+            continue;
+        }
+        if (session.job != nullptr) session.job->forget(session);
+        place = sessions_.erase(place);
+    }
+    std::erase_if(jobs_, [](const auto& item) { return item.second->is_removable(); });
+    std::erase_if(leaving_jobs_, [](const auto& job) { return job->is_removable(); });
+}
+
+}  // namespace gradsieve::daemon

@@ -1,0 +1,37 @@
+// A folder of its own with a socket path and a status page beside it, for tests of the tool.
+#pragma once
+
+#include "shm/local_socket.hpp"
+#include "shm/status_page.hpp"
+#include "tests/cli/golden.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+
+namespace gradsieve::cli {
+
+class CliTest : public testing::Test {
+protected:
+    CliTest() {
+        auto pattern = (std::filesystem::temp_directory_path() / "gradsieve-cli-XXXXXX").string();
+        folder_ = ::mkdtemp(pattern.data());
+    }
+    ~CliTest() override { std::filesystem::remove_all(folder_); }
+
+    [[nodiscard]] const std::string& folder() const { return folder_; }
+    [[nodiscard]] std::string socket() const { return folder_ + "/gradsieved.sock"; }
+    /// A page as the daemon makes it, owned by this process.
+    [[nodiscard]] shm::StatusPageWriter make_page(const std::string& document) const {
+        auto page = shm::StatusPageWriter::make(shm::status_page_path(socket()), "");
+        EXPECT_TRUE(page.is_ok()) << page.status().to_string();
+        EXPECT_TRUE(page->publish(document, SteadyClock().now()).is_ok());
+        return std::move(*page);
+    }
+
+private:
+    std::string folder_;
+};
+
+}  // namespace gradsieve::cli

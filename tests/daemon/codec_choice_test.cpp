@@ -1,0 +1,66 @@
+#include "daemon/codec_choice.hpp"
+
+#include <gtest/gtest.h>
+
+namespace gradsieve::daemon {
+namespace {
+
+shm::TensorEntry entry(const std::string& name, std::vector<std::uint64_t> shape, std::uint32_t samples_max = 1) {
+    shm::TensorEntry made;
+    made.name = name;
+    made.shape = std::move(shape);
+    made.samples_max = samples_max;
+    return made;
+}
+Config two_nodes() {
+    Config config;
+    config.nodes = {{"a", "10.0.0.1", 7077}, {"b", "10.0.0.2", 7077}};
+    return config;
+}
+std::string text_of(const codec::Pipeline& pipeline) { return codec::canonical_text(pipeline, codec::Knobs::kKeep); }
+std::string canonical(std::string_view text) { return text_of(*codec::parse_pipeline(text)); }
+
+const std::vector<shm::TensorEntry> kModel{entry("a.bias", {256}), entry("a.weight", {1000, 784}), entry("b.bias", {10}), entry("b.weight", {10, 256})};
+
+TEST(CodecChoice, Client_goes_before_configuration_before_default) {
+    auto config = two_nodes();
+    config.codec = "all | bf16";
+    EXPECT_EQ(choose_codecs(config, "all | sign", kModel)->origin, "client");
+    EXPECT_EQ(choose_codecs(config, "", kModel)->text, canonical("all | bf16"));
+    EXPECT_EQ(choose_codecs(config, "", kModel)->origin, "configuration");
+    EXPECT_EQ(choose_codecs(two_nodes(), "", kModel)->origin, "default");
+}
+TEST(CodecChoice, Default_is_the_variance_rule_only_where_steps_bring_several_samples) {
+    EXPECT_EQ(choose_codecs(two_nodes(), "", kModel)->text, canonical(kDefaultCodecOfOne));
+    const std::vector<shm::TensorEntry> sampled{entry("w", {1000, 784}, 2)};
+    EXPECT_EQ(choose_codecs(two_nodes(), "", sampled)->text, canonical(kDefaultCodecOfSamples));
+}
+TEST(CodecChoice, Single_node_compresses_only_if_asked_by_name) {
+    EXPECT_EQ(choose_codecs(Config{}, "", kModel)->text, canonical("all | f32"));
+    EXPECT_EQ(choose_codecs(Config{}, "topk(0.1)", kModel)->text, canonical("topk(0.1)"));
+}
+TEST(CodecChoice, Plain_codec_covers_small_tensors_too) {
+    const auto choice = choose_codecs(two_nodes(), "all | f32", kModel);
+    for (const auto& pipeline : choice->pipelines) EXPECT_EQ(text_of(pipeline), canonical("all | f32"));
+}
+TEST(CodecChoice, Small_tensors_travel_apart_while_they_take_a_tenth_of_the_bytes) {
+    const auto choice = choose_codecs(two_nodes(), "topk(0.01) | pow2(bits=4)", kModel);
+    EXPECT_EQ(text_of(choice->pipelines[0]), canonical("all | bf16")) << "256 elements of one dimension";
+    EXPECT_EQ(text_of(choice->pipelines[1]), canonical("topk(0.01) | pow2(bits=4)")) << "the large one";
+    EXPECT_EQ(text_of(choice->pipelines[2]), canonical("all | bf16"));
+    EXPECT_EQ(text_of(choice->pipelines[3]), canonical("topk(0.01) | pow2(bits=4)")) << "2,560 elements are not small";
+}
+TEST(CodecChoice, A_model_of_small_tensors_joins_the_codec) {
+    const std::vector<shm::TensorEntry> small{entry("a", {900}), entry("b", {900}), entry("c", {900})};
+    const auto choice = choose_codecs(two_nodes(), "topk(0.01)", small);
+    for (const auto& pipeline : choice->pipelines) EXPECT_EQ(text_of(pipeline), canonical("topk(0.01)"));
+}
+TEST(CodecChoice, Text_that_does_not_parse_says_whose_it_is) {
+    const auto choice = choose_codecs(two_nodes(), "topq(1)", kModel);
+    ASSERT_FALSE(choice.is_ok());
+    EXPECT_EQ(choice.error().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(choice.error().text().find("codec of the client"), std::string::npos) << choice.error().text();
+}
+
+}  // namespace
+}  // namespace gradsieve::daemon
