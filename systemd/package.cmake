@@ -31,6 +31,14 @@ if(GRADSIEVE_GZIP)
     endforeach()
 endif()
 
+# Debian's man pages are compressed. This runs after the rule that installs them, whose folder comes earlier.
+if(GRADSIEVE_GZIP AND CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+    install(CODE "file(GLOB_RECURSE pages \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/gradsieve*.[1-8]\")
+foreach(page IN LISTS pages)
+    execute_process(COMMAND ${GRADSIEVE_GZIP} -9nf \${page} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()" COMPONENT daemon)
+endif()
+
 # ---- CPack ----
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gradsieve)

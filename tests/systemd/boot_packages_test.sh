@@ -7,7 +7,7 @@ set -euo pipefail
 readonly packages=$1 cache=$2
 shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-readonly here boot_seconds=240
+readonly here boot_seconds=560
 
 skip() { echo "skipped: $*"; exit 77; }
 
@@ -26,25 +26,31 @@ newer=$(find "$source" \( -name build -o -name .git -o -name tests -o -name docs
     -type f \( -name '*.[ch]pp' -o -name '*.[ch]' -o -path '*/systemd/*' \) -newer "${debs[0]}" -print -quit)
 [[ -z $newer ]] || skip "the packages in $packages are older than ${newer#"$source/"}: ./dev package"
 
-# What the packages depend on, without versions, alternatives and themselves.
-dependencies=$(for deb in "${debs[@]}"; do dpkg-deb -f "$deb" Depends; done | tr ',' '\n' |
-    sed -E 's/\|.*//; s/\(.*\)//; s/[[:space:]]//g; /^$/d; /gradsieve/d' | sort -u | paste -sd,)
-readonly dependencies
 # The host's own Debian mirror.
 mirror=$(apt-get indextargets --format '$(SITE) $(CODENAME) $(LABEL)' 'Created-By: Packages' 2>/dev/null |
     awk -v suite="$VERSION_CODENAME" '$2 == suite && $3 == "Debian" {print $1; exit}') || true
 readonly mirror=${mirror:-http://deb.debian.org/debian}
+# What the packages depend on, without versions, alternatives and themselves. Some are virtual: apt resolves those.
+dependencies=$(for deb in "${debs[@]}"; do dpkg-deb -f "$deb" Depends; done | tr ',' '\n' |
+    sed -E 's/\|.*//; s/\(.*\)//; s/[[:space:]]//g; /^$/d; /gradsieve/d' | sort -u | paste -sd' ')
+readonly dependencies
 
+in_root() { # ROOT COMMAND...: with the host's network
+    systemd-nspawn --quiet --directory="$1" --register=no --keep-unit --console=pipe --setenv=DEBIAN_FRONTEND=noninteractive \
+        "${@:2}" </dev/null >>"$cache/prepare.log" 2>&1
+}
 bare=$cache/root-$(printf '%s' "$VERSION_CODENAME $dependencies" | cksum | cut -d' ' -f1)
 readonly bare
 if [[ ! -d $bare ]]; then
     mkdir -p "$cache"
     rm -rf "$bare.partial"
     echo "making $bare from $mirror"
-    if ! debootstrap --variant=minbase --include="systemd,systemd-sysv,$dependencies" \
-        "$VERSION_CODENAME" "$bare.partial" "$mirror" >"$cache/debootstrap.log" 2>&1; then
-        skip "debootstrap from $mirror failed: $(tail -1 "$cache/debootstrap.log")"
-    fi
+    debootstrap --variant=minbase --include=systemd,systemd-sysv "$VERSION_CODENAME" "$bare.partial" "$mirror" \
+        >"$cache/prepare.log" 2>&1 || skip "debootstrap from $mirror failed: $(tail -1 "$cache/prepare.log")"
+    in_root "$bare.partial" apt-get update || skip "no apt inside the root: $(tail -1 "$cache/prepare.log")"
+    # shellcheck disable=SC2086  # a list
+    in_root "$bare.partial" apt-get install -y --no-install-recommends $dependencies ||
+        { tail -5 "$cache/prepare.log"; echo "FAILED the packages' dependencies can be installed"; exit 1; }
     rm -rf "$bare.partial"/var/cache/apt/archives/*.deb
     mv "$bare.partial" "$bare"
 fi

@@ -17,7 +17,8 @@ check() { # WHAT COMMAND...
     fi
 }
 failed=0
-within() { # SECONDS COMMAND...: until it succeeds
+# SECONDS COMMAND...: until it succeeds. The longer limits only keep a hang from lasting; 10 s after a start is a promise.
+within() {
     timeout "$1" bash -c 'until "$@" >/dev/null 2>&1; do sleep 0.1; done' within "${@:2}" || "${@:2}"
 }
 not() { ! "$@"; }
@@ -26,7 +27,8 @@ listener() { awk '$NF == "/run/gradsieve/gradsieved.sock" {print $7}' /proc/net/
 same() { [[ -n $1 && $1 == "$2" ]] || { echo "'$1' and '$2' differ"; return 1; }; }
 differ() { [[ -n $2 && $2 != 0 && $1 != "$2" ]] || { echo "'$1', then '$2'"; return 1; }; }
 absent() { for path in "$@"; do [[ ! -e $path && ! -L $path ]] || { ls -ld "$path"; return 1; }; done; }
-status_is_green() { gradsieve status >/gradsieve-test/status.txt && grep -Eiq 'live|running' /gradsieve-test/status.txt; }
+# Exit status 0 means live; what it printed is shown if the check fails.
+status_is_green() { gradsieve status 2>&1; }
 export -f status_is_green
 
 # ---- first installation ----
@@ -55,15 +57,15 @@ check "the listener is the same one" same "$listener_before" "$(listener)"
 check "status is green after a restart" within 10 bash -c status_is_green
 before=$(main_pid)
 kill -KILL "$before"
-check "a killed daemon comes back" within 10 bash -c '[[ "$(systemctl show --value -p MainPID gradsieved)" != 0 && "$(systemctl show --value -p MainPID gradsieved)" != '"$before"' ]]'
-check "status is green after a crash" within 10 bash -c status_is_green
+check "a killed daemon comes back" within 60 bash -c '[[ "$(systemctl show --value -p MainPID gradsieved)" != 0 && "$(systemctl show --value -p MainPID gradsieved)" != '"$before"' ]]'
+check "status is green after a crash" within 60 bash -c status_is_green
 check "the listener is still the same one" same "$listener_before" "$(listener)"
 
 # ---- a job, and an upgrade under it ----
 useradd --create-home --groups gradsieve trainer
 useradd --create-home outsider
 chmod 755 . ./hold_job
-check "who is not in the group is turned away, and told so" bash -c '! runuser -u outsider -- ./hold_job </dev/null >outsider.txt && grep -i "permission-denied" outsider.txt'
+check "who is not in the group is turned away, and told so" bash -c '! runuser -u outsider -- ./hold_job </dev/null >outsider.txt && grep "join the group .gradsieve." outsider.txt'
 mkfifo hold && exec 9<>hold
 runuser -u trainer -- ./hold_job <hold >trainer.txt 2>&1 9>&- &
 check "who is in the group trains" within 20 grep -qx 'average 0.5' trainer.txt
@@ -92,13 +94,12 @@ check "no user is left" not getent passwd gradsieve
 check "no group is left" not getent group gradsieve
 check "no state, socket or configuration is left" absent /var/lib/gradsieve /run/gradsieve /etc/gradsieve
 check "no unit is left" bash -c '! find /etc/systemd /lib/systemd /usr/lib/sysusers.d /usr/lib/tmpfiles.d /var/lib/systemd -name "*gradsieve*" | grep .'
+check "nothing was ever left in /dev/shm" bash -c '! ls -A /dev/shm | grep .'
 check "nothing is failed" bash -c '! systemctl --failed --no-legend --plain | grep gradsieve'
 
 if ((failed)); then
     echo "---- journal"
     journalctl --no-pager --boot -u gradsieved.service -u gradsieved.socket | tail -60
-    echo "---- status"
-    cat status.txt 2>/dev/null
     echo "---- what the training processes said"
     cat trainer.txt outsider.txt 2>/dev/null
 fi
