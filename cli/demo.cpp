@@ -54,7 +54,8 @@ void print_table(const DemoOutcome& plain, const DemoOutcome& small, const std::
                    {fmt::format("{:.1f}", outcome.step_ms)},
                    {outcome.is_identical ? "yes" : "NO", outcome.is_identical ? Ink::kGood : Ink::kBad}};
     };
-    console.out << "\n" << render_table(columns, {row("all | f32", plain), row(codec, small)}, console.look) << "\n";
+    console.out << "\n" << render_table(columns, {row("uncompressed", plain), row("compressed", small)}, console.look)
+                << "\n  compressed: " << codec << "\n\n";
 }
 
 bool parse(const std::vector<std::string>& arguments, DemoOptions& options, Console& console, ExitCode& ret_code) {
