@@ -60,7 +60,8 @@ TEST_F(ZmqTransportTest, A_single_node_binds_nothing_and_its_poll_waits_for_a_wa
 }
 TEST_F(ZmqTransportTest, Nodes_reach_each_other_by_name_and_by_ipv6) {
     for (const std::string host : {"localhost", "::1"}) {
-        a_ = b_ = Node();
+        a_ = Node();
+        b_ = Node();
         for (auto& node : nodes_) node.host = host;
         if (make_zmq_transport(make_options(nodes_, 0), clock_).status().code() == StatusCode::kInvalidArgument) {
             GTEST_SKIP() << "this host has no loopback address for " << host;
