@@ -1,9 +1,11 @@
-// Encode passes beside a non-temporal copy of the same bytes, in one run and in turn, so that the machine's mood hits
-// both. One thread. Prints medians and quartiles; see README.md for how to read them.
+// Encode and decode passes beside a non-temporal copy of the same bytes, in one run and in turn, so that the machine's
+// mood hits both. One thread. Prints medians and quartiles; see README.md for how to read them.
+#include "codec/decoder.hpp"
 #include "codec/encoder_options.hpp"
 #include "memory_copy.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +16,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include <malloc.h>
 
 namespace gradsieve::bench {
 namespace {
@@ -64,29 +68,33 @@ double quantile(std::vector<double> times, double fraction) {
 struct Case {
     std::string name;
     std::size_t samples = 1;
-    std::size_t bytes_per_element = 0;  ///< samples and state read, state written; payload bytes not counted
+    std::size_t read = 0;     ///< arrays of the tensor's size that a step reads: samples and state
+    std::size_t written = 0;  ///< and writes: state, or the payload if it is all of that size
+    [[nodiscard]] std::size_t bytes_per_element() const { return (read + written) * sizeof(float); }
 };
 
 const std::vector<Case>& cases() {
-    static const std::vector<Case> all = {{"variance(none) | f32, M=1", 1, 20},
-                                          {"variance(none) | f32, M=4", 4, 32},
-                                          {"topk(none) | f32", 1, 12},
-                                          {"variance(1.5) | pow2, M=1", 1, 20},
-                                          {"variance(1.5) | f32, M=1", 1, 20},
-                                          {"variance(1.5) | pow2, M=4", 4, 32},
-                                          {"topk(0.01) | pow2", 1, 12},
-                                          {"topk(0.01, gate=1) | pow2, M=4", 4, 32},
-                                          {"all | sign", 1, 12},
-                                          {"all | bf16", 1, 12},
-                                          {"all | f32", 1, 8}};
+    static const std::vector<Case> all = {{"variance(none) | f32, M=1", 1, 3, 2},
+                                          {"variance(none) | f32, M=4", 4, 6, 2},
+                                          {"topk(none) | f32", 1, 2, 1},
+                                          {"variance(2) | f32, M=1", 1, 3, 2},
+                                          {"variance(2) | pow2, M=1", 1, 3, 2},
+                                          {"variance(2) | pow2, M=4", 4, 6, 2},
+                                          {"topk(0.001) | pow2", 1, 2, 1},
+                                          {"topk(0.01) | pow2", 1, 2, 1},
+                                          {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
+                                          {"all | sign", 1, 2, 1},
+                                          {"all | bf16", 1, 2, 1},
+                                          {"all | f32", 1, 1, 1}};
     return all;
 }
 
 Pipeline pipeline_of(const std::string& name) {
     Pipeline pipeline;
     using namespace codec;
-    if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance;
+    if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
+    if (name.find("0.001") != std::string::npos) pipeline.selector.ratio = 0.001;
     if (name.find("none") != std::string::npos) pipeline.selector.alpha = 1e9, pipeline.selector.ratio = 1e-6;
     if (name.find("gate") != std::string::npos) pipeline.selector.gate = 1;
     if (name.find("pow2") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kPow2;
@@ -94,6 +102,41 @@ Pipeline pipeline_of(const std::string& name) {
     if (name.find("bf16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kBf16;
     return pipeline;
 }
+
+/// Copies around the caches: the same number of bytes in equal parts read and written, and the pass's own traffic, as
+/// many arrays read and written as it has.
+class CopyLoop {
+public:
+    CopyLoop(const Case& which, std::size_t elements, const float* noise, std::vector<AlignedFloats>& state,
+             float* target)
+        : half_bytes_(elements * which.bytes_per_element() / 2 / kLineBytes * kLineBytes),
+          array_bytes_(elements * sizeof(float) / kLineBytes * kLineBytes),
+          noise_(noise),
+          target_(target) {
+        for (std::size_t array = 0; array < which.read; ++array) {
+            // Arrays that are all different: a line read twice would come from the cache.
+            const bool is_state = array >= kNoiseCopies;
+            sources_.push_back(is_state ? state[array - kNoiseCopies].data() : noise + array * elements);
+        }
+        for (std::size_t array = 0; array < which.written; ++array) targets_.push_back(target + array * elements);
+    }
+    void copy_half() {
+        const std::array<const float*, 1> source = {noise_};
+        const std::array<float*, 1> target = {target_};
+        copy_around_caches(target, source, half_bytes_);
+    }
+    void copy_same_traffic() { copy_around_caches(targets_, sources_, array_bytes_); }
+
+    static constexpr std::size_t kNoiseCopies = 4;
+
+private:
+    std::size_t half_bytes_;
+    std::size_t array_bytes_;
+    const float* noise_;
+    float* target_;
+    std::vector<const float*> sources_;
+    std::vector<float*> targets_;
+};
 
 /// One tensor that is encoded step after step.
 class EncodeLoop {
@@ -113,17 +156,19 @@ public:
         for (AlignedFloats& array : state_) std::fill_n(array.data(), elements, 0.0F);
     }
     /// Encodes one step; returns the elements kept.
-    ElementCount step() {
+    ElementCount step() { return encode().kept_elements; }
+    codec::EncodeResult encode() {
         for (std::size_t sample = 0; sample < samples_.size(); ++sample) {
-            samples_[sample] = noise_ + (random_() % kShiftElements) * 16;
+            samples_[sample] =
+                noise_ + sample % CopyLoop::kNoiseCopies * request_.elements + (random_() % kShiftElements) * 16;
         }
         request_.samples = samples_;
         const std::size_t read = request_.step++ % 2;
         request_.in = {state_[read].data(), state_[2 + read].data()};
         request_.out = {state_[1 - read].data(), state_[3 - read].data()};
-        const auto result = codec::encode_tensor_with(request_, {form_, true, true}, workspace_);
+        auto result = codec::encode_tensor_with(request_, {form_, true, true}, workspace_);
         if (!result.is_ok()) std::printf("%s\n", result.status().to_string().c_str()), std::exit(1);
-        return result->kept_elements;
+        return std::move(*result);
     }
 
 private:
@@ -139,38 +184,76 @@ private:
     EncodeWorkspace workspace_;
 };
 
-void run_case(const Case& which, std::size_t elements, int rounds, CpuForm form, float* noise,
-              std::vector<AlignedFloats>& state, AlignedFloats& copy_target) {
+/// Times some pieces of work in turn, round after round; returns each one's times.
+std::vector<std::vector<double>> time_in_turn(int rounds, const std::vector<std::function<void()>>& pieces) {
+    std::vector<std::vector<double>> times(pieces.size());
+    for (int round = 0; round < rounds; ++round) {
+        for (std::size_t piece = 0; piece < pieces.size(); ++piece) times[piece].push_back(milliseconds(pieces[piece]));
+    }
+    return times;
+}
+
+/// The last of the pieces beside each of the others: the median over rounds of their time over its own.
+void print_times(const std::string& name, std::size_t bytes_per_element, std::size_t elements,
+                 const std::vector<std::vector<double>>& times, double kept) {
+    std::printf("%-31s %3zu B |", name.c_str(), bytes_per_element);
+    for (const auto& series : times) {
+        std::printf(" %6.2f [%6.2f %6.2f] |", quantile(series, 0.5), quantile(series, 0.25), quantile(series, 0.75));
+    }
+    std::printf(" %5.2f ns |", quantile(times.back(), 0.5) * 1e6 / static_cast<double>(elements));
+    for (std::size_t piece = 0; piece + 1 < times.size(); ++piece) {
+        std::vector<double> fractions;
+        for (std::size_t round = 0; round < times[piece].size(); ++round) {
+            fractions.push_back(times[piece][round] / times.back()[round]);
+        }
+        std::printf(" %.2f |", quantile(fractions, 0.5));
+    }
+    std::printf(" %7.3f %%\n", 100.0 * kept / static_cast<double>(elements));
+}
+
+void run_encode(const Case& which, std::size_t elements, int rounds, CpuForm form, float* noise,
+                std::vector<AlignedFloats>& state, AlignedFloats& copy_target) {
     EncodeLoop loop(which, elements, form, noise, state);
     for (int step = 0; step < kWarmSteps; ++step) loop.step();
-    std::vector<double> encode_times;
-    std::vector<double> copy_times;
-    std::vector<double> fractions;
+    CopyLoop copy(which, elements, noise, state, copy_target.data());
     ElementCount kept = 0;
-    const std::size_t copy_bytes = elements * which.bytes_per_element / 2 / kLineBytes * kLineBytes;
-    for (int round = 0; round < rounds; ++round) {
-        copy_times.push_back(milliseconds([&] {
-            // The copied range may be longer than the noise: it is then read in several stretches.
-            const std::size_t stretch = elements * sizeof(float);
-            for (std::size_t done = 0; done < copy_bytes; done += stretch) {
-                copy_around_caches(reinterpret_cast<char*>(copy_target.data()) + done, noise,
-                                   std::min(stretch, copy_bytes - done));
-            }
-        }));
-        encode_times.push_back(milliseconds([&] { kept += loop.step(); }));
-        fractions.push_back(copy_times.back() / encode_times.back());
+    const auto times = time_in_turn(
+        rounds, {[&] { copy.copy_half(); }, [&] { copy.copy_same_traffic(); }, [&] { kept += loop.step(); }});
+    print_times(which.name, which.bytes_per_element(), elements, times, static_cast<double>(kept) / rounds);
+}
+
+/// Two nodes' payloads averaged into one result. Dense: two payloads read, the result written. Sparse: held against
+/// writing the result once.
+void run_decode(const Case& which, std::size_t elements, int rounds, CpuForm form, float* noise,
+                std::vector<AlignedFloats>& state, AlignedFloats& copy_target) {
+    EncodeLoop loop(which, elements, form, noise, state);
+    std::vector<codec::EncodeResult> nodes;
+    for (int node = 0; node < 2; ++node) nodes.push_back(loop.encode());
+    std::vector<std::vector<codec::ChunkView>> views(2);
+    std::vector<codec::Contribution> contributions;
+    for (std::size_t node = 0; node < 2; ++node) {
+        for (const auto& chunk : nodes[node].chunks) views[node].push_back({chunk.chunk_index, chunk.bytes});
+        contributions.push_back({0.5F, views[node]});
     }
-    const double per_element = 1e6 / static_cast<double>(elements);
-    std::printf(
-        "%-32s %4zu B  copy %6.2f ms [%6.2f %6.2f]  encode %6.2f ms [%6.2f %6.2f] %5.2f ns/element"
-        "  %.2f of the copy  kept %.3f %%\n",
-        which.name.c_str(), which.bytes_per_element, quantile(copy_times, 0.5), quantile(copy_times, 0.25),
-        quantile(copy_times, 0.75), quantile(encode_times, 0.5), quantile(encode_times, 0.25),
-        quantile(encode_times, 0.75), quantile(encode_times, 0.5) * per_element, quantile(fractions, 0.5),
-        100.0 * static_cast<double>(kept) / rounds / static_cast<double>(elements));
+    AlignedFloats average(elements);
+    codec::ResultTensor result(1, average.data(), elements);
+    const bool is_dense = nodes[0].kept_elements == elements;
+    const std::size_t bytes = is_dense ? 12 : 4;
+    const Case traffic{which.name, 1, is_dense ? 2U : 0U, 1};
+    CopyLoop copy(traffic, elements, noise, state, copy_target.data());
+    Step step = 0;
+    const auto times = time_in_turn(rounds, {[&] { copy.copy_half(); },
+                                             [&] {
+                                                 if (!result.decode_average(++step, contributions).is_ok())
+                                                     std::exit(1);
+                                             }});
+    print_times("decode x 2, " + which.name, bytes, elements, times, static_cast<double>(nodes[0].kept_elements));
 }
 
 int main_of(int argc, char** argv) {
+    // Payload memory is kept by the process from step to step, as a daemon that has run for a while does.
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     const std::size_t elements = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::size_t{1} << 23U;
     const int rounds = argc > 2 ? std::atoi(argv[2]) : 21;
     const std::string only = argc > 3 ? argv[3] : "";
@@ -182,16 +265,27 @@ int main_of(int argc, char** argv) {
     }
     std::printf("form %s, %zu elements, %d rounds, medians [quartiles], one thread\n",
                 std::string(codec::cpu_form_name(*form)).c_str(), elements, rounds);
-    AlignedFloats noise(elements + kShiftElements * 16);
+    std::printf(
+        "%-31s  traffic | copy, half and half ms | copy, same reads, writes | encode ms | per element |"
+        " of the copy | of the same reads and writes | kept\n",
+        "codec");
+    const std::size_t noise_elements = CopyLoop::kNoiseCopies * elements + kShiftElements * 16;
+    AlignedFloats noise(noise_elements);
     std::mt19937_64 random(1);
     std::normal_distribution<float> normal;
-    for (std::size_t i = 0; i < elements + kShiftElements * 16; ++i) noise.data()[i] = normal(random);
+    for (std::size_t i = 0; i < noise_elements; ++i) {
+        noise.data()[i] = i < 2 * kShiftElements * 16 ? normal(random) : noise.data()[i - kShiftElements * 16];
+    }
     std::vector<AlignedFloats> state;
     for (int array = 0; array < 4; ++array) state.emplace_back(elements);
     AlignedFloats copy_target(elements * 4 + kLineBytes);
     for (const Case& which : cases()) {
         if (which.name.find(only) == std::string::npos) continue;
-        run_case(which, elements, rounds, *form, noise.data(), state, copy_target);
+        run_encode(which, elements, rounds, *form, noise.data(), state, copy_target);
+    }
+    for (const Case& which : {Case{"topk(0.01) | pow2", 1, 2, 1}, Case{"all | f32", 1, 1, 1}}) {
+        if (("decode x 2, " + which.name).find(only) == std::string::npos) continue;
+        run_decode(which, elements, rounds, *form, noise.data(), state, copy_target);
     }
     return 0;
 }

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 namespace gradsieve::bench {
 
-/// Copies `bytes` (a multiple of 64) between 64-byte aligned, separate arrays, around the caches, with the widest
-/// vectors this CPU has.
-void copy_around_caches(void* target, const void* source, std::size_t bytes);
+/// Reads `bytes` (a multiple of 64) of every source and writes as many to every target, around the caches, line by line
+/// in turn, with the widest vectors this CPU has. Target t gets source t; further sources are only read. 64-byte
+/// aligned, separate arrays; at least as many sources as targets.
+void copy_around_caches(std::span<float* const> targets, std::span<const float* const> sources, std::size_t bytes);
 
 }  // namespace gradsieve::bench

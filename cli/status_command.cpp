@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
-#include <ostream>
+#include <sstream>
+#include <string>
 
 namespace gradsieve::cli {
 
@@ -60,16 +61,22 @@ private:
     sigset_t before_{};
 };
 
+/// The screen from the top left corner on, each line's old rest and everything below wiped.
+std::string redrawn(const std::string& screen) {
+    std::string text = "\x1b[H";
+    for (const char character : screen) text += character == '\n' ? std::string("\x1b[K\n") : std::string(1, character);
+    return text + "\x1b[J";
+}
+
 /// Draws over the last screen line by line, so that nothing flickers; scrolls where there is no terminal.
 ExitCode watch(const StatusOptions& options, Console& console) {
     const StopSignals signals;
     for (;;) {
-        if (console.is_terminal) {
-            console.look = look_of_stdout();
-            console.out << "\x1b[H\x1b[2J";
-        }
-        const auto code = show(read_page(options.socket), options, console);
-        if (!console.is_terminal) console.out << '\n';
+        if (console.is_terminal) console.look = look_of_stdout();
+        std::ostringstream screen;
+        Console page{screen, screen, console.look, console.is_terminal};
+        const auto code = show(read_page(options.socket), options, page);
+        console.out << (console.is_terminal ? redrawn(screen.str()) : screen.str() + '\n');
         console.out.flush();
         if (!console.out || !signals.wait_a_second()) return code;
     }

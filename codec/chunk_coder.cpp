@@ -1,9 +1,9 @@
 #include "codec/chunk_coder.hpp"
 
 #include "codec/bit_stream.hpp"
+#include "codec/dense_coder.hpp"
 #include "codec/index_coder.hpp"
 #include "codec/payload.hpp"
-#include "codec/payload_kernels.hpp"
 #include "codec/quantize.hpp"
 #include "codec/tile_table.hpp"
 
@@ -36,60 +36,13 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, std::size_t 
     return header;
 }
 
-// ---- every element sent: f32, bf16, sign ----
-
-void code_dense_f32(std::span<const float> values, std::span<float> ret_decoded, Bytes& ret_payload) {
-    const auto bytes = std::as_bytes(values);
-    ret_payload.insert(ret_payload.end(), bytes.begin(), bytes.end());
-    if (ret_decoded.data() != values.data()) std::copy(values.begin(), values.end(), ret_decoded.begin());
-}
-
-// Through a small block, so that the payload's memory is written once instead of being zeroed first.
-void code_dense_bf16(std::span<const float> values, std::span<float> ret_decoded, Bytes& ret_payload) {
-    std::array<std::uint16_t, kTileElements> codes;
-    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
-        const std::size_t count = std::min<std::size_t>(kTileElements, values.size() - first);
-        payload_kernels().round_bf16(values.data() + first, static_cast<std::uint32_t>(count), codes.data(),
-                                     ret_decoded.data() + first);
-        const auto bytes = std::as_bytes(std::span(codes.data(), count));
-        ret_payload.insert(ret_payload.end(), bytes.begin(), bytes.end());
-    }
-}
-
-void code_dense_sign(const PayloadHeader& header, std::span<const float> values, std::span<float> ret_decoded,
-                     Bytes& ret_payload) {
-    const std::size_t scales_at = ret_payload.size();
-    const std::size_t scales_bytes = header.has_chunk_scale ? 0 : 4 * tiles_of(values.size());
-    ret_payload.resize(scales_at + scales_bytes + bytes_of_bits(values.size()));
-    std::byte* scales = ret_payload.data() + scales_at;
-    std::byte* bits = scales + scales_bytes;
-    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
-        const auto tile = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
-        const auto count = static_cast<std::uint32_t>(tile.size());
-        float scale = header.chunk_scale;
-        if (!header.has_chunk_scale) {
-            scale = static_cast<float>(payload_kernels().magnitude_sum(tile.data(), count) / count);
-            std::memcpy(scales + first / kTileElements * sizeof(scale), &scale, sizeof(scale));
-        }
-        float* decoded = ret_decoded.data() + first;
-        if (scale > 0.0F)
-            payload_kernels().pack_signs(tile.data(), count, scale, bits + first / 8, decoded);
-        else
-            std::fill_n(decoded, count, 0.0F);  // the bits stay zero
-    }
-}
-
 void code_dense(const Pipeline& pipeline, std::span<const float> values, std::span<float> ret_decoded,
                 Bytes& ret_payload) {
-    const PayloadHeader header = header_of(pipeline.quantizer, IndexForm::kEvery, values.size());
-    PayloadContent content;
-    content.chunk_elements = values.size();
-    content.tiles = tiles_of(values.size());
-    ret_payload.reserve(ret_payload.size() + encoded_bytes(header, content));
-    build_header(header, ret_payload);
-    if (header.quantizer == QuantizerKind::kF32) return code_dense_f32(values, ret_decoded, ret_payload);
-    if (header.quantizer == QuantizerKind::kBf16) return code_dense_bf16(values, ret_decoded, ret_payload);
-    code_dense_sign(header, values, ret_decoded, ret_payload);
+    DenseCoder coder(pipeline.quantizer, values.size(), ret_payload);
+    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
+        const std::size_t count = std::min<std::size_t>(kTileElements, values.size() - first);
+        coder.code_tile(values.subspan(first, count), ret_decoded.subspan(first, count));
+    }
 }
 
 // ---- a list ----

@@ -62,38 +62,70 @@ inline typename Isa::Vec saturate(typename Isa::Vec value) {
     return Isa::min(value, Isa::broadcast(FLT_MAX));
 }
 
-/// gbar of a block; with kKeeps the samples stay in the plan's scratch for the second pass over them.
-template <typename Isa, bool kIsTail, bool kKeeps>
-inline Block<Isa> mean_of_samples(const DensePlan& plan, const BlockPosition& at) {
+/// What the samples of one block say: gbar, and s2 if it is wanted.
+template <typename Isa>
+struct Observation {
     Block<Isa> mean;
-    for (std::size_t sample = 0; sample < plan.sample_count; ++sample) {
-        const auto weight = Isa::broadcast(plan.weights[sample]);
-        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-            const auto value = load_sample<Isa, kIsTail>(plan.samples[sample], at, j);
-            if constexpr (kKeeps) Isa::store(plan.sample_scratch + sample * kPooledElements + j * Isa::kWidth, value);
-            const auto product = Isa::mul(weight, value);
-            mean.vector[j] = sample == 0 ? product : Isa::add(mean.vector[j], product);
-        }
-    }
-    return mean;
+    Block<Isa> variance;
+};
+
+/// Term of one sample in S: w * ((h - gbar) * (h - gbar)).
+template <typename Isa>
+inline typename Isa::Vec deviation_term(typename Isa::Vec weight, typename Isa::Vec value, typename Isa::Vec mean) {
+    const auto deviation = Isa::sub(value, mean);
+    return Isa::mul(weight, Isa::mul(deviation, deviation));
 }
 
-/// s2 of a block: weighted squared deviations of the kept samples from their mean.
-template <typename Isa>
-inline Block<Isa> variance_of_mean(const DensePlan& plan, const Block<Isa>& mean) {
-    Block<Isa> sum;
-    for (std::size_t sample = 0; sample < plan.sample_count; ++sample) {
-        const auto weight = Isa::broadcast(plan.weights[sample]);
+/// A number of samples known when compiled: they stay in registers between the two looks at them.
+template <typename Isa, bool kIsTail, unsigned kSamples, bool kWantsVariance>
+inline void observe_few(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
+    const auto scale = Isa::broadcast(plan.variance.deviation_scale);
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+        typename Isa::Vec values[kSamples];
+        for (unsigned sample = 0; sample < kSamples; ++sample) {
+            values[sample] = load_sample<Isa, kIsTail>(plan.samples[sample], at, j);
+        }
+        auto mean = Isa::mul(Isa::broadcast(plan.weights[0]), values[0]);
+        for (unsigned sample = 1; sample < kSamples; ++sample) {
+            mean = Isa::add(mean, Isa::mul(Isa::broadcast(plan.weights[sample]), values[sample]));
+        }
+        ret.mean.vector[j] = mean;
+        if constexpr (!kWantsVariance) continue;
+        auto sum = deviation_term<Isa>(Isa::broadcast(plan.weights[0]), values[0], mean);
+        for (unsigned sample = 1; sample < kSamples; ++sample) {
+            sum = Isa::add(sum, deviation_term<Isa>(Isa::broadcast(plan.weights[sample]), values[sample], mean));
+        }
+        ret.variance.vector[j] = saturate<Isa>(Isa::mul(sum, scale));
+    }
+}
+
+/// Any number of samples: they wait in the plan's scratch for the second look.
+template <typename Isa, bool kIsTail, bool kWantsVariance>
+inline void observe_many(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
+    const auto look = [&](std::size_t sample, unsigned j) {
+        const auto value = load_sample<Isa, kIsTail>(plan.samples[sample], at, j);
+        if constexpr (kWantsVariance) {
+            Isa::store(plan.sample_scratch + sample * kPooledElements + j * Isa::kWidth, value);
+        }
+        return Isa::mul(Isa::broadcast(plan.weights[sample]), value);
+    };
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) ret.mean.vector[j] = look(0, j);
+    for (std::size_t sample = 1; sample < plan.sample_count; ++sample) {
         for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-            const auto value = Isa::load(plan.sample_scratch + sample * kPooledElements + j * Isa::kWidth);
-            const auto deviation = Isa::sub(value, mean.vector[j]);
-            const auto term = Isa::mul(weight, Isa::mul(deviation, deviation));
-            sum.vector[j] = sample == 0 ? term : Isa::add(sum.vector[j], term);
+            ret.mean.vector[j] = Isa::add(ret.mean.vector[j], look(sample, j));
         }
     }
+    if constexpr (!kWantsVariance) return;
     const auto scale = Isa::broadcast(plan.variance.deviation_scale);
-    for (auto& vector : sum.vector) vector = saturate<Isa>(Isa::mul(vector, scale));
-    return sum;
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+        const float* values = plan.sample_scratch + j * Isa::kWidth;
+        auto sum = deviation_term<Isa>(Isa::broadcast(plan.weights[0]), Isa::load(values), ret.mean.vector[j]);
+        for (std::size_t sample = 1; sample < plan.sample_count; ++sample) {
+            const auto value = Isa::load(values + sample * kPooledElements);
+            sum = Isa::add(sum, deviation_term<Isa>(Isa::broadcast(plan.weights[sample]), value, ret.mean.vector[j]));
+        }
+        ret.variance.vector[j] = saturate<Isa>(Isa::mul(sum, scale));
+    }
 }
 
 /// The average over the block in every lane; lanes that do not exist hold +0.
@@ -108,41 +140,32 @@ inline void pool(Block<Isa>& block, unsigned valid) {
     for (auto& vector : block.vector) vector = average;
 }
 
-/// inc of a block. `ret_bad` collects lanes whose second moment is not finite.
-template <typename Isa, VarianceSource kSource, bool kIsTail>
-inline Block<Isa> increment(const DensePlan& plan, const BlockPosition& at, const Block<Isa>& mean,
-                            std::uint32_t& ret_bad) {
-    Block<Isa> inc;
-    if constexpr (kSource == VarianceSource::kSecondMoment) {
-        for (std::size_t rank = 0; rank < plan.second_moment_count; ++rank) {
-            for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-                const auto moment = load_sample<Isa, kIsTail>(plan.second_moments[rank], at, j);
-                ret_bad |= Isa::non_finite(moment);
-                inc.vector[j] = rank == 0 ? moment : Isa::add(inc.vector[j], moment);
-            }
-        }
-        const auto scale = Isa::broadcast(plan.variance.moment_scale);
-        for (auto& vector : inc.vector) vector = Isa::max(Isa::mul(vector, scale), Isa::broadcast(0.0F));
-        return inc;
-    }
-    if constexpr (kSource == VarianceSource::kGroups || kSource == VarianceSource::kGroupsPooled) {
-        inc = variance_of_mean<Isa>(plan, mean);
-        if constexpr (kSource == VarianceSource::kGroupsPooled) pool<Isa>(inc, at.valid);
-    }
-    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        const auto square = saturate<Isa>(Isa::mul(mean.vector[j], mean.vector[j]));
-        if constexpr (kSource == VarianceSource::kSingle) {
-            inc.vector[j] = square;
-        } else {
-            inc.vector[j] = Isa::add(Isa::mul(inc.vector[j], Isa::broadcast(plan.variance.noise_share)),
-                                     Isa::mul(square, Isa::broadcast(plan.variance.mean_share)));
+/// inc of a block from second moments. `ret_bad` collects lanes that are not finite.
+template <typename Isa, bool kIsTail>
+inline Block<Isa> moment_increment(const DensePlan& plan, const BlockPosition& at, std::uint32_t& ret_bad) {
+    Block<Isa> inc{};
+    for (std::size_t rank = 0; rank < plan.second_moment_count; ++rank) {
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+            const auto moment = load_sample<Isa, kIsTail>(plan.second_moments[rank], at, j);
+            ret_bad |= Isa::non_finite(moment);
+            inc.vector[j] = rank == 0 ? moment : Isa::add(inc.vector[j], moment);
         }
     }
+    const auto scale = Isa::broadcast(plan.variance.moment_scale);
+    for (auto& vector : inc.vector) vector = Isa::max(Isa::mul(vector, scale), Isa::broadcast(0.0F));
     return inc;
 }
 
-/// Appends the lanes of `mask` to the span's lists: always written and then kept or not, since at one hit in a hundred
-/// elements a branch would be guessed wrong too often.
+/// inc of one vector from its samples.
+template <typename Isa, VarianceSource kSource>
+inline typename Isa::Vec sample_increment(const DensePlan& plan, typename Isa::Vec mean, typename Isa::Vec variance) {
+    const auto square = saturate<Isa>(Isa::mul(mean, mean));
+    if constexpr (kSource == VarianceSource::kSingle) return square;
+    return Isa::add(Isa::mul(variance, Isa::broadcast(plan.variance.noise_share)),
+                    Isa::mul(square, Isa::broadcast(plan.variance.mean_share)));
+}
+
+/// Appends the lanes of `mask` to the span's lists.
 template <typename Isa, bool kListsVariance>
 inline std::size_t list_lanes(const DenseSpan& span, std::size_t listed, std::uint32_t index, std::uint32_t mask,
                               typename Isa::Vec residual, typename Isa::Vec variance) {
@@ -152,19 +175,26 @@ inline std::size_t list_lanes(const DenseSpan& span, std::size_t listed, std::ui
     return listed + static_cast<std::size_t>(__builtin_popcount(mask));
 }
 
-/// State update, test, stores and list of one block. Returns the new length of the list, or nothing on trouble.
-template <typename Isa, DenseRule kRule, VarianceSource kSource, bool kIsTail, bool kStreams>
+/// State update, test, stores and list of one block; false on trouble. kSamples 0: any number.
+template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail, bool kStreams>
 inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at, std::size_t& ret_listed) {
     using Vec = typename Isa::Vec;
     constexpr bool kHasVariance = kSource != VarianceSource::kNone;
-    constexpr bool kKeeps = kSource == VarianceSource::kGroups || kSource == VarianceSource::kGroupsPooled;
+    constexpr bool kHasMoments = kSource == VarianceSource::kSecondMoment;
+    constexpr bool kWantsVariance = kSource == VarianceSource::kGroups || kSource == VarianceSource::kGroupsPooled;
     constexpr bool kIsTopK = kRule == DenseRule::kTopK || kRule == DenseRule::kGatedTopK;
     constexpr bool kIsVarianceRule = kRule == DenseRule::kVariance || kRule == DenseRule::kVarianceHybrid;
 
     std::uint32_t bad = 0;
-    Block<Isa> residual = mean_of_samples<Isa, kIsTail, kKeeps>(plan, at);
-    Block<Isa> inc{};
-    if constexpr (kHasVariance) inc = increment<Isa, kSource, kIsTail>(plan, at, residual, bad);
+    Observation<Isa> observation;
+    if constexpr (kSamples > 0) {
+        observe_few<Isa, kIsTail, kSamples, kWantsVariance>(plan, at, observation);
+    } else {
+        observe_many<Isa, kIsTail, kWantsVariance>(plan, at, observation);
+    }
+    if constexpr (kSource == VarianceSource::kGroupsPooled) pool<Isa>(observation.variance, at.valid);
+    if constexpr (kHasMoments) observation.variance = moment_increment<Isa, kIsTail>(plan, at, bad);
+    Block<Isa> residual = observation.mean;
     if constexpr (kRule != DenseRule::kMean) {
         for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
             const auto before = load_state<Isa, kIsTail>(plan.in.residual, at, j);
@@ -181,7 +211,9 @@ inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockP
         std::uint32_t mask = 0;
         if constexpr (kHasVariance) {
             const auto before = load_state<Isa, kIsTail>(plan.in.variance, at, j);
-            v = saturate<Isa>(Isa::add(Isa::mul(Isa::broadcast(plan.rescale_squared), before), inc.vector[j]));
+            Vec inc = observation.variance.vector[j];
+            if constexpr (!kHasMoments) inc = sample_increment<Isa, kSource>(plan, observation.mean.vector[j], inc);
+            v = saturate<Isa>(Isa::add(Isa::mul(Isa::broadcast(plan.rescale_squared), before), inc));
             const auto limit = saturate<Isa>(Isa::mul(Isa::broadcast(plan.ratio_floor), v));
             mask = Isa::greater(Isa::mul(r, r), limit);
         }
@@ -202,6 +234,7 @@ inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockP
                                                 settles_variance ? Isa::zero_where(decayed, mask) : decayed);
         }
         if constexpr (kIsTopK || kIsVarianceRule) {
+            if (mask == 0) continue;
             const auto index = span.first_index + static_cast<std::uint32_t>(at.local) + j * Isa::kWidth;
             ret_listed = list_lanes<Isa, kIsVarianceRule>(span, ret_listed, index, mask, r, v);
         }
@@ -210,28 +243,46 @@ inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockP
     return true;
 }
 
-template <typename Isa, DenseRule kRule, VarianceSource kSource, bool kStreams>
-DenseOutcome run_blocks(const DensePlan& plan, const DenseSpan& span) {
+template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kStreams>
+DenseOutcome run_blocks(const DensePlan& shared_plan, const DenseSpan& shared_span) {
+    // Copies of our own: vector stores may alias anything the compiler cannot see through, and would have every
+    // constant loaded again after each.
+    const DensePlan plan = shared_plan;
+    const DenseSpan span = shared_span;
     DenseOutcome outcome;
     const std::size_t whole = span.elements / kPooledElements * kPooledElements;
     std::size_t listed = 0;
     for (std::size_t local = 0; local < whole; local += kPooledElements) {
         const BlockPosition at{span.first + local, local, kPooledElements};
-        if (run_block<Isa, kRule, kSource, false, kStreams>(plan, span, at, listed)) continue;
+        if (run_block<Isa, kRule, kSource, kSamples, false, kStreams>(plan, span, at, listed)) continue;
         return {listed, false, at.offset};
     }
     if (whole < span.elements) {
         const BlockPosition at{span.first + whole, whole, static_cast<unsigned>(span.elements - whole)};
-        if (!run_block<Isa, kRule, kSource, true, false>(plan, span, at, listed)) return {listed, false, at.offset};
+        if (!run_block<Isa, kRule, kSource, kSamples, true, false>(plan, span, at, listed))
+            return {listed, false, at.offset};
     }
     outcome.listed = listed;
     return outcome;
 }
 
+template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples>
+DenseOutcome run_samples(const DensePlan& plan, const DenseSpan& span) {
+    if (plan.streams) return run_blocks<Isa, kRule, kSource, kSamples, true>(plan, span);
+    return run_blocks<Isa, kRule, kSource, kSamples, false>(plan, span);
+}
+
+/// The usual numbers of samples have code of their own: one gradient, and two or four micro-batches or ranks.
 template <typename Isa, DenseRule kRule, VarianceSource kSource>
 DenseOutcome run_span(const DensePlan& plan, const DenseSpan& span) {
-    if (plan.streams) return run_blocks<Isa, kRule, kSource, true>(plan, span);
-    return run_blocks<Isa, kRule, kSource, false>(plan, span);
+    constexpr bool kIsOfGroups = kSource == VarianceSource::kGroups || kSource == VarianceSource::kGroupsPooled;
+    if constexpr (kIsOfGroups) {
+        if (plan.sample_count == 2) return run_samples<Isa, kRule, kSource, 2>(plan, span);
+        if (plan.sample_count == 4) return run_samples<Isa, kRule, kSource, 4>(plan, span);
+    } else {
+        if (plan.sample_count == 1) return run_samples<Isa, kRule, kSource, 1>(plan, span);
+    }
+    return run_samples<Isa, kRule, kSource, 0>(plan, span);
 }
 
 template <typename Isa, DenseRule kRule>

@@ -3,6 +3,7 @@
 // quantizer scaled over the tensor) observe all chunks first, then decide, then emit.
 #include "codec/encoder.hpp"
 
+#include "codec/dense_coder.hpp"
 #include "codec/dense_pass.hpp"
 #include "codec/encoder_check.hpp"
 #include "codec/encoder_options.hpp"
@@ -34,6 +35,11 @@ DenseRule dense_rule(const Pipeline& pipeline) {
     return DenseRule::kEverything;
 }
 
+/// Every element goes through a list: the pass's output is read again at once.
+bool is_dense_list(const Pipeline& pipeline) {
+    return pipeline.selector.kind == SelectorKind::kAll && pipeline.quantizer.kind == QuantizerKind::kPow2;
+}
+
 bool is_aligned(const float* array) { return reinterpret_cast<std::uintptr_t>(array) % kStreamAlignment == 0; }
 
 float largest_magnitude(float largest, std::span<const float> values) {
@@ -56,7 +62,8 @@ public:
         result_.chunks.reserve(chunk_count());
         const bool scales_by_tensor = pipeline_.quantizer.scope == Scope::kTensor;
         if (pipeline_.selector.kind == SelectorKind::kAll) {
-            encode_dense(scales_by_tensor && has_residual(pipeline_));
+            if (pipeline_.quantizer.kind == QuantizerKind::kPow2) encode_dense_by_chunk(scales_by_tensor);
+            if (pipeline_.quantizer.kind != QuantizerKind::kPow2) encode_dense_by_tile();
         } else if (pipeline_.selector.kind == SelectorKind::kTopK) {
             if (collect_top_k()) emit_list();
         } else {
@@ -73,7 +80,8 @@ private:
     void plan_dense_pass(const EncodeOptions& options);
 
     // Routes.
-    void encode_dense(bool observes_first);
+    void encode_dense_by_tile();
+    void encode_dense_by_chunk(bool observes_first);
     void encode_selected(bool observes_first);
     bool collect_top_k();
     bool collect_candidates(std::uint32_t floor);
@@ -82,6 +90,7 @@ private:
     void emit_list_chunk(std::size_t position, float tensor_maximum);
 
     // Pieces of a route.
+    void point_at_inputs(ElementCount first);
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
     bool run_pass(const DenseSpan& span, std::size_t& ret_listed);
     void append_payload(std::uint32_t chunk_index, Bytes bytes, std::size_t sent);
@@ -121,7 +130,7 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.settles_variance = selector.kind == SelectorKind::kVariance;
     plan_.settles_residual = selector.kind == SelectorKind::kVariance &&
                              (selector.is_faithful || pipeline_.quantizer.kind == QuantizerKind::kF32);
-    plan_.streams = options.may_stream && selector.kind != SelectorKind::kAll &&
+    plan_.streams = options.may_stream && plan_.rule != DenseRule::kMean && !is_dense_list(pipeline_) &&
                     request_.elements >= kStreamFromElements && is_aligned(request_.out.residual) &&
                     is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
@@ -152,35 +161,73 @@ void TensorEncoder::append_payload(std::uint32_t chunk_index, Bytes bytes, std::
     result_.kept_elements += sent;
 }
 
-void TensorEncoder::encode_dense(bool observes_first) {
+/// What a dense pass from `first` on will read; nothing if that is not a whole tile.
+void TensorEncoder::point_at_inputs(ElementCount first) {
+    scratch_.next_inputs.clear();
+    if (first + kTileElements > request_.elements) return;
+    for (const float* sample : request_.samples) scratch_.next_inputs.push_back(sample + first);
+    scratch_.next_inputs.push_back(request_.in.residual + first);
+}
+
+/// Tile by tile: r goes through the quantizer in the first-level cache and is written once, with what was lost.
+void TensorEncoder::encode_dense_by_tile() {
+    scratch_.tile_values.ensure(kTileElements);
+    scratch_.decoded.ensure(kTileElements);
+    float* values = scratch_.tile_values.data();
+    const bool keeps_residual = plan_.rule == DenseRule::kEverything;
+    float* decoded = keeps_residual ? scratch_.decoded.data() : values;
+    const bool streams = plan_.streams;
+    plan_.streams = false;  // the pass itself writes to the cache
+    std::size_t listed = 0;
+    for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
+        const ElementCount begin = chunk * kChunkElements;
+        const ElementCount end = begin + chunk_elements(chunk);
+        Bytes bytes;
+        DenseCoder coder(pipeline_.quantizer, end - begin, bytes);
+        for (ElementCount first = begin; first < end; first += kTileElements) {
+            const std::size_t elements = std::min<ElementCount>(kTileElements, end - first);
+            DenseSpan span = span_at(first, elements);
+            span.residual_out = values;
+            if (!run_pass(span, listed)) return;
+            coder.code_tile({values, elements}, {decoded, elements});
+            if (!keeps_residual) continue;
+            point_at_inputs(first + elements);
+            settle_dense({{values, elements},
+                          {decoded, elements},
+                          request_.out.residual + first,
+                          streams,
+                          scratch_.next_inputs});
+        }
+        append_payload(chunk, std::move(bytes), end - begin);
+    }
+    plan_.streams = streams;
+    finish_dense_pass(plan_);
+}
+
+/// pow2 codes a dense selection as a list of all that is not too small, and may want the tensor's maximum first.
+void TensorEncoder::encode_dense_by_chunk(bool observes_first) {
     std::size_t listed = 0;
     float tensor_maximum = 0;
-    const auto values_of = [&](std::uint32_t chunk) {
-        if (plan_.rule == DenseRule::kMean) return scratch_.dense_values.data();
-        return request_.out.residual + chunk * kChunkElements;
-    };
     const auto observe = [&](std::uint32_t chunk) {
-        const std::size_t elements = chunk_elements(chunk);
-        DenseSpan span = span_at(chunk * kChunkElements, elements);
-        if (plan_.rule == DenseRule::kMean) scratch_.dense_values.ensure(elements);
-        span.residual_out = values_of(chunk);
-        return run_pass(span, listed);
+        return run_pass(span_at(chunk * kChunkElements, chunk_elements(chunk)), listed);
+    };
+    const auto values_of = [&](std::uint32_t chunk) {
+        return std::span(request_.out.residual + chunk * kChunkElements, chunk_elements(chunk));
     };
     for (std::uint32_t chunk = 0; observes_first && chunk < chunk_count(); ++chunk) {
         if (!observe(chunk)) return;
-        tensor_maximum = largest_magnitude(tensor_maximum, {values_of(chunk), chunk_elements(chunk)});
+        tensor_maximum = largest_magnitude(tensor_maximum, values_of(chunk));
     }
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         if (!observes_first && !observe(chunk)) return;
-        const std::size_t elements = chunk_elements(chunk);
-        scratch_.decoded.ensure(elements);
-        const std::span<float> decoded(scratch_.decoded.data(), elements);
+        const std::span<float> values = values_of(chunk);
+        scratch_.decoded.ensure(values.size());
+        const std::span<float> decoded(scratch_.decoded.data(), values.size());
         Bytes bytes;
-        code_chunk(pipeline_, {elements, true, {}, {values_of(chunk), elements}, tensor_maximum}, scratch_.code,
-                   decoded, bytes);
-        // Without a payload nothing was sent: the residual keeps everything.
-        if (plan_.rule == DenseRule::kEverything && !bytes.empty()) settle_dense(decoded, values_of(chunk));
-        append_payload(chunk, std::move(bytes), elements);
+        code_chunk(pipeline_, {values.size(), true, {}, values, tensor_maximum}, scratch_.code, decoded, bytes);
+        if (bytes.empty()) continue;  // nothing was sent: the residual keeps everything
+        settle_dense({values, decoded, values.data(), false, {}});
+        append_payload(chunk, std::move(bytes), values.size());
     }
 }
 
@@ -260,7 +307,8 @@ bool TensorEncoder::collect_top_k() {
 }
 
 void TensorEncoder::emit_list() {
-    const float tensor_maximum = largest_magnitude(0, scratch_.list.all_values());
+    const bool wants_maximum = pipeline_.quantizer.scope == Scope::kTensor;
+    const float tensor_maximum = wants_maximum ? largest_magnitude(0, scratch_.list.all_values()) : 0.0F;
     finish_dense_pass(plan_);
     for (std::size_t position = 0; position < scratch_.list.chunk_count(); ++position) {
         emit_list_chunk(position, tensor_maximum);

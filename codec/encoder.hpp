@@ -30,8 +30,8 @@ struct EncodeRequest {
     TensorId tensor = 0;
     Step step = 0;
     ElementCount elements = 0;
-    /// M >= 1 sample gradients, `elements` floats each, local ranks in rank order and each rank's micro-batches in order.
-    /// Memory that a client may change meanwhile: every word is loaded once.
+    /// M >= 1 sample gradients, `elements` floats each, local ranks in rank order and each rank's micro-batches in
+    /// order. Memory that a client may change meanwhile: every word is loaded once.
     std::span<const float* const> samples;
     /// Weight of each sample in the node's mean; sums to 1. gbar = sum over samples in order of fl(weight * sample).
     std::span<const float> weights;
@@ -40,7 +40,8 @@ struct EncodeRequest {
     std::span<const float* const> second_moments;
     /// B, all training samples behind this step on this node; 0 = unknown (then inc = s2 under P2).
     std::uint64_t batch_samples = 0;
-    /// c: residual is multiplied by c and variance by c^2 on the way in, since the gradient's scale changed by c. 1 = unchanged.
+    /// c: residual is multiplied by c and variance by c^2 on the way in, since the gradient's scale changed by c. 1 =
+    /// unchanged.
     float rescale = 1.0F;
     /// Remembered by the owner per tensor from step to step (0 at first): the last top-k threshold, so that the usual
     /// step is a single pass. Changes speed only, never bytes. May be null.
@@ -58,8 +59,8 @@ struct NonFinite {
     ElementCount element = 0;
 };
 struct EncodeResult {
-    std::vector<ChunkPayload> chunks;     ///< ascending chunk_index; chunks that send nothing are left out
-    ElementCount kept_elements = 0;       ///< elements sent
+    std::vector<ChunkPayload> chunks;  ///< ascending chunk_index; chunks that send nothing are left out
+    ElementCount kept_elements = 0;    ///< elements sent
     VarianceSource variance_source = VarianceSource::kNone;
     std::optional<NonFinite> non_finite;  ///< set: no chunks, `out` unspecified, `in` untouched
 };

@@ -20,7 +20,15 @@ struct SentChunk {
 /// leaves r^2 - v as it was. Not sent: r and zeta v. Returns how many were sent.
 [[nodiscard]] std::size_t settle_sent(const DensePlan& plan, bool is_faithful, const SentChunk& chunk) noexcept;
 
-/// Dense selections: r = r - decoded for every element.
-void settle_dense(std::span<const float> decoded, float* residual_out) noexcept;
+/// A tile of a dense selection on its way out.
+struct DenseTile {
+    std::span<const float> values;  ///< r
+    std::span<const float> decoded;
+    float* residual_out = nullptr;
+    bool streams = false;                       ///< write around the caches; residual_out is aligned to 64 bytes
+    std::span<const float* const> next_inputs;  ///< what the next tile will read: asked for meanwhile; may be empty
+};
+/// residual_out = values - decoded for every element; residual_out may be values.
+void settle_dense(const DenseTile& tile) noexcept;
 
 }  // namespace gradsieve::codec

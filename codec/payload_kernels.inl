@@ -9,9 +9,13 @@
 namespace gradsieve::codec {
 namespace {
 
-using UnalignedU32 [[gnu::aligned(1), gnu::may_alias]] = std::uint32_t;
-using UnalignedU16 [[gnu::aligned(1), gnu::may_alias]] = std::uint16_t;
-using UnalignedU64 [[gnu::aligned(1), gnu::may_alias]] = std::uint64_t;
+// Payload bytes have no alignment: the compiler turns these copies into plain loads and stores.
+template <typename T>
+[[gnu::always_inline]] inline T load_as(const std::byte* bytes, std::size_t index) {
+    T value;
+    __builtin_memcpy(&value, bytes + sizeof(T) * index, sizeof(T));
+    return value;
+}
 
 [[gnu::always_inline]] inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 [[gnu::always_inline]] inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
@@ -47,21 +51,21 @@ template <typename Load>
 }
 
 bool add_f32(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first) {
-    const auto* words = reinterpret_cast<const UnalignedU32*>(source);
-    return add_scaled(result, factor, count, is_first, [words](std::uint32_t i) { return words[i]; });
+    return add_scaled(result, factor, count, is_first,
+                      [source](std::uint32_t i) { return load_as<std::uint32_t>(source, i); });
 }
 
 bool add_bf16(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first) {
-    const auto* words = reinterpret_cast<const UnalignedU16*>(source);
-    return add_scaled(result, factor, count, is_first,
-                      [words](std::uint32_t i) { return static_cast<std::uint32_t>(words[i]) << 16U; });
+    return add_scaled(result, factor, count, is_first, [source](std::uint32_t i) {
+        return static_cast<std::uint32_t>(load_as<std::uint16_t>(source, i)) << 16U;
+    });
 }
 
 void add_sign(float* __restrict result, const std::byte* bits, float scaled, std::uint32_t count, bool is_first) {
     const std::uint32_t magnitude = bits_of(scaled);
     const std::uint32_t whole = count / 32;
     for (std::uint32_t word_index = 0; word_index < whole; ++word_index) {
-        const std::uint32_t word = reinterpret_cast<const UnalignedU32*>(bits)[word_index];
+        const auto word = load_as<std::uint32_t>(bits, word_index);
         float* group = result + 32 * word_index;
         if (is_first) {
             for (std::uint32_t i = 0; i < 32; ++i)
@@ -118,7 +122,7 @@ void stream_fence() {}
 
 // Up to eight bytes as one little-endian word; bytes beyond the end are zero.
 [[gnu::always_inline]] inline std::uint64_t load_word(const std::byte* bytes, std::size_t available) {
-    if (available >= 8) return *reinterpret_cast<const UnalignedU64*>(bytes);
+    if (available >= 8) return load_as<std::uint64_t>(bytes, 0);
     std::uint64_t word = 0;
     for (std::size_t i = 0; i < available; ++i) word |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
     return word;
@@ -222,9 +226,10 @@ inline constexpr std::uint32_t kSignGroup = 16;
 
 void pack_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded) {
     const std::uint32_t whole = count & ~(kSignGroup - 1);
-    for (std::uint32_t first = 0; first < whole; first += kSignGroup)
-        *reinterpret_cast<UnalignedU16*>(ret_bits + first / 8) =
-            static_cast<std::uint16_t>(negative_bits(values + first));
+    for (std::uint32_t first = 0; first < whole; first += kSignGroup) {
+        const auto packed = static_cast<std::uint16_t>(negative_bits(values + first));
+        __builtin_memcpy(ret_bits + first / 8, &packed, sizeof(packed));
+    }
     for (std::uint32_t i = whole; i < count; ++i)
         if (values[i] < 0.0F) ret_bits[i / 8] |= static_cast<std::byte>(1U << (i % 8));
     for (std::uint32_t i = 0; i < count; ++i) ret_decoded[i] = values[i] < 0.0F ? -scale : scale;

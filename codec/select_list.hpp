@@ -99,10 +99,11 @@ void SelectionList::filter(Keep keep) {
         std::size_t cell = chunks_[position].begin;
         chunks_[position].begin = kept;
         for (; cell < end; ++cell) {
-            if (!keep(values_.data()[cell])) continue;
+            // Written and then kept or not: about half are kept, so a branch would be guessed wrong too often.
+            const float value = values_.data()[cell];
             indices_.data()[kept] = indices_.data()[cell];
-            values_.data()[kept] = values_.data()[cell];
-            ++kept;
+            values_.data()[kept] = value;
+            kept += keep(value) ? 1U : 0U;
         }
     }
     count_ = kept;

@@ -8,9 +8,8 @@ namespace gradsieve::codec {
 namespace {
 
 constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFFU;
-/// Three digits cover the 31 magnitude bits: 11, 10 and 10 bits.
-constexpr std::array<unsigned, 3> kDigitShifts = {20, 10, 0};
-constexpr std::array<unsigned, 3> kDigitBits = {11, 10, 10};
+/// Bins of one look at the candidates: 16 kB of counters stay in the first-level cache.
+constexpr unsigned kBinBits = 11;
 /// The list may hold this many times k before it is cut back to k: one cut then serves at least 3 k candidates.
 constexpr std::size_t kListFactor = 4;
 constexpr std::size_t kLeastListLimit = std::size_t{1} << 16U;
@@ -27,22 +26,31 @@ std::size_t top_k_count(double ratio, ElementCount elements) noexcept {
 }
 
 TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexcept {
-    std::uint32_t prefix = 0;  // the digits decided so far
-    std::size_t wanted = k;    // how many are still to be taken among those with this prefix
-    for (std::size_t digit = 0; digit < kDigitShifts.size(); ++digit) {
-        const unsigned shift = kDigitShifts[digit];
-        const unsigned above = shift + kDigitBits[digit];
-        std::array<std::size_t, std::size_t{1} << 11U> counts{};
-        for (const float value : values) {
-            const std::uint32_t bits = magnitude_bits(value);
-            if ((std::uint64_t{bits} >> above) != (std::uint64_t{prefix} >> above)) continue;
-            ++counts[(bits >> shift) & ((1U << kDigitBits[digit]) - 1U)];
-        }
-        std::size_t bin = (std::size_t{1} << kDigitBits[digit]) - 1;
-        while (bin > 0 && counts[bin] < wanted) wanted -= counts[bin--];
-        prefix |= static_cast<std::uint32_t>(bin) << shift;
+    std::int32_t least = kMagnitudeMask;  // signed, since that is what baseline vectors can compare
+    std::int32_t most = 0;
+    for (const float value : values) {
+        least = std::min(least, static_cast<std::int32_t>(magnitude_bits(value)));
+        most = std::max(most, static_cast<std::int32_t>(magnitude_bits(value)));
     }
-    return {prefix, wanted};
+    auto low = static_cast<std::uint32_t>(least);
+    // Bins over what the candidates really span: top-k candidates share an exponent or two, so the first look leaves a
+    // few hundred in the bin that matters. Invariant: the k-th magnitude is one of the `wanted` largest in its bin.
+    std::size_t wanted = k;
+    unsigned width =
+        std::bit_width(static_cast<std::uint32_t>(most) - low);  // the bin under examination is [low, low + 2^width)
+    while (width > 0) {
+        const unsigned shift = width > kBinBits ? width - kBinBits : 0;
+        std::array<std::size_t, std::size_t{1} << kBinBits> counts{};
+        for (const float value : values) {
+            const std::uint32_t place = magnitude_bits(value) - low;
+            if ((place >> width) == 0) ++counts[place >> shift];
+        }
+        std::uint32_t bin = (1U << (width - shift)) - 1U;
+        while (bin > 0 && counts[bin] < wanted) wanted -= counts[bin--];
+        low += bin << shift;
+        width = shift;
+    }
+    return {low, wanted};
 }
 
 void TopKCollector::begin(SelectionList& list, std::size_t k, std::uint32_t floor) noexcept {
@@ -70,10 +78,9 @@ TopKCutoff TopKCollector::keep_best() {
     std::size_t ties_left = cutoff.ties_kept;
     list_->filter([&](float value) {
         const std::uint32_t bits = magnitude_bits(value);
-        if (bits != cutoff.magnitude) return bits > cutoff.magnitude;
-        if (ties_left == 0) return false;
-        --ties_left;
-        return true;
+        const bool is_tie = bits == cutoff.magnitude && ties_left > 0;
+        ties_left -= is_tie ? 1U : 0U;
+        return bits > cutoff.magnitude || is_tie;
     });
     return cutoff;
 }

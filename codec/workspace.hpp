@@ -11,9 +11,10 @@ struct EncodeWorkspace::Impl {
     SelectionList list;
     TopKCollector top_k;
     CodeScratch code;
-    ScratchArray<float> decoded;             ///< what receivers decode for one chunk's selection
-    ScratchArray<float> dense_values;        ///< one chunk of gbar where the pipeline keeps no residual
+    ScratchArray<float> decoded;             ///< what receivers decode for one chunk's selection, or for one dense tile
+    ScratchArray<float> tile_values;         ///< one tile of r on its way through a dense quantizer
     ScratchArray<float> samples;             ///< one block of every sample, between the two passes over it
+    std::vector<const float*> next_inputs;   ///< where the next dense tile will be read
     ScratchArray<std::uint32_t> gate_words;  ///< one bit per element: passed the gate of topk
 };
 

@@ -48,7 +48,7 @@ void Decision::on_complaint(std::size_t from, const Complaint& complaint, TimePo
     if (verdict_)
         return context_.send(context_.members[from].peer, FrameType::kVerdict, 0,
                              build_message(context_.hash, *verdict_));
-    if (coordinator() == context_.own) start(complaint, now);
+    start(complaint, now);  // leads, or passes it on: the sender may not reach our coordinator
 }
 
 void Decision::begin_asking(TimePoint now) {
@@ -83,10 +83,11 @@ void Decision::on_query(std::size_t from, const Query& query, TimePoint now) {
     const auto better = coordinator();
     if (better < from && context_.peers[context_.members[better].peer].link != LinkState::kUp && better != context_.own)
         return;           // it may come back or fail: the sender asks again
-    if (better < from) {  // the sender has lost sight of a coordinator that we still reach
+    if (better < from) {  // the sender has lost sight of a coordinator that we still reach, which must hear of it
         report.is_refused = true;
         report.coordinator = context_.members[better].peer;
         report.groups.clear();
+        start({.reason = query.reason, .failed = {}}, now);
     } else {
         if (stage_ != Stage::kReported || leader_ != from) since_ = now;
         stage_ = Stage::kReported;
@@ -103,8 +104,11 @@ void Decision::on_report(std::size_t from, const Report& report, TimePoint now) 
     if (report.is_refused) {
         const auto better = context_.member_of(report.coordinator);
         if (!better || *better >= context_.own) return;
-        return give_up("cannot reach the coordinator " + context_.node_text(report.coordinator) + ", which " +
-                       context_.node_text(context_.members[from].peer) + " still reaches");
+        stage_ = Stage::kOverruled;
+        since_ = now;
+        overruled_by_ = "cannot reach the coordinator " + context_.node_text(report.coordinator) + ", which " +
+                        context_.node_text(context_.members[from].peer) + " still reaches";
+        return;
     }
     if (report.groups.size() != plans_.size())
         return context_.refuse(context_.members[from].peer, "report of another number of groups");
@@ -239,6 +243,9 @@ void Decision::on_time(TimePoint now) {
         case Stage::kReported:
             if (waited >= 2 * context_.times.peer_timeout)
                 give_up("gets no verdict from the coordinator " + context_.node_text(context_.members[leader_].peer));
+            return;
+        case Stage::kOverruled:
+            if (waited >= context_.times.peer_timeout) give_up(overruled_by_);
             return;
         case Stage::kAsking:
             for (std::size_t member = 0; is_due && member < context_.members.size(); ++member)

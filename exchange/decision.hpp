@@ -2,10 +2,11 @@
 // coordinator, who asks everybody, who freeze and report; then one verdict for all. One thread; owned by JobMachine.
 //
 // Why no two nodes differ: from its report until the verdict a node ends no step. If any node that answers is done with
-// (or has all payloads of) the newest step, that step counts and the others fetch what they lack from it; else it
-// fails. Whoever gets the verdict passes it on before it acts, so it reaches all that can be reached, even if the
-// coordinator dies while sending. A node asked by two coordinators obeys the one with the lowest rank that it can still
-// reach and tells the other, which then gives up without a result.
+// (or has all payloads of) the newest step, or reaches a member that is, that step counts and the others fetch what
+// they lack; else it fails. Whoever gets the verdict passes it on before it acts, so it reaches all that can be
+// reached, even if the coordinator dies while sending. A node asked by two coordinators obeys the one with the lowest
+// rank that it can still reach and tells the other, which stays frozen until that one's verdict comes in by way of a
+// third node, or gives up without a result.
 #pragma once
 
 #include "exchange/gather_plan.hpp"
@@ -34,6 +35,7 @@ public:
 
     [[nodiscard]] bool is_open() const { return stage_ != Stage::kNone; }
     [[nodiscard]] bool is_decided() const { return verdict_.has_value(); }
+    [[nodiscard]] bool has_given_up() const { return given_up_.has_value(); }
     /// The verdict's reason once it is known: what ranks get from now on.
     [[nodiscard]] std::optional<Status> reason() const;
     /// Set once there is nothing left to do; the job ends with it.
@@ -45,6 +47,7 @@ private:
         kComplaining,  ///< the coordinator was told
         kReported,     ///< frozen, waiting for `leader_`'s verdict
         kAsking,       ///< frozen, collecting reports
+        kOverruled,    ///< frozen, a better coordinator lives that we do not reach: its verdict may come by others
         kDecided,      ///< carrying the verdict out
         kGivenUp,      ///< no verdict can reach us
     };
@@ -77,6 +80,7 @@ private:
     std::map<std::size_t, Report> reports_;  ///< by member
     std::optional<Verdict> verdict_;
     std::set<std::size_t> echoed_;  ///< members known to have the verdict
+    std::string overruled_by_;
     std::optional<Status> given_up_;
 };
 

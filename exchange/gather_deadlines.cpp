@@ -21,7 +21,7 @@ void GatherPlan::on_time(TimePoint now) {
     if (!current_.reported_at || now - *current_.reported_at >= context_.times.announce_every) {
         current_.reported_at = now;
         send_progress(std::nullopt, false);
-        if (source_) send_fetch_to_source();
+        if (source_) send_fetches();
     }
     if (!is_frozen_) check_deadlines(now);
 }
@@ -100,25 +100,36 @@ void GatherPlan::fetch_from_origins() {
     }
 }
 
-void GatherPlan::send_fetch_to_source() {
+/// From the verdict's source; if we do not reach it, from whoever we reach: they get it from there.
+void GatherPlan::send_fetches() {
     Fetch fetch;
     for (std::size_t member = 0; member < context_.members.size(); ++member)
         for (std::size_t position = 0; position < current_.tensors.size(); ++position)
             if (member != context_.own && !current_.tensors[position].from[member].is_complete())
                 fetch.wants.push_back(
                     {.origin = context_.members[member].peer, .tensor = context_.tensors_of[group_][position]});
-    if (!fetch.wants.empty())
-        context_.send(context_.members[*source_].peer, FrameType::kFetch, current_.step,
-                      build_message(context_.hash, fetch));
+    if (fetch.wants.empty()) return;
+    const auto body = build_message(context_.hash, fetch);
+    const auto source = context_.members[*source_].peer;
+    if (*source_ != context_.own && context_.peers[source].link == LinkState::kUp)
+        context_.send(source, FrameType::kFetch, current_.step, body);
+    else
+        context_.send_to_members(FrameType::kFetch, current_.step, body);
+}
+
+/// A member that has ended the open step already, and has its payloads: the coordinator may not reach it, but we do.
+std::optional<std::size_t> GatherPlan::member_done() const {
+    for (std::size_t member = 0; member < context_.members.size(); ++member)
+        if (member != context_.own && current_.acks[member] && context_.is_reachable(member)) return member;
+    return std::nullopt;
 }
 
 void GatherPlan::resume(std::size_t source, TimePoint now) {
     is_frozen_ = false;
     open(now);
-    if (source != context_.own) {
-        source_ = source;
-        send_fetch_to_source();
-    }
+    source_ = source;
+    if (source == context_.own) source_ = member_done().value_or(source);
+    send_fetches();
     advance_all(now);
 }
 

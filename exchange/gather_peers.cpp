@@ -25,7 +25,7 @@ void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, con
     if (step > current_.step)
         return context_.refuse(sender, "records of step " + std::to_string(step) + " before step " +
                                            std::to_string(current_.step) + " is done: allowed is that step");
-    if (origin == context_.own || (origin != from && source_ != from))
+    if (origin == context_.own || (origin != from && !source_))
         return context_.refuse(
             sender, "payloads of " + context_.node_text(context_.members[origin].peer) + " that were not asked for");
     open(now);

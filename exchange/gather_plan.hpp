@@ -48,7 +48,8 @@ public:
 
     [[nodiscard]] Step done_step() const { return current_.step - 1; }
     [[nodiscard]] Step committed_step() const { return committed_; }
-    [[nodiscard]] bool is_complete() const { return current_.is_complete(); }
+    /// All payloads of the open step are here, or a member that is done with it can be asked for them.
+    [[nodiscard]] bool is_complete() const { return current_.is_complete() || member_done().has_value(); }
     /// All reachable members have acknowledged what ended here.
     [[nodiscard]] bool is_acknowledged() const;
     /// The member may still need a payload of ours.
@@ -87,9 +88,10 @@ private:
     [[nodiscard]] Round* round_of(Step step);
     void send_ack(PeerIndex to) const;
     void send_progress(std::optional<std::size_t> only_to, bool is_reply);
-    void send_fetch_to_source();
+    void send_fetches();
     void fetch_from_origins();
     void check_deadlines(TimePoint now);
+    [[nodiscard]] std::optional<std::size_t> member_done() const;
     [[nodiscard]] std::string missing_text() const;
     [[nodiscard]] std::vector<Rank> late_local_ranks() const;
 
@@ -107,7 +109,7 @@ private:
     Step committed_ = 0;
     bool is_frozen_ = false;
     bool is_ended_ = false;
-    std::optional<std::size_t> source_;  ///< who relays what is missing, after a verdict
+    std::optional<std::size_t> source_;  ///< after a verdict: who has what is missing; relays are taken
 };
 
 }  // namespace gradsieve::exchange

@@ -129,6 +129,7 @@ void JobMachine::Impl::answer_after_end(const Early& frame) {
     const auto member = context.member_of(frame.from);
     if (!start || frame.epoch != context.epoch || !member) return;
     if (type == FrameType::kFetch || type == FrameType::kCredit) return on_round_frame(*member, frame, started_at);
+    if (decision->has_given_up()) return;  // we know nothing that others should go by
     const bool is_waiting = type == FrameType::kProgress || type == FrameType::kQuery ||
                             type == FrameType::kComplaint || type == FrameType::kRecords || type == FrameType::kCheck;
     if (!is_waiting) return;

@@ -87,7 +87,13 @@ std::vector<IpAddress> resolve_host(const std::string& host) {
         const auto address = from_socket_address(entry->ai_addr);
         if (address && std::find(found.begin(), found.end(), *address) == found.end()) found.push_back(*address);
     }
+    std::stable_partition(found.begin(), found.end(), [](const IpAddress& address) { return !address.is_ipv6; });
     return found;
+}
+
+bool needs_ipv6(const std::string& host) {
+    const auto addresses = resolve_host(host);
+    return !addresses.empty() && addresses.front().is_ipv6;
 }
 
 std::optional<IpAddress> find_route_source(const IpAddress& to) {

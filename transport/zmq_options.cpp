@@ -56,10 +56,9 @@ Status check_options(const ZmqOptions& options) {
     return {};
 }
 
-bool is_ipv6_host(const PeerAddress& node) { return node.host.find(':') != std::string::npos; }
-
 std::string address_text(const PeerAddress& node) {
-    return (is_ipv6_host(node) ? "[" + node.host + "]" : node.host) + ":" + std::to_string(node.port);
+    const bool is_ipv6_literal = node.host.find(':') != std::string::npos;
+    return (is_ipv6_literal ? "[" + node.host + "]" : node.host) + ":" + std::to_string(node.port);
 }
 
 }  // namespace gradsieve::transport

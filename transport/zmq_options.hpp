@@ -10,7 +10,5 @@ namespace gradsieve::transport {
 
 /// "10.0.0.1:7077", "[::1]:7077", "node-b:7077": what peers connect to.
 [[nodiscard]] std::string address_text(const PeerAddress& node);
-/// Whether the host is written as an IPv6 address.
-[[nodiscard]] bool is_ipv6_host(const PeerAddress& node);
 
 }  // namespace gradsieve::transport

@@ -1,5 +1,6 @@
 #include "transport/zmq_peer.hpp"
 
+#include "transport/local_network.hpp"
 #include "transport/outgoing.hpp"
 
 #include <algorithm>
@@ -31,12 +32,13 @@ ZmqPeer::ZmqPeer(const ZmqOptions& options, PeerIndex peer)
       life_(peer, peer_text(node_), options.silent_after, kFirstDataChannel + options.lanes) {}
 
 Status ZmqPeer::dial(ZmqContext& context, const ZmqOptions& options, std::uint64_t instance, ZmqPoller& poller) {
+    const bool is_ipv6 = needs_ipv6(node_.host);
     for (std::size_t channel = 0; channel < kFirstDataChannel + options.lanes; ++channel) {
         const auto hello = hello_to(options, peer_, instance, channel);
         const bool is_heartbeat = channel == kHeartbeatChannel;
         DialOptions dialing;
         dialing.endpoint = "tcp://" + address_text(node_);
-        dialing.is_ipv6 = is_ipv6_host(node_);
+        dialing.is_ipv6 = is_ipv6;
         dialing.routing_id = build_routing_id(hello);
         dialing.queue_limit_messages = is_heartbeat ? kHeartbeatQueueMessages : 0;
         // Heartbeats that nobody acknowledges mean a dead route; a new connection finds the way back sooner than TCP's

@@ -22,7 +22,7 @@ TEST(Failure, A_killed_rank_fails_the_step_on_every_rank_within_a_second_and_is_
     const auto begin = std::chrono::steady_clock::now();
     ranks[3].send_signal(SIGKILL);
     for (std::size_t rank = 0; rank < 3; ++rank) {
-        const auto error = ranks[rank].wait_for_line("error wait ", Milliseconds(10'000));
+        const auto error = ranks[rank].wait_for_line("error ", Milliseconds(10'000));
         const auto took = std::chrono::steady_clock::now() - begin;
         ASSERT_TRUE(error) << ranks[rank].output();
         EXPECT_TRUE(contains(*error, "peer-failed")) << *error;
@@ -39,7 +39,7 @@ TEST(Failure, A_forked_child_does_not_keep_a_dead_rank_alive) {
     EXPECT_TRUE(contains(*child, "failed-precondition")) << *child;
     ASSERT_TRUE(second.wait_for_line("holding")) << second.output();
     second.send_signal(SIGKILL);  // the child lives on with the inherited socket
-    const auto error = first.wait_for_line("error wait ", Milliseconds(5'000));
+    const auto error = first.wait_for_line("error ", Milliseconds(5'000));
     ASSERT_TRUE(error) << first.output();
     EXPECT_TRUE(contains(*error, "rank 1")) << *error;
 }
@@ -54,7 +54,7 @@ TEST(Failure, A_killed_daemon_is_unavailable_to_its_clients_and_named_by_its_pee
     ASSERT_TRUE(orphan) << there.output();
     EXPECT_TRUE(contains(*orphan, "unavailable")) << *orphan;
     EXPECT_TRUE(contains(*orphan, cluster.socket(1))) << *orphan;
-    const auto survivor = here.wait_for_line("error wait ", Milliseconds(10'000));
+    const auto survivor = here.wait_for_line("error ", Milliseconds(10'000));
     ASSERT_TRUE(survivor) << here.output();
     EXPECT_TRUE(contains(*survivor, "peer-failed")) << *survivor;
     EXPECT_TRUE(contains(*survivor, "node b") || contains(*survivor, "'b'")) << *survivor;

@@ -22,6 +22,15 @@ TEST(LocalNetwork, Literals_resolve_to_themselves_and_nonsense_to_nothing) {
     EXPECT_EQ(resolve_host("::1"), std::vector{parse_ip("::1").value()});
     EXPECT_TRUE(resolve_host("no host has a name with spaces").empty());
 }
+TEST(LocalNetwork, Only_a_host_without_any_ipv4_address_needs_ipv6) {
+    EXPECT_TRUE(needs_ipv6("::1"));
+    EXPECT_FALSE(needs_ipv6("127.0.0.1"));
+    EXPECT_FALSE(needs_ipv6("no host has a name with spaces"));
+    const auto addresses = resolve_host("localhost");
+    for (std::size_t place = 1; place < addresses.size(); ++place) {
+        EXPECT_LE(addresses[place - 1].is_ipv6, addresses[place].is_ipv6) << "IPv4 first";
+    }
+}
 TEST(LocalNetwork, Loopback_is_reached_from_loopback) {
     EXPECT_EQ(find_route_source(parse_ip("127.0.0.1").value()), parse_ip("127.0.0.1"));
 }

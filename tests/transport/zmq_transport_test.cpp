@@ -58,6 +58,18 @@ TEST_F(ZmqTransportTest, A_single_node_binds_nothing_and_its_poll_waits_for_a_wa
     }
     start(a_, 0);  // the port is free
 }
+TEST_F(ZmqTransportTest, Nodes_reach_each_other_by_name_and_by_ipv6) {
+    for (const std::string host : {"localhost", "::1"}) {
+        a_ = Node();
+        b_ = Node();
+        for (auto& node : nodes_) node.host = host;
+        if (make_zmq_transport(make_options(nodes_, 0), clock_).status().code() == StatusCode::kInvalidArgument) {
+            GTEST_SKIP() << "this host has no loopback address for " << host;
+        }
+        start_both();
+        expect_alive();
+    }
+}
 TEST_F(ZmqTransportTest, Several_lanes_carry_data_and_count_together) {
     constexpr std::size_t kFrames = 200;
     start_both([](ZmqOptions& options) { options.lanes = 3; });
