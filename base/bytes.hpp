@@ -90,7 +90,8 @@ private:
     return sum;
 }
 /// `value` rounded up to a multiple of `alignment` (a power of two); nothing on overflow.
-[[nodiscard]] constexpr std::optional<std::uint64_t> checked_align(std::uint64_t value, std::uint64_t alignment) noexcept {
+[[nodiscard]] constexpr std::optional<std::uint64_t> checked_align(std::uint64_t value,
+                                                                   std::uint64_t alignment) noexcept {
     const auto sum = checked_add(value, alignment - 1);
     if (!sum) return std::nullopt;
     return *sum & ~(alignment - 1);

@@ -10,9 +10,9 @@ using Step = std::uint64_t;          ///< one training iteration of a group, fro
 using Epoch = std::uint64_t;         ///< one life of a job
 using ElementCount = std::uint64_t;  ///< elements of a tensor
 using ByteCount = std::uint64_t;
-using Rank = std::uint32_t;          ///< global rank of a training process, 0 .. world_size-1
-using PeerIndex = std::uint32_t;     ///< position of a node in the configuration
-using TensorId = std::uint64_t;      ///< hash of the tensor's name, so late tensors move nobody
+using Rank = std::uint32_t;       ///< global rank of a training process, 0 .. world_size-1
+using PeerIndex = std::uint32_t;  ///< position of a node in the configuration
+using TensorId = std::uint64_t;   ///< hash of the tensor's name, so late tensors move nobody
 
 /// A tile is the unit of scales and of summation trees; part of every format.
 inline constexpr ElementCount kTileElements = 4096;

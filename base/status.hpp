@@ -59,7 +59,9 @@ template <typename T>
 class [[nodiscard]] Result : public tl::expected<T, Status> {
 public:
     using tl::expected<T, Status>::expected;
-    Result(Status error) : tl::expected<T, Status>(tl::unexpect, std::move(error)) {}  // NOLINT: implicit, so that `return error;` reads well
+    Result(Status error)
+        : tl::expected<T, Status>(tl::unexpect, std::move(error)) {
+    }  // NOLINT: implicit, so that `return error;` reads well
     [[nodiscard]] bool is_ok() const noexcept { return this->has_value(); }
     [[nodiscard]] Status status() const { return this->has_value() ? Status{} : this->error(); }
 };
@@ -76,9 +78,9 @@ public:
 #define GRADSIEVE_CONCAT(a, b) GRADSIEVE_CONCAT_INNER(a, b)
 
 /// Returns the Status of `expression` from the enclosing function unless it is ok.
-#define GRADSIEVE_TRY(expression)                                                                              \
-    do {                                                                                                       \
-        if (::gradsieve::Status try_status_ = (expression); !try_status_.is_ok()) return try_status_;          \
+#define GRADSIEVE_TRY(expression)                                                                     \
+    do {                                                                                              \
+        if (::gradsieve::Status try_status_ = (expression); !try_status_.is_ok()) return try_status_; \
     } while (false)
 
 /// `GRADSIEVE_ASSIGN(auto value, function());` : unwraps a Result or returns its Status.

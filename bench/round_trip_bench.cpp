@@ -2,6 +2,13 @@
 // ping-pong between the same two processes. Blocks of both alternate in one run, so that both see the same machine.
 #include <gradsieve/gradsieve.hpp>
 
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -10,15 +17,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <linux/futex.h>
 #include <memory>
-#include <poll.h>
 #include <string>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -36,7 +36,9 @@ struct Shared {
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
     ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, nullptr, nullptr, 0);
 }
-void futex_wake(std::atomic<std::uint32_t>& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+void futex_wake(std::atomic<std::uint32_t>& word) {
+    ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 /// One there-and-back per round, sleeping in the kernel on both sides.
 void ping_pong(Shared& shared, std::uint32_t side, std::vector<double>* ret_microseconds) {
@@ -45,13 +47,18 @@ void ping_pong(Shared& shared, std::uint32_t side, std::vector<double>* ret_micr
         if (side == 0) {
             shared.ball.fetch_add(1, std::memory_order_acq_rel);
             futex_wake(shared.ball);
-            for (auto seen = shared.ball.load(std::memory_order_acquire); seen % 2 == 1; seen = shared.ball.load(std::memory_order_acquire)) futex_wait(shared.ball, seen);
+            for (auto seen = shared.ball.load(std::memory_order_acquire); seen % 2 == 1;
+                 seen = shared.ball.load(std::memory_order_acquire))
+                futex_wait(shared.ball, seen);
         } else {
-            for (auto seen = shared.ball.load(std::memory_order_acquire); seen % 2 == 0; seen = shared.ball.load(std::memory_order_acquire)) futex_wait(shared.ball, seen);
+            for (auto seen = shared.ball.load(std::memory_order_acquire); seen % 2 == 0;
+                 seen = shared.ball.load(std::memory_order_acquire))
+                futex_wait(shared.ball, seen);
             shared.ball.fetch_add(1, std::memory_order_acq_rel);
             futex_wake(shared.ball);
         }
-        if (ret_microseconds != nullptr) ret_microseconds->push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+        if (ret_microseconds != nullptr)
+            ret_microseconds->push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
     }
 }
 
@@ -65,12 +72,19 @@ struct Percentiles {
 };
 Percentiles percentiles(std::vector<double> values) {
     std::sort(values.begin(), values.end());
-    const auto at = [&](double share) { return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))]; };
+    const auto at = [&](double share) {
+        return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+    };
     return {at(0.1), at(0.5), at(0.9)};
 }
 
 void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
-    auto job = gradsieve::Job::make({.name = "round-trip", .run_id = "bench", .rank = rank, .world_size = 2, .codec = "all | f32", .socket_path = socket});
+    auto job = gradsieve::Job::make({.name = "round-trip",
+                                     .run_id = "bench",
+                                     .rank = rank,
+                                     .world_size = 2,
+                                     .codec = "all | f32",
+                                     .socket_path = socket});
     if (!job.is_ok()) fail("job", job.status());
     auto tensor = job->add_tensor("tiny", {4});
     if (!tensor.is_ok()) fail("tensor", tensor.status());
@@ -84,7 +98,8 @@ void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
             const auto begin = Clock::now();
             if (const auto status = tensor->submit(step); !status.is_ok()) fail("submit", status);
             if (const auto result = tensor->wait(kTimeout); !result.is_ok()) fail("wait", result.status());
-            if (is_measured) tensor_times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+            if (is_measured)
+                tensor_times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
         }
         ping_pong(shared, rank, is_measured ? &futex_times : nullptr);
     }
@@ -93,9 +108,12 @@ void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
     const auto tensor_result = percentiles(tensor_times);
     const auto futex_result = percentiles(futex_times);
     std::printf("%-44s %8s %8s %8s   us\n", "", "p10", "median", "p90");
-    std::printf("%-44s %8.1f %8.1f %8.1f\n", "futex ping-pong, two processes", futex_result.p10, futex_result.median, futex_result.p90);
-    std::printf("%-44s %8.1f %8.1f %8.1f\n", "4 elements in and out, 1 node, 2 ranks", tensor_result.p10, tensor_result.median, tensor_result.p90);
-    std::printf("ratio of medians %.2f (aim: 2 or less); %d rounds each, alternating blocks of %d\n", tensor_result.median / futex_result.median, kBlocks * kRoundsPerBlock, kRoundsPerBlock);
+    std::printf("%-44s %8.1f %8.1f %8.1f\n", "futex ping-pong, two processes", futex_result.p10, futex_result.median,
+                futex_result.p90);
+    std::printf("%-44s %8.1f %8.1f %8.1f\n", "4 elements in and out, 1 node, 2 ranks", tensor_result.p10,
+                tensor_result.median, tensor_result.p90);
+    std::printf("ratio of medians %.2f (aim: 2 or less); %d rounds each, alternating blocks of %d\n",
+                tensor_result.median / futex_result.median, kBlocks * kRoundsPerBlock, kRoundsPerBlock);
 }
 
 }  // namespace

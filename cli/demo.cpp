@@ -3,12 +3,12 @@
 #include "cli/demo_run.hpp"
 #include "cli/text_table.hpp"
 
+#include <fmt/core.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
-#include <fmt/core.h>
 #include <ostream>
-#include <unistd.h>
 
 namespace gradsieve::cli {
 
@@ -18,7 +18,9 @@ namespace {
 constexpr const char* kDemoCodec = "variance(alpha=3) | pow2(bits=4) | auto";
 
 std::string human_bytes(double bytes) {
-    return bytes >= 1e9 ? fmt::format("{:.2f} GB", bytes / 1e9) : bytes >= 1e6 ? fmt::format("{:.2f} MB", bytes / 1e6) : fmt::format("{:.1f} kB", bytes / 1e3);
+    return bytes >= 1e9   ? fmt::format("{:.2f} GB", bytes / 1e9)
+           : bytes >= 1e6 ? fmt::format("{:.2f} MB", bytes / 1e6)
+                          : fmt::format("{:.1f} kB", bytes / 1e3);
 }
 
 /// A folder of our own, removed unless the user wants to look into it.
@@ -43,7 +45,10 @@ private:
 };
 
 void print_table(const DemoOutcome& plain, const DemoOutcome& small, const std::string& codec, Console& console) {
-    const std::vector<Column> columns{{"", false, 8, 9}, {"test accuracy", true, 0, 9}, {"sent per node", true, 0, 9}, {"per step", true, 0, 5}, {"wire ratio", true, 0, 9}, {"ms/step", true, 0, 7}, {"identical", true, 0, 9}};
+    const std::vector<Column> columns{
+        {"", false, 8, 9},        {"test accuracy", true, 0, 9}, {"sent per node", true, 0, 9},
+        {"per step", true, 0, 5}, {"wire ratio", true, 0, 9},    {"ms/step", true, 0, 7},
+        {"identical", true, 0, 9}};
     const auto row = [](const std::string& name, const DemoOutcome& outcome) {
         const auto steps = static_cast<double>(std::max<std::uint64_t>(1, outcome.steps));
         return Row{{name, Ink::kBold},
@@ -54,17 +59,27 @@ void print_table(const DemoOutcome& plain, const DemoOutcome& small, const std::
                    {fmt::format("{:.1f}", outcome.step_ms)},
                    {outcome.is_identical ? "yes" : "NO", outcome.is_identical ? Ink::kGood : Ink::kBad}};
     };
-    console.out << "\n" << render_table(columns, {row("uncompressed", plain), row("compressed", small)}, console.look)
+    console.out << "\n"
+                << render_table(columns, {row("uncompressed", plain), row("compressed", small)}, console.look)
                 << "\n  compressed: " << codec << "\n\n";
 }
 
 bool parse(const std::vector<std::string>& arguments, DemoOptions& options, Console& console, ExitCode& ret_code) {
-    CLI::App app{"Trains a small network on Fashion-MNIST on two nodes of two ranks each, uncompressed and compressed,\nand says what it cost and whether all ranks agree.", "gradsieve demo"};
+    CLI::App app{
+        "Trains a small network on Fashion-MNIST on two nodes of two ranks each, uncompressed and compressed,\nand "
+        "says what it cost and whether all ranks agree.",
+        "gradsieve demo"};
     app.add_option("--codec", options.codec, "Codec of the compressed run")->default_str(kDemoCodec);
     app.add_option("--data", options.data, "Folder with the data set")->capture_default_str();
-    app.add_option("--epochs", options.epochs, "Passes over the training images")->capture_default_str()->check(CLI::Range(1, 100));
-    app.add_option("--samples", options.samples, "Training images used")->capture_default_str()->check(CLI::Range(512, 60000));
-    app.add_option("--rate", options.rate_mbit, "Mbit/s of the link between the nodes (as root)")->capture_default_str()->check(CLI::Range(1, 100000));
+    app.add_option("--epochs", options.epochs, "Passes over the training images")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 100));
+    app.add_option("--samples", options.samples, "Training images used")
+        ->capture_default_str()
+        ->check(CLI::Range(512, 60000));
+    app.add_option("--rate", options.rate_mbit, "Mbit/s of the link between the nodes (as root)")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 100000));
     app.add_option("--learning-rate", options.learning_rate, "Peak learning rate")->capture_default_str();
     app.add_option("--seed", options.seed, "Seed of weights and order")->capture_default_str();
     app.add_flag("--keep", options.is_keeping, "Leave logs and configuration in the temporary folder");
@@ -88,16 +103,21 @@ ExitCode run_demo(const std::vector<std::string>& arguments, Console& console) {
     if (options.codec.empty()) options.codec = kDemoCodec;
     const auto programs = find_demo_programs();
     if (programs.daemon.empty() || programs.trainer.empty()) {
-        console.error << "gradsieve demo: " << (programs.daemon.empty() ? "gradsieved" : "gradsieve-demo-trainer") << " was not found beside this program: install the package again, or run ./dev build\n";
+        console.error << "gradsieve demo: " << (programs.daemon.empty() ? "gradsieved" : "gradsieve-demo-trainer")
+                      << " was not found beside this program: install the package again, or run ./dev build\n";
         return ExitCode::kFailed;
     }
     if (!std::filesystem::exists(options.data)) {
-        console.error << "gradsieve demo: " << options.data << " does not exist: apt-get install dataset-fashion-mnist, or name its folder with --data\n";
+        console.error << "gradsieve demo: " << options.data
+                      << " does not exist: apt-get install dataset-fashion-mnist, or name its folder with --data\n";
         return ExitCode::kFailed;
     }
     TemporaryFolder folder(options.is_keeping);
     const DemoLink link(options.rate_mbit, options.is_plain_loopback);
-    console.out << fmt::format("\n  gradsieve demo: two nodes, two ranks each, two micro-batches a step, Fashion-MNIST, 784-256-128-10\n  link: {}\n", link.description())
+    console.out << fmt::format(
+                       "\n  gradsieve demo: two nodes, two ranks each, two micro-batches a step, Fashion-MNIST, "
+                       "784-256-128-10\n  link: {}\n",
+                       link.description())
                 << (options.is_keeping ? fmt::format("  logs: {}\n", folder.path()) : "") << "\n";
     console.out.flush();
     DemoRun run(options, programs, link, folder.path(), console);
@@ -109,7 +129,8 @@ ExitCode run_demo(const std::vector<std::string>& arguments, Console& console) {
     }
     print_table(*plain, *small, options.codec, console);
     const bool is_identical = plain->is_identical && small->is_identical;
-    console.out << fmt::format("demo: accuracy {:.4f} (uncompressed {:.4f}), wire ratio {:.1f}, identical {}\n", small->accuracy, plain->accuracy, small->wire_ratio, is_identical ? "yes" : "no");
+    console.out << fmt::format("demo: accuracy {:.4f} (uncompressed {:.4f}), wire ratio {:.1f}, identical {}\n",
+                               small->accuracy, plain->accuracy, small->wire_ratio, is_identical ? "yes" : "no");
     return is_identical ? ExitCode::kOk : ExitCode::kFailed;
 }
 

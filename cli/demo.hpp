@@ -1,5 +1,5 @@
-// Where the demonstration is plugged in: if cli/demo.cpp is there, it is built, and `gradsieve demo` hands its arguments over
-// unread.
+// Where the demonstration is plugged in: if cli/demo.cpp is there, it is built, and `gradsieve demo` hands its
+// arguments over unread.
 #pragma once
 
 #include "cli/console.hpp"

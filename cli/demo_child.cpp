@@ -1,12 +1,12 @@
 #include "cli/demo_child.hpp"
 
-#include <chrono>
-#include <csignal>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <chrono>
+#include <csignal>
 
 namespace gradsieve::cli {
 
@@ -47,7 +47,8 @@ DemoChild::~DemoChild() {
 
 std::vector<std::string> DemoChild::take_lines() {
     char buffer[8192];
-    for (ssize_t count = 0; (count = ::read(output_, buffer, sizeof(buffer))) > 0;) partial_.append(buffer, static_cast<std::size_t>(count));
+    for (ssize_t count = 0; (count = ::read(output_, buffer, sizeof(buffer))) > 0;)
+        partial_.append(buffer, static_cast<std::size_t>(count));
     std::vector<std::string> lines;
     for (auto end = partial_.find('\n'); end != std::string::npos; end = partial_.find('\n')) {
         lines.push_back(partial_.substr(0, end));
@@ -83,7 +84,9 @@ int run_program(std::vector<std::string> arguments, std::string* ret_output) {
     while (!child.exit_code()) {
         collect();
         if (std::chrono::steady_clock::now() > deadline) return -1;
-        struct pollfd entry {child.output_fd(), POLLIN, 0};
+        struct pollfd entry {
+            child.output_fd(), POLLIN, 0
+        };
         ::poll(&entry, 1, kPollMilliseconds);
     }
     collect();

@@ -1,11 +1,11 @@
 // A child process of the demo with its output read line by line; it dies with us. One thread.
 #pragma once
 
+#include <sys/types.h>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 namespace gradsieve::cli {
@@ -33,7 +33,8 @@ private:
     std::optional<int> exit_code_;
 };
 
-/// Runs a program to its end; its exit code, or -1 if it did not end within 10 s. Output goes to /dev/null or `ret_output`.
+/// Runs a program to its end; its exit code, or -1 if it did not end within 10 s. Output goes to /dev/null or
+/// `ret_output`.
 int run_program(std::vector<std::string> arguments, std::string* ret_output = nullptr);
 
 }  // namespace gradsieve::cli

@@ -3,12 +3,12 @@
 #include "cli/demo_child.hpp"
 
 #include <arpa/inet.h>
-#include <csignal>
-#include <filesystem>
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <csignal>
+#include <filesystem>
 
 namespace gradsieve::cli {
 
@@ -53,7 +53,8 @@ DemoLink::DemoLink(std::size_t rate_mbit, bool is_plain_loopback) {
     remove_namespaces();
     addresses_ = {"127.0.0.1", "127.0.0.1"};
     ports_ = {free_loopback_port(), free_loopback_port()};
-    description_ = ::geteuid() == 0 ? "loopback, unlimited" : "loopback, unlimited (as root: two network namespaces with a limited link)";
+    description_ = ::geteuid() == 0 ? "loopback, unlimited"
+                                    : "loopback, unlimited (as root: two network namespaces with a limited link)";
 }
 
 DemoLink::~DemoLink() { remove_namespaces(); }
@@ -75,8 +76,10 @@ bool DemoLink::make_namespaces(std::size_t rate_mbit) {
         {"ip", "-n", second, "link", "set", "lo", "up"},
         {"ip", "-n", first, "link", "set", "gsd0", "up"},
         {"ip", "-n", second, "link", "set", "gsd1", "up"},
-        {"tc", "-n", first, "qdisc", "add", "dev", "gsd0", "root", "tbf", "rate", rate, "burst", burst, "latency", "50ms"},
-        {"tc", "-n", second, "qdisc", "add", "dev", "gsd1", "root", "tbf", "rate", rate, "burst", burst, "latency", "50ms"},
+        {"tc", "-n", first, "qdisc", "add", "dev", "gsd0", "root", "tbf", "rate", rate, "burst", burst, "latency",
+         "50ms"},
+        {"tc", "-n", second, "qdisc", "add", "dev", "gsd1", "root", "tbf", "rate", rate, "burst", burst, "latency",
+         "50ms"},
     };
     for (const auto& command : commands)
         if (run_program(command) != 0) return false;
@@ -85,7 +88,8 @@ bool DemoLink::make_namespaces(std::size_t rate_mbit) {
 
 void DemoLink::remove_namespaces() {
     for (auto& name : namespaces_) {
-        if (!name.empty() && std::filesystem::exists("/run/netns/" + name)) run_program({"ip", "netns", "delete", name});
+        if (!name.empty() && std::filesystem::exists("/run/netns/" + name))
+            run_program({"ip", "netns", "delete", name});
         name.clear();
     }
 }

@@ -4,14 +4,14 @@
 #include "shm/local_socket.hpp"
 #include "shm/status_page.hpp"
 
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
 #include <algorithm>
 #include <filesystem>
-#include <fmt/core.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <poll.h>
-#include <unistd.h>
 
 namespace gradsieve::cli {
 
@@ -43,12 +43,16 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 DemoPrograms find_demo_programs() {
     const auto here = own_folder();
-    return {first_existing({here + "/gradsieved", here + "/../daemon/gradsieved", here + "/../sbin/gradsieved", "/usr/sbin/gradsieved"}),
-            first_existing({here + "/../examples/fashion_mnist/gradsieve-demo-trainer", here + "/../libexec/gradsieve/gradsieve-demo-trainer",
-                            here + "/../lib/gradsieve/gradsieve-demo-trainer", "/usr/libexec/gradsieve/gradsieve-demo-trainer"})};
+    return {first_existing({here + "/gradsieved", here + "/../daemon/gradsieved", here + "/../sbin/gradsieved",
+                            "/usr/sbin/gradsieved"}),
+            first_existing({here + "/../examples/fashion_mnist/gradsieve-demo-trainer",
+                            here + "/../libexec/gradsieve/gradsieve-demo-trainer",
+                            here + "/../lib/gradsieve/gradsieve-demo-trainer",
+                            "/usr/libexec/gradsieve/gradsieve-demo-trainer"})};
 }
 
-DemoRun::DemoRun(const DemoOptions& options, const DemoPrograms& programs, const DemoLink& link, std::string folder, Console& console)
+DemoRun::DemoRun(const DemoOptions& options, const DemoPrograms& programs, const DemoLink& link, std::string folder,
+                 Console& console)
     : options_(options), programs_(programs), link_(link), folder_(std::move(folder)), console_(console) {}
 
 DemoRun::~DemoRun() {
@@ -56,20 +60,25 @@ DemoRun::~DemoRun() {
     daemons_.clear();
 }
 
-std::string DemoRun::socket(std::size_t node) const { return fmt::format("{}/node-{}/gradsieved.sock", folder_, node == 0 ? "a" : "b"); }
+std::string DemoRun::socket(std::size_t node) const {
+    return fmt::format("{}/node-{}/gradsieved.sock", folder_, node == 0 ? "a" : "b");
+}
 
 bool DemoRun::start_daemons() {
     const auto config = folder_ + "/gradsieved.toml";
     std::ofstream file(config);
     for (std::size_t node = 0; node < kNodes; ++node) {
-        file << fmt::format("[[node]]\nname = \"{}\"\naddress = \"{}\"\nport = {}\n", node == 0 ? "a" : "b", link_.address(node), link_.port(node));
+        file << fmt::format("[[node]]\nname = \"{}\"\naddress = \"{}\"\nport = {}\n", node == 0 ? "a" : "b",
+                            link_.address(node), link_.port(node));
         std::filesystem::create_directories(std::filesystem::path(socket(node)).parent_path());
     }
     file.close();
     for (std::size_t node = 0; node < kNodes; ++node) {
         auto command = link_.prefix(node);
         const std::string name = node == 0 ? "a" : "b";
-        for (const auto& part : {programs_.daemon, std::string("--config"), config, std::string("--node"), name, std::string("--socket"), socket(node), std::string("--state"), folder_ + "/node-" + name})
+        for (const auto& part :
+             {programs_.daemon, std::string("--config"), config, std::string("--node"), name, std::string("--socket"),
+              socket(node), std::string("--state"), folder_ + "/node-" + name})
             command.push_back(part);
         daemons_.push_back(std::make_unique<DemoChild>(command, log("gradsieved-" + name)));
     }
@@ -91,11 +100,31 @@ bool DemoRun::start_daemons() {
 void DemoRun::start_ranks(const std::string& codec) {
     ranks_.clear();
     for (std::size_t rank = 0; rank < kRanks; ++rank)
-        ranks_.push_back(std::make_unique<DemoChild>(
-            std::vector<std::string>{programs_.trainer, "--rank", std::to_string(rank), "--world", std::to_string(kRanks), "--socket", socket(rank * kNodes / kRanks), "--job", job_, "--run",
-                                     "demo", "--codec", codec, "--data", options_.data, "--epochs", std::to_string(options_.epochs), "--samples", std::to_string(options_.samples), "--seed",
-                                     std::to_string(options_.seed), "--rate", fmt::format("{}", options_.learning_rate)},
-            log(fmt::format("rank-{}-{}", rank, job_))));
+        ranks_.push_back(
+            std::make_unique<DemoChild>(std::vector<std::string>{programs_.trainer,
+                                                                 "--rank",
+                                                                 std::to_string(rank),
+                                                                 "--world",
+                                                                 std::to_string(kRanks),
+                                                                 "--socket",
+                                                                 socket(rank * kNodes / kRanks),
+                                                                 "--job",
+                                                                 job_,
+                                                                 "--run",
+                                                                 "demo",
+                                                                 "--codec",
+                                                                 codec,
+                                                                 "--data",
+                                                                 options_.data,
+                                                                 "--epochs",
+                                                                 std::to_string(options_.epochs),
+                                                                 "--samples",
+                                                                 std::to_string(options_.samples),
+                                                                 "--seed",
+                                                                 std::to_string(options_.seed),
+                                                                 "--rate",
+                                                                 fmt::format("{}", options_.learning_rate)},
+                                        log(fmt::format("rank-{}-{}", rank, job_))));
 }
 
 void DemoRun::take_line(std::size_t rank, const std::string& line) {
@@ -125,19 +154,22 @@ void DemoRun::draw_progress(const std::string& title, bool is_last) {
     constexpr std::size_t kBarCells = 24;
     const auto full = kBarCells * step_ / steps_;
     std::string bar;
-    for (std::size_t cell = 0; cell < kBarCells; ++cell) bar += cell < full ? (console_.look.has_unicode ? "█" : "#") : (console_.look.has_unicode ? "░" : ".");
+    for (std::size_t cell = 0; cell < kBarCells; ++cell)
+        bar += cell < full ? (console_.look.has_unicode ? "█" : "#") : (console_.look.has_unicode ? "░" : ".");
     const double elapsed = seconds_since(first_step_);
     const double per_step = step_ > 1 ? elapsed / static_cast<double>(step_ - 1) : 0;
     const auto left = per_step * static_cast<double>(steps_ - step_);
     console_.out << (console_.is_terminal ? "\r" : "")
-                 << fmt::format("  {:<13} {} {:3} %  step {:>4}/{}  loss {:5.3f}  {:5.1f} ms/step  {:>3.0f} s left ", title, bar, percent, step_, steps_, loss_, per_step * 1000, left)
+                 << fmt::format("  {:<13} {} {:3} %  step {:>4}/{}  loss {:5.3f}  {:5.1f} ms/step  {:>3.0f} s left ",
+                                title, bar, percent, step_, steps_, loss_, per_step * 1000, left)
                  << (console_.is_terminal && !is_last ? "" : "\n");
     console_.out.flush();
 }
 
 void DemoRun::show_status() {
     has_shown_status_ = true;
-    console_.out << (console_.is_terminal ? "\n" : "") << "\n  $ gradsieve status      (node a, in the middle of this run)\n\n";
+    console_.out << (console_.is_terminal ? "\n" : "")
+                 << "\n  $ gradsieve status      (node a, in the middle of this run)\n\n";
     StatusOptions status;
     status.socket = socket(0);
     static_cast<void>(run_status(status, console_));
@@ -176,10 +208,12 @@ bool DemoRun::read_ended_job() {
         bool has_found = false;
         while (!has_found && std::chrono::steady_clock::now() - begin < kStatusWithin) {
             const auto page = shm::read_status_page(shm::status_page_path(socket(node)));
-            const auto document = page.is_ok() ? nlohmann::json::parse(page->document, nullptr, false) : nlohmann::json();
+            const auto document =
+                page.is_ok() ? nlohmann::json::parse(page->document, nullptr, false) : nlohmann::json();
             if (document.is_object())
                 for (const auto& job : document.value("ended_jobs", nlohmann::json::array())) {
-                    if (job.value("name", "") != job_ || !job.value("wire_ratio", nlohmann::json()).is_number()) continue;
+                    if (job.value("name", "") != job_ || !job.value("wire_ratio", nlohmann::json()).is_number())
+                        continue;
                     has_found = true;
                     const double ratio = job.at("wire_ratio").get<double>();
                     if (outcome_.wire_ratio != 0 && ratio >= outcome_.wire_ratio) continue;
@@ -224,7 +258,8 @@ std::optional<DemoOutcome> DemoRun::train(const std::string& title, const std::s
     if (!watch_ranks(title, shows_status) || !read_ended_job()) return std::nullopt;
     outcome_.seconds = seconds_since(begin_);
     outcome_.step_ms = outcome_.steps > 0 ? 1000 * seconds_since(first_step_) / static_cast<double>(outcome_.steps) : 0;
-    outcome_.is_identical = !hashes_[0].empty() && std::all_of(hashes_.begin(), hashes_.end(), [&](const auto& hash) { return hash == hashes_[0]; });
+    outcome_.is_identical = !hashes_[0].empty() && std::all_of(hashes_.begin(), hashes_.end(),
+                                                               [&](const auto& hash) { return hash == hashes_[0]; });
     return outcome_;
 }
 

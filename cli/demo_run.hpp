@@ -18,12 +18,12 @@ struct DemoOptions {
     std::string codec;
     std::string data = "/usr/share/datasets/fashion-mnist";
     std::size_t epochs = 4;
-    std::size_t samples = 60000;      ///< training images used
-    std::size_t rate_mbit = 100;      ///< of the link between the nodes; as root only
+    std::size_t samples = 60000;  ///< training images used
+    std::size_t rate_mbit = 100;  ///< of the link between the nodes; as root only
     std::size_t seed = 1;
     double learning_rate = 0.1;
-    bool is_keeping = false;          ///< leave the temporary folder with logs and configuration
-    bool is_plain_loopback = false;   ///< no namespaces even as root
+    bool is_keeping = false;         ///< leave the temporary folder with logs and configuration
+    bool is_plain_loopback = false;  ///< no namespaces even as root
 };
 
 /// The other programs of the demo: in the build tree, or where the package puts them.
@@ -36,22 +36,24 @@ struct DemoPrograms {
 
 struct DemoOutcome {
     double accuracy = 0;
-    bool is_identical = false;        ///< one parameter hash on all four ranks
-    double wire_ratio = 0;            ///< over the whole run, warm-up included; the smaller of the two nodes'
-    std::uint64_t bytes_sent = 0;     ///< of that node
+    bool is_identical = false;     ///< one parameter hash on all four ranks
+    double wire_ratio = 0;         ///< over the whole run, warm-up included; the smaller of the two nodes'
+    std::uint64_t bytes_sent = 0;  ///< of that node
     std::uint64_t steps = 0;
-    double step_ms = 0;               ///< wall-clock time per step, training included
+    double step_ms = 0;  ///< wall-clock time per step, training included
     double seconds = 0;
 };
 
 class DemoRun {
 public:
     /// `folder` gets configuration, sockets and logs.
-    DemoRun(const DemoOptions& options, const DemoPrograms& programs, const DemoLink& link, std::string folder, Console& console);
+    DemoRun(const DemoOptions& options, const DemoPrograms& programs, const DemoLink& link, std::string folder,
+            Console& console);
     ~DemoRun();
     /// Trains once. `codec` goes to the ranks as it is; `title` stands before the progress bar. `shows_status`: print
     /// `gradsieve status` from the middle of the run. Nothing on failure; the reason has been printed.
-    [[nodiscard]] std::optional<DemoOutcome> train(const std::string& title, const std::string& codec, bool shows_status);
+    [[nodiscard]] std::optional<DemoOutcome> train(const std::string& title, const std::string& codec,
+                                                   bool shows_status);
 
 private:
     [[nodiscard]] bool start_daemons();

@@ -18,7 +18,8 @@ namespace {
 std::vector<std::string> codecs_of(const JobView& job) {
     std::vector<std::string> codecs = {job.codec};
     for (const auto& tensor : job.tensors)
-        if (!tensor.codec.empty() && std::find(codecs.begin(), codecs.end(), tensor.codec) == codecs.end()) codecs.push_back(tensor.codec);
+        if (!tensor.codec.empty() && std::find(codecs.begin(), codecs.end(), tensor.codec) == codecs.end())
+            codecs.push_back(tensor.codec);
     return codecs;
 }
 
@@ -33,7 +34,8 @@ std::string render_codecs(const JobView& job, const std::vector<std::string>& co
     if (codecs.size() == 1) return render_line("codec", {{job.codec}, {origin, Ink::kDim}}, look);
     std::string text;
     for (const auto& codec : codecs)
-        text += render_line("codec " + letter_of(codecs, codec), {{codec}, {&codec == &codecs.front() ? origin : "", Ink::kDim}}, look);
+        text += render_line("codec " + letter_of(codecs, codec),
+                            {{codec}, {&codec == &codecs.front() ? origin : "", Ink::kDim}}, look);
     return text;
 }
 
@@ -42,26 +44,32 @@ std::string render_title(const JobView& job, const Look& look) {
     for (const auto& rank : job.ranks) nodes.insert(rank.node);
     auto ranks = fmt::format("{} rank{}", job.world_size, job.world_size == 1 ? "" : "s");
     if (!nodes.empty()) ranks += fmt::format(" on {} node{}", nodes.size(), nodes.size() == 1 ? "" : "s");
-    return render_headline({"job " + cut_middle(job.name, look.width / 3, look.ellipsis()), Ink::kTitle},
-                           {{job.phase, job.phase == "running" ? Ink::kGood : Ink::kWarn},
-                            {ranks},
-                            {job.run_id.empty() ? "" : "run " + cut_middle(job.run_id, look.width / 4, look.ellipsis())},
-                            {job.epoch.empty() ? "" : "epoch " + job.epoch, Ink::kDim}},
-                           look);
+    return render_headline(
+        {"job " + cut_middle(job.name, look.width / 3, look.ellipsis()), Ink::kTitle},
+        {{job.phase, job.phase == "running" ? Ink::kGood : Ink::kWarn},
+         {ranks},
+         {job.run_id.empty() ? "" : "run " + cut_middle(job.run_id, look.width / 4, look.ellipsis())},
+         {job.epoch.empty() ? "" : "epoch " + job.epoch, Ink::kDim}},
+        look);
 }
 
 std::string render_waiting(const JobView& job, const Look& look) {
     std::string text;
     if (!job.missing_ranks.empty())
-        text += render_line("missing", {{fmt::format("rank{} {} of {}", job.missing_ranks.size() == 1 ? "" : "s",
-                                                     ranges_text(job.missing_ranks), job.world_size), Ink::kWarn},
-                                        {"not attached yet", Ink::kWarn}}, look);
+        text += render_line("missing",
+                            {{fmt::format("rank{} {} of {}", job.missing_ranks.size() == 1 ? "" : "s",
+                                          ranges_text(job.missing_ranks), job.world_size),
+                              Ink::kWarn},
+                             {"not attached yet", Ink::kWarn}},
+                            look);
     for (const auto& wait : job.waiting) {
         std::vector<Part> parts = {{fmt::format("step {} for {}", wait.step, time_text(wait.for_s)), Ink::kWarn}};
         if (!wait.ranks.empty())
-            parts.push_back({fmt::format("rank{} {}", wait.ranks.size() == 1 ? "" : "s", ranges_text(wait.ranks)), Ink::kWarn});
+            parts.push_back(
+                {fmt::format("rank{} {}", wait.ranks.size() == 1 ? "" : "s", ranges_text(wait.ranks)), Ink::kWarn});
         if (!wait.peers.empty())
-            parts.push_back({fmt::format("peer{} {}", wait.peers.size() == 1 ? "" : "s", fmt::join(wait.peers, ", ")), Ink::kWarn});
+            parts.push_back(
+                {fmt::format("peer{} {}", wait.peers.size() == 1 ? "" : "s", fmt::join(wait.peers, ", ")), Ink::kWarn});
         if (!wait.tensor.empty()) parts.push_back({"tensor " + wait.tensor, Ink::kWarn});
         if (!wait.group.empty()) parts.push_back({"group " + wait.group, Ink::kWarn});
         text += render_line("waits for", parts, look);
@@ -71,10 +79,16 @@ std::string render_waiting(const JobView& job, const Look& look) {
 
 std::string render_ratios(const JobView& job, const Look& look) {
     if (!job.wire_ratio)
-        return render_line("wire ratio", {{"none: nothing has travelled"}, {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);
-    return render_line("wire ratio", {{figure_text(*job.wire_ratio), Ink::kBold},
-                                      {fmt::format("{} sent instead of {}", bytes_text(job.bytes_sent), bytes_text(job.allreduce_bytes))},
-                                      {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}}, look);
+        return render_line("wire ratio",
+                           {{"none: nothing has travelled"},
+                            {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}},
+                           look);
+    return render_line(
+        "wire ratio",
+        {{figure_text(*job.wire_ratio), Ink::kBold},
+         {fmt::format("{} sent instead of {}", bytes_text(job.bytes_sent), bytes_text(job.allreduce_bytes))},
+         {job.payload_ratio ? "payload ratio " + figure_text(*job.payload_ratio) : ""}},
+        look);
 }
 
 std::string render_step_times(const StepTimeView& times, const Look& look) {
@@ -97,8 +111,10 @@ std::string render_groups(const JobView& job, const Look& look) {
         text += render_line(group.name.empty() ? "steps" : "group",
                             {{group.name, Ink::kBold},
                              {fmt::format("{} committed", count_text(group.steps_committed))},
-                             {fmt::format("{} aborted", count_text(group.steps_aborted)), group.steps_aborted > 0 ? Ink::kWarn : Ink::kPlain},
-                             {fmt::format("at step {}", group.committed_step)}}, look);
+                             {fmt::format("{} aborted", count_text(group.steps_aborted)),
+                              group.steps_aborted > 0 ? Ink::kWarn : Ink::kPlain},
+                             {fmt::format("at step {}", group.committed_step)}},
+                            look);
     return text;
 }
 
@@ -127,12 +143,21 @@ std::string render_ranks(const JobView& job, const Look& look) {
 std::string render_checks(const JobView& job, const Look& look) {
     std::string text;
     if (job.digests_different > 0) {
-        text += render_line("digests", {{fmt::format("{} of {} steps differ between nodes", job.digests_different, job.digests_compared), Ink::kBad}}, look);
+        text += render_line(
+            "digests",
+            {{fmt::format("{} of {} steps differ between nodes", job.digests_different, job.digests_compared),
+              Ink::kBad}},
+            look);
     } else if (job.digests_compared > 0) {
-        text += render_line("digests", {{fmt::format("{} steps compared, identical on all nodes", count_text(job.digests_compared))}}, look);
+        text += render_line(
+            "digests", {{fmt::format("{} steps compared, identical on all nodes", count_text(job.digests_compared))}},
+            look);
     }
     if (job.frames_refused > 0)
-        text += render_line("refused", {{fmt::format("{} frames", count_text(job.frames_refused)), Ink::kWarn}, {job.last_refusal, Ink::kWarn}}, look);
+        text += render_line(
+            "refused",
+            {{fmt::format("{} frames", count_text(job.frames_refused)), Ink::kWarn}, {job.last_refusal, Ink::kWarn}},
+            look);
     if (job.memory_bytes > 0) text += render_line("memory", {{memory_text(job.memory_bytes)}}, look);
     return text;
 }
@@ -142,26 +167,36 @@ std::vector<const TensorView*> largest(const std::vector<TensorView>& tensors, s
     std::vector<const TensorView*> chosen;
     for (const auto& tensor : tensors) chosen.push_back(&tensor);
     if (chosen.size() <= limit) return chosen;
-    std::stable_sort(chosen.begin(), chosen.end(), [](const auto* left, const auto* right) { return left->elements > right->elements; });
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [](const auto* left, const auto* right) { return left->elements > right->elements; });
     chosen.resize(limit);
     std::sort(chosen.begin(), chosen.end());  // pointers into one vector: its order
     return chosen;
 }
 
 Row row_of(const TensorView& tensor, const std::vector<std::string>& codecs) {
-    const auto figure = [](const std::optional<double>& value) { return value ? figure_text(*value) : std::string("-"); };
+    const auto figure = [](const std::optional<double>& value) {
+        return value ? figure_text(*value) : std::string("-");
+    };
     auto residual = figure(tensor.residual_norm);
     if (tensor.residual_norm && tensor.residual_step > 0) residual += fmt::format(" @{}", tensor.residual_step);
-    return {{tensor.name}, {tensor.group}, {count_text(tensor.elements)}, {letter_of(codecs, tensor.codec)},
-            {count_text(tensor.kept_elements)}, {figure(tensor.bits_per_kept)}, {figure(tensor.payload_ratio)}, {residual},
+    return {{tensor.name},
+            {tensor.group},
+            {count_text(tensor.elements)},
+            {letter_of(codecs, tensor.codec)},
+            {count_text(tensor.kept_elements)},
+            {figure(tensor.bits_per_kept)},
+            {figure(tensor.payload_ratio)},
+            {residual},
             {tensor.variance_source.empty() ? "-" : tensor.variance_source}};
 }
 
-std::string render_tensors(const JobView& job, const std::vector<std::string>& codecs, const Look& look, std::size_t limit) {
+std::string render_tensors(const JobView& job, const std::vector<std::string>& codecs, const Look& look,
+                           std::size_t limit) {
     if (job.tensors.empty()) return "";
-    std::vector<Column> columns = {{"TENSOR", false, 12, 9}, {"GROUP", false, 6, 4},     {"ELEMENTS", true, 0, 6},
-                                   {"CODEC", false, 0, 8},   {"KEPT", true, 0, 8},       {"BITS/KEPT", true, 0, 7},
-                                   {"RATIO", true, 0, 8},    {"RESIDUAL", true, 0, 5},   {"VARIANCE", false, 0, 3}};
+    std::vector<Column> columns = {{"TENSOR", false, 12, 9}, {"GROUP", false, 6, 4},   {"ELEMENTS", true, 0, 6},
+                                   {"CODEC", false, 0, 8},   {"KEPT", true, 0, 8},     {"BITS/KEPT", true, 0, 7},
+                                   {"RATIO", true, 0, 8},    {"RESIDUAL", true, 0, 5}, {"VARIANCE", false, 0, 3}};
     std::vector<Row> rows;
     const auto shown = largest(job.tensors, limit);
     for (const auto* tensor : shown) rows.push_back(row_of(*tensor, codecs));
@@ -176,8 +211,10 @@ std::string render_tensors(const JobView& job, const std::vector<std::string>& c
         std::uint64_t elements = 0;
         for (const auto& tensor : job.tensors) elements += tensor.elements;
         for (const auto* tensor : shown) elements -= std::min(elements, tensor->elements);
-        text += "  " + look.paint(Ink::kDim, fmt::format("and {} smaller ones with {} elements; --all shows them",
-                                                         job.tensors.size() - shown.size(), count_text(elements))) + '\n';
+        text += "  " +
+                look.paint(Ink::kDim, fmt::format("and {} smaller ones with {} elements; --all shows them",
+                                                  job.tensors.size() - shown.size(), count_text(elements))) +
+                '\n';
     }
     return text;
 }

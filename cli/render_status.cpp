@@ -34,14 +34,17 @@ struct Words {
 Words words_of(const DaemonView& daemon, const HealthView& health) {
     const auto age = time_text(health.heartbeat_age_s);
     const auto pid = fmt::format("pid {}", health.pid);
-    const std::string last_word = "below is its last word; start it again: systemctl start gradsieved, or gradsieved as a user";
-    if (health.state == "live") return {{{pid}, {"up " + time_text(daemon.uptime_s)}, {fmt::format("heartbeat {} ago", age)}}, ""};
+    const std::string last_word =
+        "below is its last word; start it again: systemctl start gradsieved, or gradsieved as a user";
+    if (health.state == "live")
+        return {{{pid}, {"up " + time_text(daemon.uptime_s)}, {fmt::format("heartbeat {} ago", age)}}, ""};
     if (health.state == "hung" && health.is_suspended)
         return {{{pid + " suspended"}, {"no heartbeat for " + age}},
                 fmt::format("a signal or a debugger stopped the process; 'kill -CONT {}' lets it go on", health.pid)};
     if (health.state == "hung")
-        return {{{pid + " is there"}, {"no heartbeat for " + age}},
-                "its conductor hangs; the log and 'gradsieve doctor' tell more; under systemd the watchdog restarts it"};
+        return {
+            {{pid + " is there"}, {"no heartbeat for " + age}},
+            "its conductor hangs; the log and 'gradsieve doctor' tell more; under systemd the watchdog restarts it"};
     if (health.state == "dead") return {{{pid + " is gone"}, {fmt::format("last heartbeat {} ago", age)}}, last_word};
     return {{{fmt::format("pid {} was stopped {} ago", health.pid, age)}}, last_word};
 }
@@ -67,16 +70,25 @@ std::string render_daemon(const StatusView& view, const Look& look) {
     std::string text;
     if (view.format == 0) return render_line("document", {{"nothing published yet", Ink::kDim}}, look);
     if (view.format > kDocumentFormat)
-        text += render_line("document", {{fmt::format("format {}: this tool knows {}, so some may be missing; install matching versions",
-                                                      view.format, kDocumentFormat), Ink::kWarn}}, look);
+        text += render_line(
+            "document",
+            {{fmt::format("format {}: this tool knows {}, so some may be missing; install matching versions",
+                          view.format, kDocumentFormat),
+              Ink::kWarn}},
+            look);
     text += render_line("listens", {{daemon.bound.empty() ? "for no peers: single node" : daemon.bound}}, look);
     text += render_line("socket", {{daemon.socket}}, look);
-    text += render_line("config", {{daemon.config_file.empty() ? "no file: built-in values" : daemon.config_file}}, look);
+    text +=
+        render_line("config", {{daemon.config_file.empty() ? "no file: built-in values" : daemon.config_file}}, look);
     text += render_line("uses", uses_of(daemon), look);
-    if (!daemon.state.empty() && daemon.state != "running") text += render_line("state", {{daemon.state, Ink::kWarn}}, look);
+    if (!daemon.state.empty() && daemon.state != "running")
+        text += render_line("state", {{daemon.state, Ink::kWarn}}, look);
     for (const auto& error : daemon.errors)
-        text += render_line("error", {{error.text, Ink::kWarn}, {fmt::format("{} times", error.count)},
-                                      {fmt::format("last {} ago", time_text(error.last_s_ago))}}, look);
+        text += render_line("error",
+                            {{error.text, Ink::kWarn},
+                             {fmt::format("{} times", error.count)},
+                             {fmt::format("last {} ago", time_text(error.last_s_ago))}},
+                            look);
     return text;
 }
 
@@ -90,7 +102,8 @@ std::string render_ended(const std::vector<EndedJobView>& jobs, const Look& look
                              {"run " + job.run_id},
                              {fmt::format("{} steps", count_text(job.steps_committed))},
                              {ratio},
-                             {fmt::format("{} ago: {}", time_text(job.ago_s), job.text)}}, look);
+                             {fmt::format("{} ago: {}", time_text(job.ago_s), job.text)}},
+                            look);
     }
     return text;
 }
@@ -116,7 +129,10 @@ std::string render_line(std::string_view label, const std::vector<Part>& parts, 
     }
     std::string text;
     for (const auto& line : lines)
-        text += (text.empty() ? "  " + look.paint(Ink::kDim, label) + margin.substr(2 + std::min(display_width(label), kLabelWidth)) : margin) + line + '\n';
+        text += (text.empty() ? "  " + look.paint(Ink::kDim, label) +
+                                    margin.substr(2 + std::min(display_width(label), kLabelWidth))
+                              : margin) +
+                line + '\n';
     return text;
 }
 
@@ -152,15 +168,18 @@ std::string render_health(const DaemonView& daemon, const HealthView& health, co
     auto parts = words.process;
     parts.push_back({daemon.node.empty() ? "" : "node " + cut_middle(daemon.node, 24, look.ellipsis())});
     parts.push_back({daemon.version.empty() ? "" : "gradsieved " + daemon.version, Ink::kDim});
-    auto text = render_headline({fmt::format("{} {}", look.has_unicode ? face.mark : face.plain_mark, health.state), face.ink}, parts, look);
+    auto text = render_headline(
+        {fmt::format("{} {}", look.has_unicode ? face.mark : face.plain_mark, health.state), face.ink}, parts, look);
     if (!words.advice.empty())
-        for (const auto& line : wrap_words(words.advice, look.width - 2, look.ellipsis())) text += "  " + look.paint(face.ink, line) + '\n';
+        for (const auto& line : wrap_words(words.advice, look.width - 2, look.ellipsis()))
+            text += "  " + look.paint(face.ink, line) + '\n';
     return text;
 }
 
 std::string render_peers(const std::vector<PeerView>& peers, const Look& look) {
-    const std::vector<Column> columns = {{"NAME", false, 16, 9}, {"ADDRESS", false, 13, 5}, {"STATE", false, 0, 9}, {"HEARD", true, 0, 8},
-                                         {"SENT", true, 0, 7},   {"RECEIVED", true, 0, 7},  {"QUEUED", true, 0, 6}, {"REFUSED", true, 0, 4}};
+    const std::vector<Column> columns = {{"NAME", false, 16, 9}, {"ADDRESS", false, 13, 5}, {"STATE", false, 0, 9},
+                                         {"HEARD", true, 0, 8},  {"SENT", true, 0, 7},      {"RECEIVED", true, 0, 7},
+                                         {"QUEUED", true, 0, 6}, {"REFUSED", true, 0, 4}};
     std::vector<Row> rows;
     std::string refusals;
     for (const auto& peer : peers) {
@@ -168,12 +187,17 @@ std::string render_peers(const std::vector<PeerView>& peers, const Look& look) {
             rows.push_back({{peer.name}, {peer.address}, {"this node", Ink::kDim}, {}, {}, {}, {}, {}});
             continue;
         }
-        rows.push_back({{peer.name}, {peer.address}, {peer.state, ink_of_peer(peer)},
-                        {peer.silent_s ? time_text(*peer.silent_s) : "never"}, {bytes_text(peer.bytes_sent)},
-                        {bytes_text(peer.bytes_received)}, {bytes_text(peer.queued_bytes)},
+        rows.push_back({{peer.name},
+                        {peer.address},
+                        {peer.state, ink_of_peer(peer)},
+                        {peer.silent_s ? time_text(*peer.silent_s) : "never"},
+                        {bytes_text(peer.bytes_sent)},
+                        {bytes_text(peer.bytes_received)},
+                        {bytes_text(peer.queued_bytes)},
                         {count_text(peer.frames_refused), peer.frames_refused > 0 ? Ink::kWarn : Ink::kPlain}});
         if (!peer.last_refusal.empty())
-            refusals += render_line("refused", {{fmt::format("from {}: {}", peer.name, peer.last_refusal), Ink::kWarn}}, look);
+            refusals +=
+                render_line("refused", {{fmt::format("from {}: {}", peer.name, peer.last_refusal), Ink::kWarn}}, look);
     }
     return look.paint(Ink::kTitle, "peers") + '\n' + render_table(columns, rows, look) + refusals;
 }

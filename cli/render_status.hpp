@@ -1,5 +1,5 @@
-// The status screen as text: a pure function of the document, the daemon's health and the look. Never reads a clock, a file
-// or the terminal; any thread.
+// The status screen as text: a pure function of the document, the daemon's health and the look. Never reads a clock, a
+// file or the terminal; any thread.
 #pragma once
 
 #include "cli/console.hpp"
@@ -26,8 +26,8 @@ struct Part {
     std::string text;
     Ink ink = Ink::kPlain;
 };
-/// "label      part · part", wrapped under the first part where the line is full, a long part at its words. Empty parts are
-/// left out; nothing at all is drawn if all are empty.
+/// "label      part · part", wrapped under the first part where the line is full, a long part at its words. Empty parts
+/// are left out; nothing at all is drawn if all are empty.
 [[nodiscard]] std::string render_line(std::string_view label, const std::vector<Part>& parts, const Look& look);
 /// "head  part · part": parts that find no room on the one line are left out.
 [[nodiscard]] std::string render_headline(const Part& head, const std::vector<Part>& parts, const Look& look);

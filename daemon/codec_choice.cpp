@@ -28,7 +28,8 @@ Named named_codec(const Config& config, const std::string& client_codec, std::sp
     if (!client_codec.empty()) return {client_codec, "client"};
     if (!config.codec.empty()) return {config.codec, "configuration"};
     if (config.nodes.size() <= 1) return {std::string(kPlainCodec), "default: single node"};
-    const bool has_samples = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.samples_max > 1; });
+    const bool has_samples =
+        std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.samples_max > 1; });
     return {std::string(has_samples ? kDefaultCodecOfSamples : kDefaultCodecOfOne), "default"};
 }
 
@@ -63,14 +64,16 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
     double main_bits = 0;
     for (std::size_t index = 0; index < tensors.size(); ++index) {
         const auto elements = tensors[index].elements();
-        if (tensors[index].shape.size() <= 1 || elements < config.small_elements) candidates.push_back(index);
-        else main_bits += static_cast<double>(elements) * estimated_bits_per_element(main);
+        if (tensors[index].shape.size() <= 1 || elements < config.small_elements)
+            candidates.push_back(index);
+        else
+            main_bits += static_cast<double>(elements) * estimated_bits_per_element(main);
     }
     // Smallest first, while all of them together stay within their share of the step's bytes.
-    std::stable_sort(candidates.begin(), candidates.end(), [&](std::size_t a, std::size_t b) {
-        return tensors[a].elements() < tensors[b].elements();
-    });
-    for (const auto index : candidates) main_bits += static_cast<double>(tensors[index].elements()) * estimated_bits_per_element(main);
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [&](std::size_t a, std::size_t b) { return tensors[a].elements() < tensors[b].elements(); });
+    for (const auto index : candidates)
+        main_bits += static_cast<double>(tensors[index].elements()) * estimated_bits_per_element(main);
     double small_bits = 0;
     for (const auto index : candidates) {
         const auto elements = static_cast<double>(tensors[index].elements());

@@ -1,5 +1,5 @@
-// Which codec each tensor of a job gets: what the client or the configuration names, the built-in default otherwise, and
-// small tensors apart. The same inputs give the same choice on every node. Plain functions; any thread.
+// Which codec each tensor of a job gets: what the client or the configuration names, the built-in default otherwise,
+// and small tensors apart. The same inputs give the same choice on every node. Plain functions; any thread.
 #pragma once
 
 #include "base/status.hpp"
@@ -22,9 +22,9 @@ inline constexpr std::string_view kDefaultCodecOfOne = "topk(0.01) | pow2(bits=4
 inline constexpr std::string_view kPlainCodec = "all | f32";
 
 struct CodecChoice {
-    std::string text;                         ///< canonical
-    std::string origin;                       ///< "client", "configuration", "default", "default: single node"
-    std::vector<codec::Pipeline> pipelines;   ///< per tensor, in the order given
+    std::string text;                        ///< canonical
+    std::string origin;                      ///< "client", "configuration", "default", "default: single node"
+    std::vector<codec::Pipeline> pipelines;  ///< per tensor, in the order given
 };
 
 /// `tensors` sorted by name. Errors: kInvalidArgument from parse_pipeline, saying whose text it was.

@@ -1,7 +1,7 @@
 #include "daemon/codec_pool.hpp"
 
-#include <algorithm>
 #include <pthread.h>
+#include <algorithm>
 
 namespace gradsieve::daemon {
 

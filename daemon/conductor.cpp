@@ -3,12 +3,12 @@
 #include "daemon/epoll_tag.hpp"
 #include "daemon/status_document.hpp"
 
+#include <sys/epoll.h>
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <thread>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 namespace gradsieve::daemon {
 
@@ -16,7 +16,8 @@ namespace {
 
 constexpr Duration kStatusEvery = std::chrono::milliseconds(250);
 constexpr Duration kTimersEvery = std::chrono::milliseconds(10);
-/// A few times what a wake-up costs (measured 2026-11: 4 to 10 us), so that spinning never costs more than it could save.
+/// A few times what a wake-up costs (measured 2026-11: 4 to 10 us), so that spinning never costs more than it could
+/// save.
 constexpr Duration kSpinFor = std::chrono::microseconds(30);
 constexpr std::size_t kEndedJobsKept = 16;
 constexpr std::size_t kErrorsKept = 32;
@@ -29,8 +30,9 @@ ByteCount memory_limit(const Config& config) {
 
 }  // namespace
 
-Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
-                     std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log)
+Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake,
+                     CodecPool& pool, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page,
+                     Log& log)
     : listener_(listener),
       doorbell_(doorbell),
       wake_(wake),
@@ -55,7 +57,8 @@ void Conductor::watch(int fd, std::uint64_t tag) {
     event.events = EPOLLIN;
     event.data.u64 = tag;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-        log_.error("epoll refuses a descriptor: errno " + std::to_string(errno) + ": raise fs.epoll.max_user_watches", {});
+        log_.error("epoll refuses a descriptor: errno " + std::to_string(errno) + ": raise fs.epoll.max_user_watches",
+                   {});
 }
 
 bool Conductor::drain_network(TimePoint now) {
@@ -64,10 +67,13 @@ bool Conductor::drain_network(TimePoint now) {
     network_->take_inbox(inbox_);
     for (const auto& event : inbox_.events) {
         peers_[event.peer] = {event.state, event.instance, event.text};
-        const auto line = config_.nodes[event.peer].name + " is " + std::string(transport::peer_state_name(event.state)) +
+        const auto line = config_.nodes[event.peer].name + " is " +
+                          std::string(transport::peer_state_name(event.state)) +
                           (event.text.empty() ? "" : ": " + event.text);
-        if (event.state == transport::PeerState::kUp) log_.info(line, {.peer = config_.nodes[event.peer].name});
-        else log_.warning(line, {.peer = config_.nodes[event.peer].name});
+        if (event.state == transport::PeerState::kUp)
+            log_.info(line, {.peer = config_.nodes[event.peer].name});
+        else
+            log_.warning(line, {.peer = config_.nodes[event.peer].name});
         for (auto& [hash, job] : jobs_) job->on_peer_event(event, now);
     }
     for (const auto& frame : inbox_.frames) {
@@ -84,7 +90,8 @@ bool Conductor::drain_codec(TimePoint now) {
         const auto place = jobs_.find(task->job_hash);
         // The hash may by now name a new life of the job: the tensor's address tells whose task it is.
         const auto is_owner = [&](const HostedJob& job) {
-            return !job.tensors().empty() && task->tensor >= job.tensors().data() && task->tensor < job.tensors().data() + job.tensors().size();
+            return !job.tensors().empty() && task->tensor >= job.tensors().data() &&
+                   task->tensor < job.tensors().data() + job.tensors().size();
         };
         if (place != jobs_.end() && is_owner(*place->second)) {
             place->second->on_task_done(std::move(task), now);
@@ -153,7 +160,8 @@ void Conductor::on_ready(std::uint64_t tag, TimePoint now) {
     if (kind == kProcessTag && !session.is_gone) {
         if (session.memory) drain_session(session, now);
         if (session.job != nullptr)
-            session.job->on_session_gone(session, "its process (pid " + std::to_string(session.who.pid) + " of " + session.user + ") died", now);
+            session.job->on_session_gone(
+                session, "its process (pid " + std::to_string(session.who.pid) + " of " + session.user + ") died", now);
         session.is_gone = true;
     }
     // Level-triggered: a descriptor of a session that is gone must not keep the loop awake until it is removed.
@@ -186,7 +194,8 @@ void Conductor::wait(Duration timeout) {
     for (auto& [id, session] : sessions_)
         if (session->memory) session->memory->announce_sleep(true);
     std::array<struct epoll_event, 64> events{};
-    const auto timeout_ms = has_work() ? 0 : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
+    const auto timeout_ms =
+        has_work() ? 0 : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
     wake_.announce_awake();
     for (auto& [id, session] : sessions_)
@@ -229,7 +238,8 @@ void Conductor::retire(HostedJob& job, TimePoint now) {
     std::uint64_t steps = 0;
     for (const auto& group : job.groups()) steps += group.steps_committed;
     const double ratio = job.sent_bytes() > 0 ? job.allreduce_bytes() / job.sent_bytes() : 0;
-    ended_jobs_.push_front({job.key(), job.end_status().is_ok() ? "all ranks detached" : job.end_status().to_string(), steps, ratio, job.sent_bytes(), now});
+    ended_jobs_.push_front({job.key(), job.end_status().is_ok() ? "all ranks detached" : job.end_status().to_string(),
+                            steps, ratio, job.sent_bytes(), now});
     if (ended_jobs_.size() > kEndedJobsKept) ended_jobs_.pop_back();
     if (!job.end_status().is_ok()) note_error("job " + job.key().name + ": " + job.end_status().text(), now);
     status_due_ = now;
@@ -249,7 +259,8 @@ void Conductor::share_out_sent_bytes() {
     }
     sent_bytes_shared_ = sent;
     for (auto& [job, payload] : shares)
-        job->add_sent_bytes(payload_total > 0 ? fresh * payload / payload_total : fresh / static_cast<double>(shares.size()));
+        job->add_sent_bytes(payload_total > 0 ? fresh * payload / payload_total
+                                              : fresh / static_cast<double>(shares.size()));
 }
 
 void Conductor::publish_status(TimePoint now) {

@@ -45,7 +45,8 @@ struct DistinctError {
 
 class Conductor {
 public:
-    /// `config` may be replaced by `apply_config`; the others outlive the conductor. `network` is null on a single node.
+    /// `config` may be replaced by `apply_config`; the others outlive the conductor. `network` is null on a single
+    /// node.
     Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
               std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log);
     ~Conductor();
@@ -86,7 +87,8 @@ private:
 
     bool accept_sessions(TimePoint now);
     void on_socket_ready(Session& session, TimePoint now);
-    [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request, TimePoint now);
+    [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request,
+                                                       TimePoint now);
     [[nodiscard]] Status check_second_run(const shm::AttachRequest& request) const;
     bool drain_network(TimePoint now);
     bool drain_codec(TimePoint now);
@@ -116,9 +118,9 @@ private:
     std::unique_ptr<NetworkThread> network_;
     codec::EncodeWorkspace workspace_;
     MemoryBudget budget_;
-    std::map<std::uint64_t, std::unique_ptr<HostedJob>> jobs_;        // by job hash
-    std::vector<std::unique_ptr<HostedJob>> leaving_jobs_;            // ended, but a task or a session still holds them
-    std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;      // by session id
+    std::map<std::uint64_t, std::unique_ptr<HostedJob>> jobs_;    // by job hash
+    std::vector<std::unique_ptr<HostedJob>> leaving_jobs_;        // ended, but a task or a session still holds them
+    std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;  // by session id
     std::vector<PeerView> peers_;
     std::deque<EndedJob> ended_jobs_;
     std::deque<DistinctError> errors_;

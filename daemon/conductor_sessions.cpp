@@ -21,7 +21,9 @@ std::string user_name(uid_t uid) {
 }
 
 bool is_readable(int fd) {
-    struct pollfd entry {fd, POLLIN, 0};
+    struct pollfd entry {
+        fd, POLLIN, 0
+    };
     return ::poll(&entry, 1, 0) == 1;
 }
 
@@ -32,7 +34,8 @@ bool Conductor::accept_sessions(TimePoint now) {
     while (!is_stopping_) {
         auto connection = listener_.accept();
         if (!connection.is_ok()) {
-            if (connection.error().code() != StatusCode::kTimeout) note_error("accept: " + connection.error().text(), now);
+            if (connection.error().code() != StatusCode::kTimeout)
+                note_error("accept: " + connection.error().text(), now);
             break;
         }
         has_any = true;
@@ -73,12 +76,14 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
         if (session.memory) drain_session(session, now);
         const bool is_dead = is_readable(session.process.get());
         const auto pid = "pid " + std::to_string(session.who.pid) + " of " + session.user;
-        const auto text = is_dead ? "its process (" + pid + ") died" : "its process (" + pid + ") closed the connection without detaching";
+        const auto text = is_dead ? "its process (" + pid + ") died"
+                                  : "its process (" + pid + ") closed the connection without detaching";
         if (session.job != nullptr) session.job->on_session_gone(session, text, now);
         session.is_gone = true;
         return;
     }
-    if (session.job != nullptr) return note_error("pid " + std::to_string(session.who.pid) + " attached twice on one connection", now);
+    if (session.job != nullptr)
+        return note_error("pid " + std::to_string(session.who.pid) + " attached twice on one connection", now);
     shm::AttachReply reply;
     std::vector<int> descriptors;
     auto request = shm::parse_attach_request(message->bytes);
@@ -87,9 +92,9 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
         if (attachment.is_ok()) {
             reply = attachment->reply;
             descriptors = attachment->descriptors;
-            log_.info("rank " + std::to_string(request->rank) + " of " + std::to_string(request->world_size) + " attached: pid " +
-                         std::to_string(session.who.pid) + " of " + session.user,
-                     {.job = request->job_name});
+            log_.info("rank " + std::to_string(request->rank) + " of " + std::to_string(request->world_size) +
+                          " attached: pid " + std::to_string(session.who.pid) + " of " + session.user,
+                      {.job = request->job_name});
         } else {
             reply.status = attachment.error();
         }
@@ -107,11 +112,12 @@ Status Conductor::check_second_run(const shm::AttachRequest& request) const {
         std::string holder;
         if (!job->sessions().empty()) {
             const auto& session = *job->sessions().begin()->second;
-            holder = " (rank " + std::to_string(session.rank) + " is pid " + std::to_string(session.who.pid) + " of " + session.user + ")";
+            holder = " (rank " + std::to_string(session.rank) + " is pid " + std::to_string(session.who.pid) + " of " +
+                     session.user + ")";
         }
-        return {StatusCode::kAlreadyExists, "job '" + request.job_name + "' already runs here with run id '" + job->key().run_id + "'" + holder +
-                                                ", you asked for run id '" + request.run_id +
-                                                "': end that run, or choose another job name"};
+        return {StatusCode::kAlreadyExists, "job '" + request.job_name + "' already runs here with run id '" +
+                                                job->key().run_id + "'" + holder + ", you asked for run id '" +
+                                                request.run_id + "': end that run, or choose another job name"};
     }
     return {};
 }
@@ -127,8 +133,14 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
     }
     const bool is_new = place == jobs_.end();
     if (is_new) {
-        JobSurroundings surroundings{&config_, &pool_, network_.get(), &workspace_, &budget_, &log_,
-                                     mix64(static_cast<std::uint64_t>(now.time_since_epoch().count()) ^ hash ^ static_cast<std::uint64_t>(::getpid()))};
+        JobSurroundings surroundings{&config_,
+                                     &pool_,
+                                     network_.get(),
+                                     &workspace_,
+                                     &budget_,
+                                     &log_,
+                                     mix64(static_cast<std::uint64_t>(now.time_since_epoch().count()) ^ hash ^
+                                           static_cast<std::uint64_t>(::getpid()))};
         GRADSIEVE_ASSIGN(auto job, HostedJob::make(request, surroundings, now));
         place = jobs_.emplace(hash, std::move(job)).first;
         for (PeerIndex peer = 0; peer < peers_.size(); ++peer)
@@ -146,8 +158,13 @@ bool Conductor::drain_session(Session& session, TimePoint now) {
     while (session.memory && !session.is_gone) {
         const auto popped = session.memory->try_pop(submission);
         if (!popped.is_ok()) {
-            note_error("pid " + std::to_string(session.who.pid) + " wrote nonsense into its ring: " + popped.error().text(), now);
-            session.job->on_session_gone(session, "its process (pid " + std::to_string(session.who.pid) + ") broke its ring: " + popped.error().text(), now);
+            note_error(
+                "pid " + std::to_string(session.who.pid) + " wrote nonsense into its ring: " + popped.error().text(),
+                now);
+            session.job->on_session_gone(
+                session,
+                "its process (pid " + std::to_string(session.who.pid) + ") broke its ring: " + popped.error().text(),
+                now);
             return true;
         }
         if (!*popped) break;

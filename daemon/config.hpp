@@ -1,5 +1,5 @@
-// The daemon's configuration: one TOML file that serves all nodes. Units are in the keys. An unknown key is an error that
-// names the nearest one; without a file the defaults make a working single node. Plain values; any thread.
+// The daemon's configuration: one TOML file that serves all nodes. Units are in the keys. An unknown key is an error
+// that names the nearest one; without a file the defaults make a working single node. Plain values; any thread.
 #pragma once
 
 #include "base/clock.hpp"
@@ -15,55 +15,56 @@ namespace gradsieve::daemon {
 
 inline constexpr std::uint16_t kDefaultPort = 7077;
 
-struct NodeConfig {            // [[node]], in file order: the position is the PeerIndex on every node
-    std::string name;          // name = "a"
-    std::string address;       // address = "10.0.0.1" (IP or resolvable name)
+struct NodeConfig {                     // [[node]], in file order: the position is the PeerIndex on every node
+    std::string name;                   // name = "a"
+    std::string address;                // address = "10.0.0.1" (IP or resolvable name)
     std::uint16_t port = kDefaultPort;  // port = 7077
 };
 
 struct Config {
     // [daemon]
-    std::uint32_t threads = 0;                    // threads = 0: codec workers; 0 = a quarter of the cores, at least 1
-    std::string cpus;                             // cpus = "0-3,8": CPU list for all threads; "" = all allowed
-    ByteCount memory_limit_bytes = 0;             // memory_limit_mib = 0: slabs + results + state of all jobs; 0 = half of the RAM
-    std::string log_level = "info";               // log_level: error, warning, info, debug
-    std::string state_directory;                  // state_directory
+    std::uint32_t threads = 0;         // threads = 0: codec workers; 0 = a quarter of the cores, at least 1
+    std::string cpus;                  // cpus = "0-3,8": CPU list for all threads; "" = all allowed
+    ByteCount memory_limit_bytes = 0;  // memory_limit_mib = 0: slabs + results + state of all jobs; 0 = half of the RAM
+    std::string log_level = "info";    // log_level: error, warning, info, debug
+    std::string state_directory;       // state_directory
     // [socket]
-    std::string socket_path;                      // path
-    unsigned socket_mode = 0660;                  // mode = "0660"
-    std::string socket_group;                     // group; "" = the daemon's own
+    std::string socket_path;      // path
+    unsigned socket_mode = 0660;  // mode = "0660"
+    std::string socket_group;     // group; "" = the daemon's own
     // [network]
-    std::string interface;                        // interface = "" (what routes to the peers), name, address, CIDR, "!name"
-    std::uint32_t lanes = 1;                      // lanes: data connections per peer, 1..16
-    Duration heartbeat{std::chrono::seconds(1)};  // heartbeat_ms
-    Duration silent_after{std::chrono::seconds(3)};   // silent_ms
-    Duration peer_timeout{std::chrono::seconds(60)};  // peer_timeout_s
-    Duration round_deadline{std::chrono::seconds(60)};// round_deadline_s
-    std::optional<Duration> max_late;             // max_late_s; absent = without limit
-    ByteCount credit_bytes = ByteCount{64} << 20U;    // credit_mib
+    std::string interface;    // interface = "" (what routes to the peers), name, address, CIDR, "!name"
+    std::uint32_t lanes = 1;  // lanes: data connections per peer, 1..16
+    Duration heartbeat{std::chrono::seconds(1)};        // heartbeat_ms
+    Duration silent_after{std::chrono::seconds(3)};     // silent_ms
+    Duration peer_timeout{std::chrono::seconds(60)};    // peer_timeout_s
+    Duration round_deadline{std::chrono::seconds(60)};  // round_deadline_s
+    std::optional<Duration> max_late;                   // max_late_s; absent = without limit
+    ByteCount credit_bytes = ByteCount{64} << 20U;      // credit_mib
     // [codec]
-    std::string codec;                            // default = "topk(...) | ..."; "" = the built-in default, which steps aside on a single node
-    std::string small_codec = "all | bf16";       // small = codec of tensors of one dimension or fewer than small_elements
-    ElementCount small_elements = 1024;           // small_elements
-    double small_share = 0.1;                     // small_share: while they take at most this share of the step's bytes
+    std::string codec;  // default = "topk(...) | ..."; "" = the built-in default, which steps aside on a single node
+    std::string small_codec = "all | bf16";  // small = codec of tensors of one dimension or fewer than small_elements
+    ElementCount small_elements = 1024;      // small_elements
+    double small_share = 0.1;                // small_share: while they take at most this share of the step's bytes
     // [[node]]
-    std::vector<NodeConfig> nodes;                // empty = single node
+    std::vector<NodeConfig> nodes;  // empty = single node
     // found, not configured
     PeerIndex self = 0;
-    std::string file;                             // "" = no file
+    std::string file;  // "" = no file
     /// Where each effective value came from, by dotted key: "default", "file", "environment", "option".
     std::map<std::string, std::string> origins;
 };
 
 struct ConfigQuery {
-    std::string file;                  ///< "" = /etc/gradsieve/gradsieved.toml if it exists, else none
-    std::string node;                  ///< --node NAME; "" = found by address or host name
-    std::string socket_path;           ///< --socket; "" = from file, else by user (architecture: /run/gradsieve or $XDG_RUNTIME_DIR/gradsieve)
-    std::string state_directory;       ///< --state
+    std::string file;             ///< "" = /etc/gradsieve/gradsieved.toml if it exists, else none
+    std::string node;             ///< --node NAME; "" = found by address or host name
+    std::string socket_path;      ///< --socket; "" = from file, else by user (architecture: /run/gradsieve or
+                                  ///< $XDG_RUNTIME_DIR/gradsieve)
+    std::string state_directory;  ///< --state
 };
 
-/// Errors: kInvalidArgument with file, line, key, value seen, what is allowed and the nearest key; kNotFound (no such file;
-/// this host is none of the nodes: their names and addresses, and `--node`).
+/// Errors: kInvalidArgument with file, line, key, value seen, what is allowed and the nearest key; kNotFound (no such
+/// file; this host is none of the nodes: their names and addresses, and `--node`).
 [[nodiscard]] Result<Config> load_config(const ConfigQuery& query);
 /// The effective values as TOML with each value's origin as a comment.
 [[nodiscard]] std::string config_text(const Config& config);

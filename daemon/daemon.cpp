@@ -2,9 +2,9 @@
 
 #include "transport/zmq_transport.hpp"
 
-#include <algorithm>
 #include <pthread.h>
 #include <sched.h>
+#include <algorithm>
 
 namespace gradsieve::daemon {
 
@@ -33,7 +33,9 @@ Status pin_to_cpus(const std::string& list) {
         position = end + 1;
     }
     if (::sched_setaffinity(0, sizeof(set), &set) != 0)
-        return {StatusCode::kInvalidArgument, "daemon.cpus = \"" + list + "\": this host refuses it: allowed are CPUs that exist and that the service may use"};
+        return {StatusCode::kInvalidArgument,
+                "daemon.cpus = \"" + list +
+                    "\": this host refuses it: allowed are CPUs that exist and that the service may use"};
     return {};
 }
 
@@ -52,21 +54,24 @@ Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config
     return std::make_unique<NetworkThread>(std::move(transport), *wake_, log_);
 }
 
-Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, std::optional<UniqueFd> activation_socket, Log& log) {
+Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, std::optional<UniqueFd> activation_socket,
+                                              Log& log) {
     std::unique_ptr<Daemon> daemon(new Daemon(config, log));
     GRADSIEVE_TRY(pin_to_cpus(config.cpus));
     if (activation_socket) {
         GRADSIEVE_ASSIGN(daemon->listener_, shm::LocalListener::adopt(std::move(*activation_socket)));
     } else {
-        GRADSIEVE_ASSIGN(daemon->listener_, shm::LocalListener::make({config.socket_path, config.socket_mode, config.socket_group}));
+        GRADSIEVE_ASSIGN(daemon->listener_,
+                         shm::LocalListener::make({config.socket_path, config.socket_mode, config.socket_group}));
     }
     GRADSIEVE_ASSIGN(daemon->doorbell_, shm::Doorbell::make());
     daemon->wake_.emplace(daemon->doorbell_->fd());
     GRADSIEVE_ASSIGN(auto network, daemon->make_network(config));
-    GRADSIEVE_ASSIGN(daemon->status_page_, shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
+    GRADSIEVE_ASSIGN(daemon->status_page_,
+                     shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
     daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);
-    daemon->conductor_ = std::make_unique<Conductor>(config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_, *daemon->pool_,
-                                                     std::move(network), *daemon->status_page_, log);
+    daemon->conductor_ = std::make_unique<Conductor>(config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_,
+                                                     *daemon->pool_, std::move(network), *daemon->status_page_, log);
     daemon->conductor_->run_once(daemon->clock_.now());  // the status page is complete before anybody is told
     daemon->thread_ = std::thread([raw = daemon.get()] { raw->run_conductor(); });
     return daemon;
@@ -94,8 +99,11 @@ void Daemon::reload(const Config& fresh) {
 void Daemon::take_reload() {
     const auto fresh = fresh_config_.load();
     if (!fresh) return;
-    const auto is_same = [](const NodeConfig& a, const NodeConfig& b) { return a.name == b.name && a.address == b.address && a.port == b.port; };
-    const bool has_new_nodes = !std::equal(fresh->nodes.begin(), fresh->nodes.end(), config_.nodes.begin(), config_.nodes.end(), is_same);
+    const auto is_same = [](const NodeConfig& a, const NodeConfig& b) {
+        return a.name == b.name && a.address == b.address && a.port == b.port;
+    };
+    const bool has_new_nodes =
+        !std::equal(fresh->nodes.begin(), fresh->nodes.end(), config_.nodes.begin(), config_.nodes.end(), is_same);
     if (has_new_nodes && conductor_->has_jobs()) return;  // looked at again on each turn: the list changes between jobs
     fresh_config_.store(nullptr);
     conductor_->apply_config(*fresh);
@@ -103,8 +111,12 @@ void Daemon::take_reload() {
     if (has_new_nodes) {
         conductor_->set_network(nullptr);
         auto network = make_network(*fresh);
-        if (network.is_ok()) conductor_->set_network(std::move(*network));
-        else log_.error("new node list: " + network.error().text() + ": this node has no peers until the configuration is mended and reloaded", {});
+        if (network.is_ok())
+            conductor_->set_network(std::move(*network));
+        else
+            log_.error("new node list: " + network.error().text() +
+                           ": this node has no peers until the configuration is mended and reloaded",
+                       {});
     }
     config_.nodes = fresh->nodes;
     config_.memory_limit_bytes = fresh->memory_limit_bytes;
@@ -128,7 +140,8 @@ void Daemon::run_conductor() {
 }
 
 std::string Daemon::summary() const {
-    return "node " + (config_.nodes.empty() ? std::string("alone") : config_.nodes[config_.self].name) + ", clients at " + config_.socket_path +
+    return "node " + (config_.nodes.empty() ? std::string("alone") : config_.nodes[config_.self].name) +
+           ", clients at " + config_.socket_path +
            (conductor_->network() ? ", peers at " + conductor_->network()->bound_address() : ", no peers");
 }
 

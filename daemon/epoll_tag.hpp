@@ -11,8 +11,12 @@ inline constexpr std::uint64_t kSocketTag = 3;
 inline constexpr std::uint64_t kProcessTag = 4;
 inline constexpr std::uint64_t kBellTag = 5;
 
-[[nodiscard]] constexpr std::uint64_t make_tag(std::uint64_t kind, std::uint64_t session_id) noexcept { return kind << 56U | session_id; }
+[[nodiscard]] constexpr std::uint64_t make_tag(std::uint64_t kind, std::uint64_t session_id) noexcept {
+    return kind << 56U | session_id;
+}
 [[nodiscard]] constexpr std::uint64_t tag_kind(std::uint64_t tag) noexcept { return tag >> 56U; }
-[[nodiscard]] constexpr std::uint64_t tag_session(std::uint64_t tag) noexcept { return tag & ((std::uint64_t{1} << 56U) - 1); }
+[[nodiscard]] constexpr std::uint64_t tag_session(std::uint64_t tag) noexcept {
+    return tag & ((std::uint64_t{1} << 56U) - 1);
+}
 
 }  // namespace gradsieve::daemon

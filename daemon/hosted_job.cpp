@@ -60,14 +60,14 @@ Status MemoryBudget::take(ByteCount bytes, std::string_view what) {
     const auto mebibytes = [](ByteCount count) { return std::to_string((count + (1U << 20U) - 1) >> 20U); };
     if (bytes > limit_bytes || used_bytes > limit_bytes - bytes)
         return {StatusCode::kResourceExhausted,
-                std::string(what) + " needs " + mebibytes(bytes) + " MiB; " + mebibytes(used_bytes) + " of " + mebibytes(limit_bytes) +
-                    " MiB are in use: raise daemon.memory_limit_mib, or end another job"};
+                std::string(what) + " needs " + mebibytes(bytes) + " MiB; " + mebibytes(used_bytes) + " of " +
+                    mebibytes(limit_bytes) + " MiB are in use: raise daemon.memory_limit_mib, or end another job"};
     used_bytes += bytes;
     return {};
 }
 
-Result<std::unique_ptr<HostedJob>> HostedJob::make(const shm::AttachRequest& request, const JobSurroundings& surroundings,
-                                                   TimePoint) {
+Result<std::unique_ptr<HostedJob>> HostedJob::make(const shm::AttachRequest& request,
+                                                   const JobSurroundings& surroundings, TimePoint) {
     const auto sorted = sorted_by_name(request.tensors);
     GRADSIEVE_ASSIGN(auto choice, choose_codecs(*surroundings.config, request.codec, sorted));
     GRADSIEVE_ASSIGN(const auto main, codec::parse_pipeline(choice.text));
@@ -95,7 +95,8 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     std::vector<ElementCount> elements;
     for (std::size_t index = 0; index < sorted.size(); ++index) {
         const auto& entry = sorted[index];
-        const auto group = static_cast<exchange::GroupNumber>(std::distance(group_names.begin(), group_names.find(entry.group)));
+        const auto group =
+            static_cast<exchange::GroupNumber>(std::distance(group_names.begin(), group_names.find(entry.group)));
         HostedTensor tensor;
         tensor.number = static_cast<exchange::TensorNumber>(index);
         tensor.id = tensor_id(entry.name);
@@ -121,10 +122,13 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
 
 Status HostedJob::lay_out_state() {
     constexpr ElementCount kAlignElements = 1024;  // whole pages
-    const auto padded = [](ElementCount elements) { return (elements + kAlignElements - 1) / kAlignElements * kAlignElements; };
+    const auto padded = [](ElementCount elements) {
+        return (elements + kAlignElements - 1) / kAlignElements * kAlignElements;
+    };
     ByteCount bytes = 0;
     for (const auto& tensor : tensors_) {
-        const auto arrays = ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
+        const auto arrays =
+            ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
         bytes += 2 * arrays * padded(tensor.elements) * sizeof(float);
     }
     if (bytes == 0) return {};
@@ -134,7 +138,9 @@ Status HostedJob::lay_out_state() {
     auto* next = reinterpret_cast<float*>(state_->bytes().data());
     for (auto& tensor : tensors_)
         for (auto& generation : tensor.generations) {
-            const auto take = [&](bool is_needed) { return is_needed ? std::exchange(next, next + padded(tensor.elements)) : nullptr; };
+            const auto take = [&](bool is_needed) {
+                return is_needed ? std::exchange(next, next + padded(tensor.elements)) : nullptr;
+            };
             generation.arrays.residual = take(codec::has_residual(tensor.pipeline));
             generation.arrays.variance = take(codec::has_variance(tensor.pipeline));
         }
@@ -142,16 +148,17 @@ Status HostedJob::lay_out_state() {
 }
 
 Status HostedJob::check_request(const Session& session, const shm::AttachRequest& request) const {
-    if (is_ended_) return {StatusCode::kFailedPrecondition, "job '" + key().name + "' has ended: " + end_status_.text()};
+    if (is_ended_)
+        return {StatusCode::kFailedPrecondition, "job '" + key().name + "' has ended: " + end_status_.text()};
     if (has_owner_ && session.who.uid != owner_ && session.who.uid != 0)
-        return {StatusCode::kPermissionDenied,
-                "job '" + key().name + "' belongs to uid " + std::to_string(owner_) + ", you are " + session.user +
-                    ": run all ranks of a job as one user"};
+        return {StatusCode::kPermissionDenied, "job '" + key().name + "' belongs to uid " + std::to_string(owner_) +
+                                                   ", you are " + session.user +
+                                                   ": run all ranks of a job as one user"};
     if (const auto taken = sessions_.find(request.rank); taken != sessions_.end())
-        return {StatusCode::kAlreadyExists,
-                "rank " + std::to_string(request.rank) + " of job '" + key().name + "' is held by pid " +
-                    std::to_string(taken->second->who.pid) + " of " + taken->second->user +
-                    ": give each process its own rank, or end that process"};
+        return {StatusCode::kAlreadyExists, "rank " + std::to_string(request.rank) + " of job '" + key().name +
+                                                "' is held by pid " + std::to_string(taken->second->who.pid) + " of " +
+                                                taken->second->user +
+                                                ": give each process its own rank, or end that process"};
     return {};
 }
 
@@ -161,8 +168,8 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     GRADSIEVE_ASSIGN(auto choice, choose_codecs(*surroundings_.config, request.codec, sorted));
     GRADSIEVE_ASSIGN(const auto main, codec::parse_pipeline(choice.text));
     if (choice.text != choice_.text)
-        return Status(StatusCode::kMismatch, "rank " + std::to_string(request.rank) + " asks for codec '" + choice.text +
-                                                 "', the job's other local ranks for '" + choice_.text +
+        return Status(StatusCode::kMismatch, "rank " + std::to_string(request.rank) + " asks for codec '" +
+                                                 choice.text + "', the job's other local ranks for '" + choice_.text +
                                                  "': use one codec text on all ranks of a node");
     GRADSIEVE_ASSIGN(const auto bytes, shm::session_bytes_bound(request.tensors));
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the rank's gradient slabs"));
@@ -182,8 +189,9 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     session.first_of_group.assign(groups_.size(), std::numeric_limits<std::uint32_t>::max());
     Attachment attachment;
     for (std::uint32_t index = 0; index < session.tensors.size(); ++index) {
-        const auto place = std::lower_bound(tensors_.begin(), tensors_.end(), session.tensors[index].name,
-                                            [](const auto& tensor, const std::string& name) { return tensor.name < name; });
+        const auto place =
+            std::lower_bound(tensors_.begin(), tensors_.end(), session.tensors[index].name,
+                             [](const auto& tensor, const std::string& name) { return tensor.name < name; });
         session.number_of_index.push_back(place->number);
         session.index_of_number[place->number] = index;
         auto& first = session.first_of_group[place->group];
@@ -215,17 +223,19 @@ void HostedJob::submit_average(Session& session, const shm::Submission& submissi
     auto& tensor = tensors_[session.number_of_index[submission.tensor_index]];
     const auto& entry = session.tensors[submission.tensor_index];
     if (submission.sample_count < 1 || submission.sample_count > entry.samples_max)
-        return refuse({StatusCode::kInvalidArgument, "tensor '" + tensor.name + "': sample_count " +
-                                                         std::to_string(submission.sample_count) + ": allowed is 1 to samples_max = " +
-                                                         std::to_string(entry.samples_max)});
+        return refuse({StatusCode::kInvalidArgument,
+                       "tensor '" + tensor.name + "': sample_count " + std::to_string(submission.sample_count) +
+                           ": allowed is 1 to samples_max = " + std::to_string(entry.samples_max)});
     if (!std::isfinite(submission.scale) || submission.scale <= 0)
-        return refuse({StatusCode::kInvalidArgument, "tensor '" + tensor.name + "': scale " + std::to_string(submission.scale) +
+        return refuse({StatusCode::kInvalidArgument, "tensor '" + tensor.name + "': scale " +
+                                                         std::to_string(submission.scale) +
                                                          ": allowed is a finite number above 0"});
     if (const auto status = machine_.on_submitted(session.rank, tensor.number, submission.step, now); !status.is_ok())
         return refuse(status);
     for (auto& input : tensor.inputs)
         if (input.session == &session)
-            input = {&session, submission.tensor_index, submission.sample_count, submission.batch_samples, submission.scale};
+            input = {&session, submission.tensor_index, submission.sample_count, submission.batch_samples,
+                     submission.scale};
     auto& group = groups_[tensor.group];
     if (!group.opened) group.opened = now;
 }
@@ -234,10 +244,12 @@ void HostedJob::on_submission(Session& session, const shm::Submission& submissio
     if (is_ended_) return;  // the session has been told
     Status status;
     auto kind = shm::CompletionKind::kJobEnded;
-    const bool names_tensor = submission.kind == shm::SubmissionKind::kAverage || submission.kind == shm::SubmissionKind::kBroadcast;
+    const bool names_tensor =
+        submission.kind == shm::SubmissionKind::kAverage || submission.kind == shm::SubmissionKind::kBroadcast;
     if (names_tensor && submission.tensor_index >= session.tensors.size()) {
-        status = {StatusCode::kInvalidArgument, "tensor index " + std::to_string(submission.tensor_index) + ": the session has " +
-                                                    std::to_string(session.tensors.size()) + " tensors"};
+        status = {StatusCode::kInvalidArgument, "tensor index " + std::to_string(submission.tensor_index) +
+                                                    ": the session has " + std::to_string(session.tensors.size()) +
+                                                    " tensors"};
         return on_session_gone(session, status.text(), now);
     }
     switch (submission.kind) {
@@ -276,7 +288,9 @@ void HostedJob::on_session_gone(Session& session, const std::string& text, TimeP
 
 void HostedJob::complete(Session& session, const shm::Completion& completion) {
     if (!session.complete(completion))
-        surroundings_.log->warning("rank " + std::to_string(session.rank) + " does not read its completions: pid " + std::to_string(session.who.pid), {.job = key().name});
+        surroundings_.log->warning("rank " + std::to_string(session.rank) + " does not read its completions: pid " +
+                                       std::to_string(session.who.pid),
+                                   {.job = key().name});
 }
 
 void HostedJob::forget(Session& session) {

@@ -36,7 +36,7 @@ struct MemoryBudget {
 struct JobSurroundings {
     const Config* config = nullptr;
     CodecPool* pool = nullptr;
-    NetworkThread* network = nullptr;      ///< null on a single node
+    NetworkThread* network = nullptr;             ///< null on a single node
     codec::EncodeWorkspace* workspace = nullptr;  ///< for work done on the conductor
     MemoryBudget* budget = nullptr;
     Log* log = nullptr;
@@ -52,7 +52,7 @@ struct GroupTotals {
     ElementCount elements = 0;
     Step committed = 0;
     std::uint64_t steps_committed = 0, steps_aborted = 0;
-    std::optional<TimePoint> opened{};   ///< the open step's first local hand-in
+    std::optional<TimePoint> opened{};  ///< the open step's first local hand-in
     StepTimes open_times{};
 };
 
@@ -85,7 +85,9 @@ public:
 
     [[nodiscard]] bool is_ended() const noexcept { return is_ended_; }
     /// Nothing reads the sessions' slabs and nothing will: sessions that are gone may be forgotten.
-    [[nodiscard]] bool can_forget_sessions() const noexcept { return tasks_out_ == 0 && (is_ended_ || members_.empty()); }
+    [[nodiscard]] bool can_forget_sessions() const noexcept {
+        return tasks_out_ == 0 && (is_ended_ || members_.empty());
+    }
     void forget(Session& session);
     [[nodiscard]] bool is_removable() const noexcept { return can_forget_sessions() && sessions_.empty(); }
 
@@ -107,7 +109,9 @@ public:
     void set_retired() noexcept { is_retired_ = true; }
     /// This job's part of what the transport sent; see docs/status-document.md.
     void add_sent_bytes(double bytes) noexcept { sent_bytes_ += bytes; }
-    [[nodiscard]] double payload_bytes_since_last_share() noexcept { return std::exchange(payload_bytes_unshared_, 0.0); }
+    [[nodiscard]] double payload_bytes_since_last_share() noexcept {
+        return std::exchange(payload_bytes_unshared_, 0.0);
+    }
 
 private:
     HostedJob(const shm::AttachRequest& request, const JobSurroundings& surroundings, exchange::JobSpec spec,
@@ -140,7 +144,8 @@ private:
         std::optional<exchange::TensorNumber> tensor{};
         std::optional<exchange::GroupNumber> group{};
     };
-    void complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status, std::uint64_t value = 0);
+    void complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status,
+                      std::uint64_t value = 0);
 
     // constant after construction
     JobSurroundings surroundings_;

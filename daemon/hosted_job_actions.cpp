@@ -27,7 +27,8 @@ std::vector<float> slice_weights(const RankInput& input, float rank_weight) {
     }
     std::vector<float> weights;
     for (const auto count : counts) {
-        const double share = is_known ? static_cast<double>(count) / static_cast<double>(total) : 1.0 / input.sample_count;
+        const double share =
+            is_known ? static_cast<double>(count) / static_cast<double>(total) : 1.0 / input.sample_count;
         weights.push_back(static_cast<float>(share * static_cast<double>(rank_weight)));
     }
     return weights;
@@ -39,7 +40,8 @@ void HostedJob::carry_out(exchange::Action& action, TimePoint now) {
     std::visit([&](auto& alternative) { act(alternative, now); }, action);
 }
 
-void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status, std::uint64_t value) {
+void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status,
+                             std::uint64_t value) {
     shm::Completion completion;
     completion.kind = kind;
     completion.code = status.code();
@@ -56,7 +58,8 @@ void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step 
 void HostedJob::act(exchange::SendFrame& action, TimePoint) {
     if (surroundings_.network == nullptr) return;
     transport::OutFrame frame{{action.type, action.epoch, action.step}, std::move(action.parts)};
-    surroundings_.network->send(action.to, action.is_bulk ? transport::Lane::kData : transport::Lane::kControl, std::move(frame));
+    surroundings_.network->send(action.to, action.is_bulk ? transport::Lane::kData : transport::Lane::kControl,
+                                std::move(frame));
 }
 
 void HostedJob::act(exchange::StartJob& action, TimePoint) {
@@ -65,11 +68,13 @@ void HostedJob::act(exchange::StartJob& action, TimePoint) {
         factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
     for (auto& tensor : tensors_) {
         tensor.inputs.clear();
-        for (auto& [rank, session] : sessions_) tensor.inputs.push_back({.session = session, .tensor_index = session->index_of_number[tensor.number]});
+        for (auto& [rank, session] : sessions_)
+            tensor.inputs.push_back({.session = session, .tensor_index = session->index_of_number[tensor.number]});
     }
-    surroundings_.log->info("job runs: " + std::to_string(spec_.world_size) + " ranks on " + std::to_string(members_.size()) +
-                 " nodes, codec " + choice_.text + " (" + choice_.origin + ")",
-             {.job = key().name});
+    surroundings_.log->info("job runs: " + std::to_string(spec_.world_size) + " ranks on " +
+                                std::to_string(members_.size()) + " nodes, codec " + choice_.text + " (" +
+                                choice_.origin + ")",
+                            {.job = key().name});
     for (exchange::GroupNumber group = 0; group < groups_.size(); ++group)
         complete_all(shm::CompletionKind::kStarted, {.group = group}, action.first_steps[group], {}, action.epoch);
     if (groups_.empty()) complete_all(shm::CompletionKind::kStarted, {}, 1, {}, action.epoch);
@@ -155,8 +160,10 @@ void HostedJob::on_task_done(std::unique_ptr<CodecTask> task, TimePoint now) {
     --tasks_out_;
     --task->tensor->tasks_out;
     if (is_ended_) return;
-    if (task->kind == CodecTask::Kind::kEncode) on_encode_done(*task, now);
-    else on_decode_done(*task, now);
+    if (task->kind == CodecTask::Kind::kEncode)
+        on_encode_done(*task, now);
+    else
+        on_decode_done(*task, now);
 }
 
 void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
@@ -171,8 +178,9 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
             if (encoded.non_finite->sample_index >= first_sample) rank = input.session->rank;
             first_sample += input.sample_count;
         }
-        const Status status(StatusCode::kNonFinite, "tensor '" + tensor.name + "': NaN or infinity from rank " + std::to_string(rank) +
-                                                        " at element " + std::to_string(encoded.non_finite->element) + " in step " +
+        const Status status(StatusCode::kNonFinite, "tensor '" + tensor.name + "': NaN or infinity from rank " +
+                                                        std::to_string(rank) + " at element " +
+                                                        std::to_string(encoded.non_finite->element) + " in step " +
                                                         std::to_string(task.step));
         surroundings_.log->warning(status.text(), {.job = key().name, .step = task.step});
         return machine_.on_encode_failed(tensor.number, task.step, status, now);
@@ -236,7 +244,8 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint) {
     for (const auto number : group.tensors)
         for (auto& generation : tensors_[number].generations)
             if (generation.stamp == action.step) generation.is_valid = false;
-    surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(), {.job = key().name, .step = action.step});
+    surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(),
+                               {.job = key().name, .step = action.step});
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, action.status);
 }
 
@@ -254,10 +263,12 @@ void HostedJob::act(exchange::DeliverBroadcast& action, TimePoint) {
     auto status = action.status;
     const auto bytes = action.bytes.bytes();
     if (status.is_ok() && tensor.tasks_out > 0)
-        status = {StatusCode::kFailedPrecondition, "broadcast of tensor '" + tensor.name + "': a step of it is open: wait for its result first"};
+        status = {StatusCode::kFailedPrecondition,
+                  "broadcast of tensor '" + tensor.name + "': a step of it is open: wait for its result first"};
     if (status.is_ok() && bytes.size() != tensor.elements * sizeof(float))
-        status = {StatusCode::kCorrupt, "broadcast of tensor '" + tensor.name + "': " + std::to_string(bytes.size()) + " bytes came, " +
-                                            std::to_string(tensor.elements * sizeof(float)) + " were expected"};
+        status = {StatusCode::kCorrupt, "broadcast of tensor '" + tensor.name + "': " + std::to_string(bytes.size()) +
+                                            " bytes came, " + std::to_string(tensor.elements * sizeof(float)) +
+                                            " were expected"};
     if (status.is_ok()) {
         std::vector<float> values(tensor.elements);
         if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -273,8 +284,10 @@ void HostedJob::act(exchange::DeliverCheck& action, TimePoint) {
 void HostedJob::act(exchange::EndJob& action, TimePoint) {
     is_ended_ = true;
     end_status_ = action.status;
-    if (action.status.is_ok()) surroundings_.log->info("job ended: all ranks detached", {.job = key().name});
-    else surroundings_.log->error("job ended: " + action.status.to_string(), {.job = key().name});
+    if (action.status.is_ok())
+        surroundings_.log->info("job ended: all ranks detached", {.job = key().name});
+    else
+        surroundings_.log->error("job ended: " + action.status.to_string(), {.job = key().name});
     complete_all(shm::CompletionKind::kJobEnded, {}, 0, action.status);
 }
 

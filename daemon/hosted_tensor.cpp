@@ -5,7 +5,9 @@
 namespace gradsieve::daemon {
 
 std::size_t HostedTensor::live_generation(Step committed) const noexcept {
-    const auto is_live = [&](const Generation& generation) { return generation.is_valid && generation.stamp <= committed; };
+    const auto is_live = [&](const Generation& generation) {
+        return generation.is_valid && generation.stamp <= committed;
+    };
     if (!is_live(generations[0])) return 1;
     if (!is_live(generations[1])) return 0;
     return generations[1].stamp > generations[0].stamp ? 1 : 0;

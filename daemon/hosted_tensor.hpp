@@ -22,9 +22,9 @@ class Session;
 /// A generation is live if its stamp is the newest one not above the group's committed step.
 struct Generation {
     codec::StateView arrays;
-    Step stamp = 0;       ///< the step that wrote it
-    bool is_valid = true; ///< false while, and after, a step wrote it without success
-    double scale = 0;     ///< scale of the gradients in it; 0 = nothing in it yet
+    Step stamp = 0;        ///< the step that wrote it
+    bool is_valid = true;  ///< false while, and after, a step wrote it without success
+    double scale = 0;      ///< scale of the gradients in it; 0 = nothing in it yet
 };
 
 /// What one local rank handed in for the open step.
@@ -37,8 +37,8 @@ struct RankInput {
 };
 
 struct TensorTotals {
-    ElementCount kept_elements = 0;   // of the last step
-    ByteCount payload_bytes = 0;      // of the last step
+    ElementCount kept_elements = 0;  // of the last step
+    ByteCount payload_bytes = 0;     // of the last step
     ByteCount payload_bytes_all = 0;
     std::uint64_t steps = 0;
     double residual_norm = 0;

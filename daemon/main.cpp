@@ -4,10 +4,10 @@
 #include "daemon/log.hpp"
 #include "daemon/service.hpp"
 
+#include <sys/signalfd.h>
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
-#include <sys/signalfd.h>
 
 namespace gradsieve::daemon {
 namespace {
@@ -31,8 +31,10 @@ sigset_t handled_signals() {
 void reload(Daemon& daemon, const ConfigQuery& query, Log& log) {
     notify_reloading();
     const auto fresh = load_config(query);
-    if (fresh.is_ok()) daemon.reload(*fresh);
-    else log.error("configuration not applied: " + fresh.error().text());
+    if (fresh.is_ok())
+        daemon.reload(*fresh);
+    else
+        log.error("configuration not applied: " + fresh.error().text());
     notify_ready(daemon.summary());
 }
 

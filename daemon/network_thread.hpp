@@ -1,6 +1,6 @@
 // The one thread that owns the transport. The conductor hands it frames and takes frames and peer events from it over
-// two queues; neither side ever waits for the other. Owned by the daemon; `send`, `take_inbox` and `counters` are called
-// by the conductor only.
+// two queues; neither side ever waits for the other. Owned by the daemon; `send`, `take_inbox` and `counters` are
+// called by the conductor only.
 #pragma once
 
 #include "base/clock.hpp"
@@ -59,8 +59,8 @@ private:
     SpscQueue<std::unique_ptr<transport::Inbox>> to_conductor_{4096};
     std::atomic<std::uint64_t> tick_{0};
     std::atomic<bool> is_stopping_{false};
-    mutable std::mutex counters_mutex_;                    // status only, never on the gradient's path
-    std::vector<transport::PeerCounters> counters_;        // guarded by counters_mutex_
+    mutable std::mutex counters_mutex_;              // status only, never on the gradient's path
+    std::vector<transport::PeerCounters> counters_;  // guarded by counters_mutex_
     // owned by the conductor thread
     std::deque<std::unique_ptr<Outgoing>> backlog_;
     // owned by the network thread

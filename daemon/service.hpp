@@ -1,5 +1,5 @@
-// What the daemon says to a service manager: ready, reloading, stopping, alive; and the listening socket it may have been
-// handed. Every call does nothing when started by hand. Main thread only.
+// What the daemon says to a service manager: ready, reloading, stopping, alive; and the listening socket it may have
+// been handed. Every call does nothing when started by hand. Main thread only.
 #pragma once
 
 #include "base/clock.hpp"

@@ -20,22 +20,22 @@ public:
     std::uint64_t id = 0;
     shm::LocalConnection connection;
     shm::Credentials who;
-    std::string user;                       ///< name, or the number where there is none
-    UniqueFd process;                       ///< polls readable once the process is dead
+    std::string user;  ///< name, or the number where there is none
+    UniqueFd process;  ///< polls readable once the process is dead
     /// Its own, so that a client which tampers with the descriptor only deafens itself.
     std::optional<shm::Doorbell> doorbell;
     // set by attaching
     std::optional<shm::DaemonSession> memory;
     HostedJob* job = nullptr;
     Rank rank = 0;
-    std::vector<shm::TensorEntry> tensors;          ///< in the session's order
-    std::vector<std::uint32_t> number_of_index;     ///< session's index -> job's tensor number
-    std::vector<std::uint32_t> index_of_number;     ///< and back
-    std::vector<std::uint32_t> first_of_group;      ///< group number -> the session's first tensor of it
+    std::vector<shm::TensorEntry> tensors;       ///< in the session's order
+    std::vector<std::uint32_t> number_of_index;  ///< session's index -> job's tensor number
+    std::vector<std::uint32_t> index_of_number;  ///< and back
+    std::vector<std::uint32_t> first_of_group;   ///< group number -> the session's first tensor of it
     ByteCount memory_bytes = 0;
     bool has_detached = false;
-    bool is_gone = false;                   ///< process or connection ended; to be removed when no task reads its slabs
-    bool needs_ring = false;                ///< completions were pushed since the doorbell was last rung
+    bool is_gone = false;     ///< process or connection ended; to be removed when no task reads its slabs
+    bool needs_ring = false;  ///< completions were pushed since the doorbell was last rung
 
     /// False if the client does not read its completions: it is to be treated as gone.
     [[nodiscard]] bool complete(const shm::Completion& completion);

@@ -3,14 +3,14 @@
 #include "codec/cpu_form.hpp"
 #include "daemon/conductor.hpp"
 
+#include <sys/resource.h>
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
-#include <unistd.h>
 
 namespace gradsieve::daemon {
 
@@ -24,7 +24,9 @@ double rounded(double value, double per_unit) { return std::round(value * per_un
 double cpu_seconds() {
     struct rusage usage {};
     ::getrusage(RUSAGE_SELF, &usage);
-    const auto of = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+    const auto of = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
     return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
@@ -37,11 +39,13 @@ Json daemon_part(const Conductor& conductor, TimePoint now) {
     const auto wall = std::chrono::system_clock::now().time_since_epoch();
     Json errors = Json::array();
     for (const auto& error : conductor.errors())
-        errors.push_back({{"text", error.text}, {"count", error.count}, {"last_s_ago", rounded(seconds(now - error.last), 10)}});
+        errors.push_back(
+            {{"text", error.text}, {"count", error.count}, {"last_s_ago", rounded(seconds(now - error.last), 10)}});
     return {{"version", GRADSIEVE_VERSION},
             {"pid", ::getpid()},
             {"node", node_name(config, config.self)},
-            {"started_unix_s", std::chrono::duration_cast<std::chrono::seconds>(wall - (now - conductor.started())).count()},
+            {"started_unix_s",
+             std::chrono::duration_cast<std::chrono::seconds>(wall - (now - conductor.started())).count()},
             {"uptime_s", rounded(seconds(now - conductor.started()), 10)},
             {"config_file", config.file},
             {"socket", config.socket_path},
@@ -64,20 +68,21 @@ Json peers_part(const Conductor& conductor, TimePoint now) {
         const auto& counter = counters[peer];
         const bool is_self = peer == config.self;
         const bool was_heard = counter.last_heard != TimePoint{};
-        peers.push_back({{"name", config.nodes[peer].name},
-                         {"address", config.nodes[peer].address + ":" + std::to_string(config.nodes[peer].port)},
-                         {"self", is_self},
-                         {"state", is_self ? "self" : std::string(transport::peer_state_name(counter.state))},
-                         {"silent_s", was_heard ? Json(rounded(seconds(now - counter.last_heard), 100)) : Json(nullptr)},
-                         {"bytes_sent", counter.bytes_sent},
-                         {"bytes_received", counter.bytes_received},
-                         {"frames_sent", counter.frames_sent},
-                         {"frames_received", counter.frames_received},
-                         {"frames_refused", counter.frames_refused},
-                         {"queued_bytes", counter.queued_bytes},
-                         {"tick", counter.peer_tick},
-                         {"last_refusal", counter.last_refusal},
-                         {"text", conductor.peers()[peer].text}});
+        peers.push_back(
+            {{"name", config.nodes[peer].name},
+             {"address", config.nodes[peer].address + ":" + std::to_string(config.nodes[peer].port)},
+             {"self", is_self},
+             {"state", is_self ? "self" : std::string(transport::peer_state_name(counter.state))},
+             {"silent_s", was_heard ? Json(rounded(seconds(now - counter.last_heard), 100)) : Json(nullptr)},
+             {"bytes_sent", counter.bytes_sent},
+             {"bytes_received", counter.bytes_received},
+             {"frames_sent", counter.frames_sent},
+             {"frames_received", counter.frames_received},
+             {"frames_refused", counter.frames_refused},
+             {"queued_bytes", counter.queued_bytes},
+             {"tick", counter.peer_tick},
+             {"last_refusal", counter.last_refusal},
+             {"text", conductor.peers()[peer].text}});
     }
     return peers;
 }
@@ -90,15 +95,22 @@ Json ranks_part(const HostedJob& job, const exchange::JobSnapshot& snapshot, con
                          {"local", true},
                          {"pid", session.who.pid},
                          {"user", session.user},
-                         {"state", session.is_gone ? "gone" : session.has_detached ? "detached" : "attached"}});
+                         {"state", session.is_gone        ? "gone"
+                                   : session.has_detached ? "detached"
+                                                          : "attached"}});
     };
     if (snapshot.members.empty())
         for (const auto& [rank, session] : job.sessions()) add_local(rank, *session);
     for (const auto& member : snapshot.members)
         for (const auto rank : member.ranks) {
             const auto local = job.sessions().find(rank);
-            if (local != job.sessions().end()) add_local(rank, *local->second);
-            else ranks.push_back({{"rank", rank}, {"node", node_name(config, member.peer)}, {"local", false}, {"state", "attached"}});
+            if (local != job.sessions().end())
+                add_local(rank, *local->second);
+            else
+                ranks.push_back({{"rank", rank},
+                                 {"node", node_name(config, member.peer)},
+                                 {"local", false},
+                                 {"state", "attached"}});
         }
     return ranks;
 }
@@ -109,12 +121,13 @@ Json waiting_part(const HostedJob& job, const exchange::JobSnapshot& snapshot, c
         Json peers = Json::array();
         for (const auto peer : round.peers_waited_for) peers.push_back(node_name(config, peer));
         const auto& tensors = job.tensors();
-        waiting.push_back({{"group", round.group < job.groups().size() ? job.groups()[round.group].name : ""},
-                           {"step", round.step},
-                           {"for_s", rounded(seconds(round.open_for), 100)},
-                           {"ranks", round.ranks_not_submitted},
-                           {"peers", peers},
-                           {"tensor", round.first_missing_tensor < tensors.size() ? tensors[round.first_missing_tensor].name : ""}});
+        waiting.push_back(
+            {{"group", round.group < job.groups().size() ? job.groups()[round.group].name : ""},
+             {"step", round.step},
+             {"for_s", rounded(seconds(round.open_for), 100)},
+             {"ranks", round.ranks_not_submitted},
+             {"peers", peers},
+             {"tensor", round.first_missing_tensor < tensors.size() ? tensors[round.first_missing_tensor].name : ""}});
     }
     return waiting;
 }
@@ -124,7 +137,9 @@ Json step_part(const std::deque<StepTimes>& times) {
     std::vector<double> totals;
     for (const auto& step : times) totals.push_back(step.total_ms);
     std::sort(totals.begin(), totals.end());
-    const auto at = [&](double share) { return totals[static_cast<std::size_t>(share * static_cast<double>(totals.size() - 1))]; };
+    const auto at = [&](double share) {
+        return totals[static_cast<std::size_t>(share * static_cast<double>(totals.size() - 1))];
+    };
     const auto& last = times.back();
     return {{"median", rounded(at(0.5), 1000)},
             {"p90", rounded(at(0.9), 1000)},
@@ -140,17 +155,19 @@ Json tensors_part(const HostedJob& job) {
         const auto& totals = tensor.totals;
         const double bits = 8.0 * static_cast<double>(totals.payload_bytes);
         const auto kept = static_cast<double>(totals.kept_elements);
-        tensors.push_back({{"name", tensor.name},
-                           {"group", job.groups()[tensor.group].name},
-                           {"elements", tensor.elements},
-                           {"codec", tensor.codec_text},
-                           {"kept_elements", totals.kept_elements},
-                           {"payload_bytes", totals.payload_bytes},
-                           {"bits_per_kept", kept > 0 ? Json(rounded(bits / kept, 100)) : Json(nullptr)},
-                           {"payload_ratio", bits > 0 ? Json(rounded(32.0 * static_cast<double>(tensor.elements) / bits, 10)) : Json(nullptr)},
-                           {"residual_norm", totals.residual_step > 0 ? Json(totals.residual_norm) : Json(nullptr)},
-                           {"residual_step", totals.residual_step},
-                           {"variance_source", std::string(codec::variance_source_name(totals.variance_source))}});
+        tensors.push_back(
+            {{"name", tensor.name},
+             {"group", job.groups()[tensor.group].name},
+             {"elements", tensor.elements},
+             {"codec", tensor.codec_text},
+             {"kept_elements", totals.kept_elements},
+             {"payload_bytes", totals.payload_bytes},
+             {"bits_per_kept", kept > 0 ? Json(rounded(bits / kept, 100)) : Json(nullptr)},
+             {"payload_ratio",
+              bits > 0 ? Json(rounded(32.0 * static_cast<double>(tensor.elements) / bits, 10)) : Json(nullptr)},
+             {"residual_norm", totals.residual_step > 0 ? Json(totals.residual_norm) : Json(nullptr)},
+             {"residual_step", totals.residual_step},
+             {"variance_source", std::string(codec::variance_source_name(totals.variance_source))}});
     }
     return tensors;
 }
@@ -171,31 +188,35 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
     std::snprintf(epoch.data(), epoch.size(), "%016llx", static_cast<unsigned long long>(snapshot.epoch));
     Json groups = Json::array();
     for (const auto& group : job.groups())
-        groups.push_back({{"name", group.name}, {"committed_step", group.committed}, {"steps_committed", group.steps_committed}, {"steps_aborted", group.steps_aborted}});
+        groups.push_back({{"name", group.name},
+                          {"committed_step", group.committed},
+                          {"steps_committed", group.steps_committed},
+                          {"steps_aborted", group.steps_aborted}});
     const double ratio = payload_ratio(job);
     const bool has_wire_ratio = job.sent_bytes() > 0 && job.allreduce_bytes() > 0;
-    return {{"name", job.key().name},
-            {"run_id", job.key().run_id},
-            {"phase", snapshot.phase},
-            {"epoch", epoch.data()},
-            {"world_size", job.world_size()},
-            {"codec", job.choice().text},
-            {"codec_origin", job.choice().origin},
-            {"ranks", ranks_part(job, snapshot, config)},
-            {"missing_ranks", snapshot.missing_ranks},
-            {"groups", groups},
-            {"waiting", waiting_part(job, snapshot, config)},
-            {"wire_ratio", has_wire_ratio ? Json(rounded(job.allreduce_bytes() / job.sent_bytes(), 10)) : Json(nullptr)},
-            {"payload_ratio", ratio > 0 ? Json(rounded(ratio, 10)) : Json(nullptr)},
-            {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes())},
-            {"allreduce_bytes", static_cast<std::uint64_t>(job.allreduce_bytes())},
-            {"step_ms", step_part(job.step_times())},
-            {"digests_compared", snapshot.digests_compared},
-            {"digests_different", snapshot.digests_different},
-            {"frames_refused", snapshot.frames_refused},
-            {"last_refusal", snapshot.last_refusal},
-            {"memory_bytes", job.memory_bytes()},
-            {"tensors", tensors_part(job)}};
+    return {
+        {"name", job.key().name},
+        {"run_id", job.key().run_id},
+        {"phase", snapshot.phase},
+        {"epoch", epoch.data()},
+        {"world_size", job.world_size()},
+        {"codec", job.choice().text},
+        {"codec_origin", job.choice().origin},
+        {"ranks", ranks_part(job, snapshot, config)},
+        {"missing_ranks", snapshot.missing_ranks},
+        {"groups", groups},
+        {"waiting", waiting_part(job, snapshot, config)},
+        {"wire_ratio", has_wire_ratio ? Json(rounded(job.allreduce_bytes() / job.sent_bytes(), 10)) : Json(nullptr)},
+        {"payload_ratio", ratio > 0 ? Json(rounded(ratio, 10)) : Json(nullptr)},
+        {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes())},
+        {"allreduce_bytes", static_cast<std::uint64_t>(job.allreduce_bytes())},
+        {"step_ms", step_part(job.step_times())},
+        {"digests_compared", snapshot.digests_compared},
+        {"digests_different", snapshot.digests_different},
+        {"frames_refused", snapshot.frames_refused},
+        {"last_refusal", snapshot.last_refusal},
+        {"memory_bytes", job.memory_bytes()},
+        {"tensors", tensors_part(job)}};
 }
 
 }  // namespace
@@ -213,7 +234,11 @@ std::string status_document(const Conductor& conductor, TimePoint now) {
                          {"wire_ratio", job.wire_ratio > 0 ? Json(rounded(job.wire_ratio, 10)) : Json(nullptr)},
                          {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes)},
                          {"ago_s", rounded(seconds(now - job.at), 10)}});
-    const Json document = {{"format", 1}, {"daemon", daemon_part(conductor, now)}, {"peers", peers_part(conductor, now)}, {"jobs", jobs}, {"ended_jobs", ended}};
+    const Json document = {{"format", 1},
+                           {"daemon", daemon_part(conductor, now)},
+                           {"peers", peers_part(conductor, now)},
+                           {"jobs", jobs},
+                           {"ended_jobs", ended}};
     return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -2,10 +2,10 @@
 // Any thread rings; one thread sleeps. Owns nothing but its flag.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <atomic>
+#include <cstdint>
 
 namespace gradsieve::daemon {
 

@@ -52,11 +52,15 @@ struct PeerEvent {
 struct Inbox {
     std::vector<InFrame> frames;
     std::vector<PeerEvent> events;
-    void clear() { frames.clear(); events.clear(); }
+    void clear() {
+        frames.clear();
+        events.clear();
+    }
 };
 
 struct PeerCounters {
-    std::uint64_t bytes_sent = 0;      ///< everything handed to the socket for this peer: headers, hellos, heartbeats, retries
+    std::uint64_t bytes_sent =
+        0;  ///< everything handed to the socket for this peer: headers, hellos, heartbeats, retries
     std::uint64_t bytes_received = 0;
     std::uint64_t frames_sent = 0;
     std::uint64_t frames_received = 0;
@@ -64,18 +68,18 @@ struct PeerCounters {
     std::uint64_t queued_bytes = 0;
     std::string last_refusal;
     PeerState state = PeerState::kConnecting;
-    std::uint64_t peer_tick = 0;       ///< the peer's conductor tick from its last heartbeat
+    std::uint64_t peer_tick = 0;  ///< the peer's conductor tick from its last heartbeat
     TimePoint last_heard{};
-    std::string address;               ///< what we connect to
+    std::string address;  ///< what we connect to
 };
 
 class Transport {
 public:
     virtual ~Transport() = default;
     /// Queues a frame; never blocks. While the peer is not connected the frame waits for it; what was on the way when a
-    /// connection closed is lost, and the kClosed event says so. Frames of one lane arrive in order (Lane::kData: if there
-    /// is one data connection). Errors: kUnavailable (unknown peer or transport closed), kInvalidArgument (to ourselves, or
-    /// a type below kFirstUserFrameType), kResourceExhausted (frame or queue limit).
+    /// connection closed is lost, and the kClosed event says so. Frames of one lane arrive in order (Lane::kData: if
+    /// there is one data connection). Errors: kUnavailable (unknown peer or transport closed), kInvalidArgument (to
+    /// ourselves, or a type below kFirstUserFrameType), kResourceExhausted (frame or queue limit).
     [[nodiscard]] virtual Status send(PeerIndex to, Lane lane, OutFrame frame) = 0;
     /// Waits up to `timeout` for frames or events and appends them. Returns early after `wake`.
     [[nodiscard]] virtual Status poll(Duration timeout, Inbox& ret_inbox) = 0;

@@ -10,13 +10,13 @@ namespace gradsieve::transport {
 
 struct PeerAddress {
     std::string name;
-    std::string host;         ///< IP address or resolvable name
+    std::string host;  ///< IP address or resolvable name
     std::uint16_t port = 0;
 };
 struct ZmqOptions {
     std::vector<PeerAddress> nodes;  ///< all nodes of the configuration, ourselves included; PeerIndex = position
     PeerIndex self = 0;
-    std::string bind_interface;      ///< empty = whatever routes to the peers; or a name, address, CIDR, or "!name"
+    std::string bind_interface;  ///< empty = whatever routes to the peers; or a name, address, CIDR, or "!name"
     std::uint32_t lanes = 1;
     Duration heartbeat_every = std::chrono::seconds(1);
     Duration silent_after = std::chrono::seconds(3);
@@ -24,8 +24,9 @@ struct ZmqOptions {
     ByteCount queue_limit_bytes = ByteCount{1} << 30U;
 };
 
-/// Errors: kAlreadyExists (port in use: holder's pid and program if readable), kInvalidArgument (no such interface, ...).
-/// A single-node configuration binds nothing. In `counters`, the own entry counts refusals that no peer can be blamed for.
+/// Errors: kAlreadyExists (port in use: holder's pid and program if readable), kInvalidArgument (no such interface,
+/// ...). A single-node configuration binds nothing. In `counters`, the own entry counts refusals that no peer can be
+/// blamed for.
 [[nodiscard]] Result<std::unique_ptr<Transport>> make_zmq_transport(const ZmqOptions& options, const Clock& clock);
 
 }  // namespace gradsieve::transport

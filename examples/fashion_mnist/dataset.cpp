@@ -1,8 +1,8 @@
 #include "examples/fashion_mnist/dataset.hpp"
 
+#include <zlib.h>
 #include <memory>
 #include <stdexcept>
-#include <zlib.h>
 
 namespace gradsieve::example {
 
@@ -18,7 +18,9 @@ constexpr float kDeviation = 0.3530F;
 class IdxFile {
 public:
     explicit IdxFile(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
-        if (file_ == nullptr) throw std::runtime_error(path + " cannot be read: install the package dataset-fashion-mnist, or name its folder with --data");
+        if (file_ == nullptr)
+            throw std::runtime_error(
+                path + " cannot be read: install the package dataset-fashion-mnist, or name its folder with --data");
     }
     ~IdxFile() { gzclose(file_); }
     IdxFile(const IdxFile&) = delete;
@@ -27,15 +29,19 @@ public:
     std::uint32_t read_number() {
         unsigned char bytes[4];
         read(bytes, sizeof(bytes));
-        return std::uint32_t{bytes[0]} << 24U | std::uint32_t{bytes[1]} << 16U | std::uint32_t{bytes[2]} << 8U | bytes[3];
+        return std::uint32_t{bytes[0]} << 24U | std::uint32_t{bytes[1]} << 16U | std::uint32_t{bytes[2]} << 8U |
+               bytes[3];
     }
     void read(unsigned char* into, std::size_t count) {
         const int got = gzread(file_, into, static_cast<unsigned>(count));
         if (got < 0 || static_cast<std::size_t>(got) != count)
-            throw std::runtime_error(path_ + " ends early: " + std::to_string(got) + " of " + std::to_string(count) + " bytes: install dataset-fashion-mnist again");
+            throw std::runtime_error(path_ + " ends early: " + std::to_string(got) + " of " + std::to_string(count) +
+                                     " bytes: install dataset-fashion-mnist again");
     }
     void expect(std::uint32_t value, std::uint32_t wanted, const char* what) const {
-        if (value != wanted) throw std::runtime_error(path_ + ": " + what + " is " + std::to_string(value) + ", expected " + std::to_string(wanted));
+        if (value != wanted)
+            throw std::runtime_error(path_ + ": " + what + " is " + std::to_string(value) + ", expected " +
+                                     std::to_string(wanted));
     }
 
 private:

@@ -12,18 +12,23 @@ using VectorMap = Eigen::Map<Eigen::RowVectorXf>;
 using ConstVectorMap = Eigen::Map<const Eigen::RowVectorXf>;
 
 ConstMap weight_of(const Parameter& parameter) {
-    return {parameter.value.data(), static_cast<Eigen::Index>(parameter.shape[0]), static_cast<Eigen::Index>(parameter.shape[1])};
+    return {parameter.value.data(), static_cast<Eigen::Index>(parameter.shape[0]),
+            static_cast<Eigen::Index>(parameter.shape[1])};
 }
 }  // namespace
 
-Network::Network(const std::vector<std::size_t>& widths, std::uint64_t seed) : layers_(widths.size() - 1), activations_(widths.size()) {
+Network::Network(const std::vector<std::size_t>& widths, std::uint64_t seed)
+    : layers_(widths.size() - 1), activations_(widths.size()) {
     std::mt19937_64 random(seed);
     for (std::size_t layer = 0; layer < layers_; ++layer) {
         const auto inputs = widths[layer];
         const auto outputs = widths[layer + 1];
         std::normal_distribution<float> normal(0, std::sqrt(2.0F / static_cast<float>(inputs)));
         const auto name = "layer" + std::to_string(layer + 1);
-        Parameter weight{name + ".weight", {outputs, inputs}, std::vector<float>(outputs * inputs), std::vector<float>(outputs * inputs)};
+        Parameter weight{name + ".weight",
+                         {outputs, inputs},
+                         std::vector<float>(outputs * inputs),
+                         std::vector<float>(outputs * inputs)};
         for (auto& value : weight.value) value = normal(random);
         parameters_.push_back(std::move(weight));
         parameters_.push_back({name + ".bias", {outputs}, std::vector<float>(outputs), std::vector<float>(outputs)});
@@ -41,7 +46,8 @@ void Network::forward(const Matrix& images) {
     }
 }
 
-float Network::loss_and_gradients(const Matrix& images, std::span<const std::uint8_t> labels, std::span<const std::span<float>> ret_gradients) {
+float Network::loss_and_gradients(const Matrix& images, std::span<const std::uint8_t> labels,
+                                  std::span<const std::span<float>> ret_gradients) {
     forward(images);
     delta_ = activations_.back();
     const auto batch = static_cast<float>(labels.size());
@@ -57,7 +63,8 @@ float Network::loss_and_gradients(const Matrix& images, std::span<const std::uin
     delta_ /= batch;
     for (std::size_t layer = layers_; layer-- > 0;) {
         const auto weight = weight_of(parameters_[2 * layer]);
-        Map(ret_gradients[2 * layer].data(), weight.rows(), weight.cols()).noalias() = delta_.transpose() * activations_[layer];
+        Map(ret_gradients[2 * layer].data(), weight.rows(), weight.cols()).noalias() =
+            delta_.transpose() * activations_[layer];
         VectorMap(ret_gradients[2 * layer + 1].data(), weight.rows()) = delta_.colwise().sum();
         if (layer == 0) break;
         delta_before_.noalias() = delta_ * weight;

@@ -29,7 +29,8 @@ public:
     [[nodiscard]] const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
     /// Mean loss over the batch; `ret_gradients[p]` gets the mean gradient of parameter p, in order.
-    float loss_and_gradients(const Matrix& images, std::span<const std::uint8_t> labels, std::span<const std::span<float>> ret_gradients);
+    float loss_and_gradients(const Matrix& images, std::span<const std::uint8_t> labels,
+                             std::span<const std::span<float>> ret_gradients);
     [[nodiscard]] std::size_t count_correct(const Matrix& images, std::span<const std::uint8_t> labels);
     /// SGD with momentum: m = momentum * m + g; w -= rate * m.
     void step(std::size_t parameter, std::span<const float> gradient, float rate, float momentum);
@@ -38,8 +39,8 @@ private:
     void forward(const Matrix& images);
 
     std::size_t layers_;
-    std::vector<Parameter> parameters_;   // weight, bias, weight, bias, ...
-    std::vector<Matrix> activations_;     // [0] = input, [layer + 1] = output of layer
+    std::vector<Parameter> parameters_;  // weight, bias, weight, bias, ...
+    std::vector<Matrix> activations_;    // [0] = input, [layer + 1] = output of layer
     Matrix delta_, delta_before_;
 };
 

@@ -54,13 +54,19 @@ public:
           micro_batch_(static_cast<std::size_t>(options.number("micro-batch", 32))),
           rate_(static_cast<float>(options.number("rate", 0.1))),
           timeout_(static_cast<std::int64_t>(options.number("timeout-s", 120)) * 1000),
-          job_(must(Job::make({.name = options.text("job", "fashion-mnist"), .run_id = options.text("run", ""), .rank = static_cast<std::int64_t>(options.number("rank", -1)),
-                               .world_size = static_cast<std::int64_t>(options.number("world", -1)), .codec = options.text("codec", ""), .socket_path = options.text("socket", "")}),
+          job_(must(Job::make({.name = options.text("job", "fashion-mnist"),
+                               .run_id = options.text("run", ""),
+                               .rank = static_cast<std::int64_t>(options.number("rank", -1)),
+                               .world_size = static_cast<std::int64_t>(options.number("world", -1)),
+                               .codec = options.text("codec", ""),
+                               .socket_path = options.text("socket", "")}),
                     "job")) {
         const auto limit = static_cast<std::size_t>(options.number("samples", 60000));
         images_ = std::min(limit, train_.size());
         for (const auto& parameter : network_.parameters())
-            tensors_.push_back(must(job_.add_tensor(parameter.name, std::span<const std::uint64_t>(parameter.shape), {.samples_max = kMicroBatches}), "tensor"));
+            tensors_.push_back(must(job_.add_tensor(parameter.name, std::span<const std::uint64_t>(parameter.shape),
+                                                    {.samples_max = kMicroBatches}),
+                                    "tensor"));
         must(job_.start(timeout_), "start");
         share_initial_parameters();
     }
@@ -77,12 +83,17 @@ public:
             const auto in_epoch = step % steps_per_epoch;
             if (in_epoch == 0) std::shuffle(order.begin(), order.end(), random);
             const auto first = in_epoch * per_step + job_.rank() * micro_batch_ * kMicroBatches;
-            const auto loss = one_step(job_.first_step() + step, std::span(order).subspan(first, micro_batch_ * kMicroBatches), rate_at(step, steps));
-            if (job_.rank() == 0) std::printf("{\"event\":\"step\",\"step\":%zu,\"steps\":%zu,\"loss\":%.4f}\n", step + 1, steps, static_cast<double>(loss));
+            const auto loss =
+                one_step(job_.first_step() + step, std::span(order).subspan(first, micro_batch_ * kMicroBatches),
+                         rate_at(step, steps));
+            if (job_.rank() == 0)
+                std::printf("{\"event\":\"step\",\"step\":%zu,\"steps\":%zu,\"loss\":%.4f}\n", step + 1, steps,
+                            static_cast<double>(loss));
             if (in_epoch + 1 == steps_per_epoch) accuracy = end_of_epoch(step / steps_per_epoch + 1);
             std::fflush(stdout);
         }
-        std::printf("{\"event\":\"result\",\"rank\":%u,\"accuracy\":%.4f,\"hash\":\"%016llx\"}\n", job_.rank(), accuracy, static_cast<unsigned long long>(parameter_hash()));
+        std::printf("{\"event\":\"result\",\"rank\":%u,\"accuracy\":%.4f,\"hash\":\"%016llx\"}\n", job_.rank(),
+                    accuracy, static_cast<unsigned long long>(parameter_hash()));
         std::fflush(stdout);
         must(job_.detach(timeout_), "detach");
     }
@@ -93,7 +104,8 @@ private:
         const double warm_up = std::max(1.0, 0.1 * static_cast<double>(steps));
         const double position = static_cast<double>(step);
         if (position < warm_up) return rate_ * static_cast<float>((position + 1) / warm_up);
-        return rate_ * static_cast<float>(0.5 * (1 + std::cos(std::numbers::pi * (position - warm_up) / (static_cast<double>(steps) - warm_up))));
+        return rate_ * static_cast<float>(0.5 * (1 + std::cos(std::numbers::pi * (position - warm_up) /
+                                                              (static_cast<double>(steps) - warm_up))));
     }
 
     void share_initial_parameters() {
@@ -111,7 +123,8 @@ private:
         std::vector<std::span<float>> slabs(tensors_.size());
         for (std::uint32_t sample = 0; sample < kMicroBatches; ++sample) {
             load(train_, indices.subspan(sample * micro_batch_, micro_batch_));
-            for (std::size_t index = 0; index < tensors_.size(); ++index) slabs[index] = tensors_[index].gradient(sample);
+            for (std::size_t index = 0; index < tensors_.size(); ++index)
+                slabs[index] = tensors_[index].gradient(sample);
             loss += network_.loss_and_gradients(batch_, labels_, slabs) / kMicroBatches;
         }
         const std::vector<std::uint32_t> samples(kMicroBatches, static_cast<std::uint32_t>(micro_batch_));
@@ -152,7 +165,8 @@ private:
 
     [[nodiscard]] std::uint64_t parameter_hash() const {
         std::uint64_t hash = 0;
-        for (const auto& parameter : network_.parameters()) hash = hash * 0x9E3779B97F4A7C15ULL + digest_of(std::as_bytes(std::span(parameter.value)));
+        for (const auto& parameter : network_.parameters())
+            hash = hash * 0x9E3779B97F4A7C15ULL + digest_of(std::as_bytes(std::span(parameter.value)));
         return hash;
     }
 

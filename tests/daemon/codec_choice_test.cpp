@@ -20,7 +20,8 @@ Config two_nodes() {
 std::string text_of(const codec::Pipeline& pipeline) { return codec::canonical_text(pipeline, codec::Knobs::kKeep); }
 std::string canonical(std::string_view text) { return text_of(*codec::parse_pipeline(text)); }
 
-const std::vector<shm::TensorEntry> kModel{entry("a.bias", {256}), entry("a.weight", {1000, 784}), entry("b.bias", {10}), entry("b.weight", {10, 256})};
+const std::vector<shm::TensorEntry> kModel{entry("a.bias", {256}), entry("a.weight", {1000, 784}),
+                                           entry("b.bias", {10}), entry("b.weight", {10, 256})};
 
 TEST(CodecChoice, Client_goes_before_configuration_before_default) {
     auto config = two_nodes();

@@ -36,7 +36,9 @@ TEST(CodecPool, Every_task_comes_back_and_the_conductor_is_woken) {
     while (come < kTasks) {
         wake.announce_sleep();
         if (!pool.has_done()) {
-            struct pollfd entry {bell->fd(), POLLIN, 0};
+            struct pollfd entry {
+                bell->fd(), POLLIN, 0
+            };
             ASSERT_EQ(::poll(&entry, 1, 20'000), 1) << "nobody woke the conductor";
         }
         wake.announce_awake();

@@ -54,11 +54,13 @@ TEST(CodecTask, Encode_then_decode_gives_the_weighted_average) {
     decode.kind = CodecTask::Kind::kDecode;
     decode.tensor = &tensor;
     decode.step = 1;
-    for (auto& chunk : (*encode.encoded)->chunks) decode.payloads.push_back({0, {{chunk.chunk_index, SharedView::take(std::move(chunk.bytes))}}});
+    for (auto& chunk : (*encode.encoded)->chunks)
+        decode.payloads.push_back({0, {{chunk.chunk_index, SharedView::take(std::move(chunk.bytes))}}});
     decode.factors = {1.0F};
     decode.run(workspace);
     ASSERT_TRUE(decode.decoded->is_ok()) << decode.decoded->error().to_string();
-    for (ElementCount element = 0; element < kElements; ++element) EXPECT_EQ(result[element], 50.0F + static_cast<float>(element));
+    for (ElementCount element = 0; element < kElements; ++element)
+        EXPECT_EQ(result[element], 50.0F + static_cast<float>(element));
 }
 
 }  // namespace

@@ -38,8 +38,10 @@ TEST(SpscQueue, Two_threads_pass_every_value_in_order) {
     std::thread producer([&] {
         for (int value = 0; value < kValues;) {
             int copy = value;
-            if (queue.try_push(copy)) ++value;
-            else std::this_thread::yield();
+            if (queue.try_push(copy))
+                ++value;
+            else
+                std::this_thread::yield();
         }
     });
     for (int expected = 0; expected < kValues;) {

@@ -35,9 +35,11 @@ TEST(Averaging, Two_nodes_with_the_default_codec_are_identical_on_every_rank) {
 }
 TEST(Averaging, Every_codec_family_is_identical_on_every_rank) {
     Cluster cluster(2);
-    for (const char* codec : {"variance(1.5) | pow2(bits=4) | auto", "variance(1, mode=faithful) | f32 | rice", "variance_hybrid(8) | sign(scale=tau) | bitmap",
-                              "topk(0.05, gate=1) | bf16 | raw32", "all | sign", "all | bf16"}) {
-        auto ranks = cluster.ranks(4, {"--codec", codec, "--steps", "20", "--samples", "2", "--job", std::string("codec-") + std::to_string(std::string_view(codec).size())});
+    for (const char* codec : {"variance(1.5) | pow2(bits=4) | auto", "variance(1, mode=faithful) | f32 | rice",
+                              "variance_hybrid(8) | sign(scale=tau) | bitmap", "topk(0.05, gate=1) | bf16 | raw32",
+                              "all | sign", "all | bf16"}) {
+        auto ranks = cluster.ranks(4, {"--codec", codec, "--steps", "20", "--samples", "2", "--job",
+                                       std::string("codec-") + std::to_string(std::string_view(codec).size())});
         EXPECT_EQ(digests(ranks).size(), 1U) << codec;
     }
 }
@@ -46,14 +48,16 @@ TEST(Averaging, Three_nodes_with_unequal_ranks_weigh_each_rank_the_same) {
     std::vector<Process> ranks;
     const std::vector<std::size_t> node_of_rank{0, 1, 1, 2, 2};
     for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank)
-        ranks.push_back(cluster.rank(node_of_rank[rank], {"--rank", std::to_string(rank), "--world", "5", "--codec", "all | f32", "--exact", "1", "--steps", "10"}));
+        ranks.push_back(cluster.rank(node_of_rank[rank], {"--rank", std::to_string(rank), "--world", "5", "--codec",
+                                                          "all | f32", "--exact", "1", "--steps", "10"}));
     EXPECT_EQ(digests(ranks).size(), 1U);
 }
 TEST(Averaging, Ranks_may_register_tensors_in_different_orders) {
     Cluster cluster(2);
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < 4; ++rank)
-        ranks.push_back(cluster.rank(rank / 2, {"--rank", std::to_string(rank), "--world", "4", "--reverse", std::to_string(rank % 2), "--codec", "all | f32", "--exact", "1"}));
+        ranks.push_back(cluster.rank(rank / 2, {"--rank", std::to_string(rank), "--world", "4", "--reverse",
+                                                std::to_string(rank % 2), "--codec", "all | f32", "--exact", "1"}));
     EXPECT_EQ(digests(ranks).size(), 1U);
 }
 TEST(Averaging, Single_node_without_a_configuration_averages_exactly) {
@@ -75,19 +79,22 @@ TEST(Averaging, Broadcast_is_exact_from_a_root_on_the_other_node) {
 TEST(Averaging, Two_jobs_at_once_do_not_meet) {
     Cluster cluster(2);
     auto first = cluster.ranks(2, {"--job", "first", "--codec", "all | f32", "--exact", "1", "--steps", "30"});
-    auto second = cluster.ranks(2, {"--job", "second", "--scale", "50", "--codec", "all | f32", "--exact", "1", "--steps", "30"});
+    auto second =
+        cluster.ranks(2, {"--job", "second", "--scale", "50", "--codec", "all | f32", "--exact", "1", "--steps", "30"});
     EXPECT_EQ(digests(first).size(), 1U);
     EXPECT_EQ(digests(second).size(), 1U);
 }
 TEST(Averaging, A_late_rank_is_waited_for_and_named) {
     Cluster cluster(2);
-    auto early = cluster.rank(0, {"--rank", "0", "--world", "2", "--timeout-ms", "300", "--patient", "1", "--steps", "3", "--check", "0"});
+    auto early = cluster.rank(
+        0, {"--rank", "0", "--world", "2", "--timeout-ms", "300", "--patient", "1", "--steps", "3", "--check", "0"});
     auto late = cluster.rank(1, {"--rank", "1", "--world", "2", "--hold-at", "2", "--steps", "3", "--check", "0"});
     ASSERT_TRUE(late.wait_for_line("holding")) << late.output();
     ASSERT_TRUE(early.wait_for_line("timeout ")) << early.output();
     EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) {
         const auto jobs = json.value("jobs", nlohmann::json::array());
-        return !jobs.empty() && !jobs[0]["waiting"].empty() && jobs[0]["waiting"][0]["ranks"] == nlohmann::json::array({1});
+        return !jobs.empty() && !jobs[0]["waiting"].empty() &&
+               jobs[0]["waiting"][0]["ranks"] == nlohmann::json::array({1});
     })) << cluster.status(0).dump(2);
     late.say("");
     EXPECT_EQ(early.wait_for_exit(), 0) << early.output();

@@ -1,18 +1,18 @@
 #include "tests/e2e/cluster.hpp"
 
 #include <arpa/inet.h>
-#include <cerrno>
-#include <csignal>
-#include <cstdlib>
 #include <fcntl.h>
-#include <filesystem>
-#include <fstream>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdexcept>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
 #include <utility>
 
 namespace gradsieve::e2e {
@@ -69,7 +69,9 @@ Process::~Process() {
 }
 
 bool Process::read_more(Milliseconds timeout) {
-    struct pollfd entry {output_pipe_, POLLIN, 0};
+    struct pollfd entry {
+        output_pipe_, POLLIN, 0
+    };
     if (::poll(&entry, 1, static_cast<int>(timeout.count())) != 1) return false;
     char buffer[4096];
     const auto count = ::read(output_pipe_, buffer, sizeof(buffer));
@@ -144,13 +146,16 @@ Cluster::Cluster(std::size_t nodes, const std::string& extra) {
     config << extra << "\n";
     for (std::size_t node = 0; node < nodes; ++node) {
         ports_.push_back(free_port());
-        if (nodes > 1) config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"127.0.0.1\"\nport = " << ports_[node] << "\n";
+        if (nodes > 1)
+            config << "[[node]]\nname = \"" << static_cast<char>('a' + node)
+                   << "\"\naddress = \"127.0.0.1\"\nport = " << ports_[node] << "\n";
         std::filesystem::create_directories(folder_ + "/" + static_cast<char>('a' + node));
     }
     config.close();
     for (std::size_t node = 0; node < nodes; ++node) {
         daemons_.push_back(std::make_unique<Process>(make_daemon(node)));
-        if (!daemons_[node]->wait_for_line("", Milliseconds(10'000)) || !wait_for_status(node, [](const auto& json) { return health(json) == "live"; }))
+        if (!daemons_[node]->wait_for_line("", Milliseconds(10'000)) ||
+            !wait_for_status(node, [](const auto& json) { return health(json) == "live"; }))
             throw std::runtime_error("daemon did not start: " + daemons_[node]->output());
     }
 }
@@ -162,7 +167,13 @@ Cluster::~Cluster() {
 }
 
 Process Cluster::make_daemon(std::size_t node) const {
-    std::vector<std::string> arguments{E2E_DAEMON, "--config", config_file(), "--socket", socket(node), "--state", folder_ + "/" + static_cast<char>('a' + node)};
+    std::vector<std::string> arguments{E2E_DAEMON,
+                                       "--config",
+                                       config_file(),
+                                       "--socket",
+                                       socket(node),
+                                       "--state",
+                                       folder_ + "/" + static_cast<char>('a' + node)};
     if (ports_.size() > 1) arguments.insert(arguments.end(), {"--node", std::string(1, static_cast<char>('a' + node))});
     return Process(arguments);
 }
@@ -173,7 +184,9 @@ void Cluster::restart_daemon(std::size_t node) {
         throw std::runtime_error("daemon did not start again: " + daemons_[node]->output());
 }
 
-std::string Cluster::socket(std::size_t node) const { return folder_ + "/" + static_cast<char>('a' + node) + "/gradsieved.sock"; }
+std::string Cluster::socket(std::size_t node) const {
+    return folder_ + "/" + static_cast<char>('a' + node) + "/gradsieved.sock";
+}
 
 Process Cluster::rank(std::size_t node, std::vector<std::string> options) const {
     std::vector<std::string> arguments{E2E_RANK, "--socket", socket(node)};

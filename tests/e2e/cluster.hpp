@@ -1,14 +1,14 @@
-// Real processes for the end-to-end tests: daemons with a shared configuration on loopback ports, and training processes
-// whose output is read line by line. Everything lies in one temporary folder and dies with the object.
+// Real processes for the end-to-end tests: daemons with a shared configuration on loopback ports, and training
+// processes whose output is read line by line. Everything lies in one temporary folder and dies with the object.
 #pragma once
 
+#include <sys/types.h>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 namespace gradsieve::e2e {
@@ -23,7 +23,8 @@ public:
     Process(Process&&) noexcept;
     Process& operator=(Process&&) = delete;
 
-    /// Reads output until a line that starts with `prefix`; the rest of it, or nothing at the deadline or end of output.
+    /// Reads output until a line that starts with `prefix`; the rest of it, or nothing at the deadline or end of
+    /// output.
     std::optional<std::string> wait_for_line(const std::string& prefix, Milliseconds timeout = Milliseconds(30'000));
     /// Exit code, or 128 + signal; nothing if it is still running at the deadline.
     std::optional<int> wait_for_exit(Milliseconds timeout = Milliseconds(30'000));
@@ -62,7 +63,8 @@ public:
     [[nodiscard]] nlohmann::json status(std::size_t node) const;
     /// Looks at the status again and again until `condition` holds; false at the deadline.
     template <typename Condition>
-    [[nodiscard]] bool wait_for_status(std::size_t node, Condition condition, Milliseconds timeout = Milliseconds(20'000)) const {
+    [[nodiscard]] bool wait_for_status(std::size_t node, Condition condition,
+                                       Milliseconds timeout = Milliseconds(20'000)) const {
         const auto deadline = std::chrono::steady_clock::now() + timeout;
         while (std::chrono::steady_clock::now() < deadline)
             if (condition(status(node))) return true;

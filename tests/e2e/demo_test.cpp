@@ -1,8 +1,8 @@
 #include "tests/e2e/cluster.hpp"
 
-#include <cstdio>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <cstdio>
 
 namespace gradsieve::e2e {
 namespace {
@@ -15,8 +15,12 @@ TEST(Demo, Short_run_ends_with_its_line_and_identical_ranks) {
     ASSERT_NE(begin, std::string::npos) << ran.output;
     const auto last_line = ran.output.substr(begin);
     double accuracy = 0, uncompressed = 0, ratio = 0;
-    ASSERT_EQ(std::sscanf(last_line.c_str(), "demo: accuracy %lf (uncompressed %lf), wire ratio %lf", &accuracy, &uncompressed, &ratio), 3) << last_line;
-    EXPECT_EQ(last_line, fmt::format("demo: accuracy {:.4f} (uncompressed {:.4f}), wire ratio {:.1f}, identical yes\n", accuracy, uncompressed, ratio));
+    ASSERT_EQ(std::sscanf(last_line.c_str(), "demo: accuracy %lf (uncompressed %lf), wire ratio %lf", &accuracy,
+                          &uncompressed, &ratio),
+              3)
+        << last_line;
+    EXPECT_EQ(last_line, fmt::format("demo: accuracy {:.4f} (uncompressed {:.4f}), wire ratio {:.1f}, identical yes\n",
+                                     accuracy, uncompressed, ratio));
     EXPECT_GT(uncompressed, 0.4) << "twenty steps of training beat guessing (0.1) by far";
     EXPECT_NE(ran.output.find("gradsieve status"), std::string::npos) << "one status from the middle of it";
 }

@@ -1,7 +1,7 @@
 #include "tests/e2e/cluster.hpp"
 
-#include <csignal>
 #include <gtest/gtest.h>
+#include <csignal>
 
 namespace gradsieve::e2e {
 namespace {
@@ -33,7 +33,8 @@ TEST(Failure, A_killed_rank_fails_the_step_on_every_rank_within_a_second_and_is_
 TEST(Failure, A_forked_child_does_not_keep_a_dead_rank_alive) {
     Cluster cluster(1);
     auto first = cluster.rank(0, {"--rank", "0", "--world", "2", "--steps", "1000"});
-    auto second = cluster.rank(0, {"--rank", "1", "--world", "2", "--steps", "1000", "--hold-at", "3", "--fork-child", "1"});
+    auto second =
+        cluster.rank(0, {"--rank", "1", "--world", "2", "--steps", "1000", "--hold-at", "3", "--fork-child", "1"});
     const auto child = second.wait_for_line("child ");
     ASSERT_TRUE(child) << second.output();
     EXPECT_TRUE(contains(*child, "failed-precondition")) << *child;
@@ -63,21 +64,27 @@ TEST(Failure, A_stopped_daemon_is_named_silent_and_status_tells_hung_at_once) {
     Cluster cluster(2, "[network]\nheartbeat_ms = 200\nsilent_ms = 800\n");
     ASSERT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "up"; }));
     cluster.daemon(1).send_signal(SIGSTOP);
-    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000)));
-    EXPECT_TRUE(cluster.wait_for_status(1, [](const auto& json) { return health(json) == "hung"; }, Milliseconds(10'000)));
+    EXPECT_TRUE(cluster.wait_for_status(
+        0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000)));
+    EXPECT_TRUE(cluster.wait_for_status(
+        1, [](const auto& json) { return health(json) == "hung"; }, Milliseconds(10'000)));
     const auto begin = std::chrono::steady_clock::now();
     const auto screen = run({E2E_TOOL, "status", "--socket", cluster.socket(1)});
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, Milliseconds(500)) << "the promise is 50 ms of its own; a loaded machine adds its part";
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, Milliseconds(500))
+        << "the promise is 50 ms of its own; a loaded machine adds its part";
     EXPECT_TRUE(contains(screen.output, "hung")) << screen.output;
     cluster.daemon(1).send_signal(SIGCONT);
-    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "up"; }, Milliseconds(10'000)));
+    EXPECT_TRUE(cluster.wait_for_status(
+        0, [](const auto& json) { return json["peers"][1]["state"] == "up"; }, Milliseconds(10'000)));
 }
 TEST(Failure, A_round_survives_a_frozen_peer_daemon) {
     Cluster cluster(2, "[network]\nheartbeat_ms = 200\nsilent_ms = 600\npeer_timeout_s = 30\n");
     auto ranks = cluster.ranks(2, {"--codec", "all | f32", "--exact", "1", "--steps", "2000"});
     for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_line("started")) << rank.output();
     cluster.daemon(1).send_signal(SIGSTOP);
-    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000))) << cluster.status(0).dump(1) << ranks[0].output();
+    EXPECT_TRUE(cluster.wait_for_status(
+        0, [](const auto& json) { return json["peers"][1]["state"] == "silent"; }, Milliseconds(4'000)))
+        << cluster.status(0).dump(1) << ranks[0].output();
     cluster.daemon(1).send_signal(SIGCONT);
     for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(Milliseconds(60'000)), 0) << rank.output();
 }
@@ -85,7 +92,8 @@ TEST(Failure, A_nan_fails_the_step_everywhere_and_the_job_goes_on) {
     Cluster cluster(2);
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < 2; ++rank)
-        ranks.push_back(cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "6", "--go-on", "1", "--check", "0", "--nan-at", rank == 1 ? "3" : "0"}));
+        ranks.push_back(cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "6", "--go-on",
+                                            "1", "--check", "0", "--nan-at", rank == 1 ? "3" : "0"}));
     for (auto& rank : ranks) {
         EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
         EXPECT_TRUE(contains(rank.output(), "failed step 3 non-finite: ")) << rank.output();
@@ -97,7 +105,8 @@ TEST(Failure, Policy_skip_step_brings_the_tensor_back_non_finite_on_every_rank) 
     Cluster cluster(2);
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < 2; ++rank)
-        ranks.push_back(cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "4", "--non-finite", "1", "--check", "0", "--nan-at", rank == 0 ? "2" : "0"}));
+        ranks.push_back(cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "4",
+                                            "--non-finite", "1", "--check", "0", "--nan-at", rank == 0 ? "2" : "0"}));
     for (auto& rank : ranks) {
         EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
         EXPECT_TRUE(contains(rank.output(), "non-finite 200 in step 2")) << rank.output();
@@ -107,7 +116,8 @@ TEST(Failure, Policy_zero_counts_the_node_as_zero_and_goes_on) {
     Cluster cluster(2);
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < 2; ++rank)
-        ranks.push_back(cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "4", "--non-finite", "2", "--nan-at", rank == 0 ? "2" : "0"}));
+        ranks.push_back(cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "4",
+                                            "--non-finite", "2", "--nan-at", rank == 0 ? "2" : "0"}));
     for (auto& rank : ranks) {
         EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
         EXPECT_FALSE(contains(rank.output(), "non-finite")) << rank.output();
@@ -164,7 +174,9 @@ TEST(Failure, Without_a_daemon_the_error_says_which_socket_and_what_to_do) {
     Process rank({E2E_RANK, "--socket", "/tmp/no-such-folder/gradsieved.sock"});
     const auto error = rank.wait_for_line("error start ");
     ASSERT_TRUE(error) << rank.output();
-    EXPECT_TRUE(contains(*error, "unavailable") && contains(*error, "/tmp/no-such-folder/gradsieved.sock") && contains(*error, "gradsieved")) << *error;
+    EXPECT_TRUE(contains(*error, "unavailable") && contains(*error, "/tmp/no-such-folder/gradsieved.sock") &&
+                contains(*error, "gradsieved"))
+        << *error;
 }
 
 }  // namespace

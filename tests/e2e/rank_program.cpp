@@ -1,7 +1,8 @@
-// A training process for the end-to-end tests: deterministic gradients, every result checked against the average that it
-// computes itself in double precision, one line of output per event. Not a test by itself.
+// A training process for the end-to-end tests: deterministic gradients, every result checked against the average that
+// it computes itself in double precision, one line of output per event. Not a test by itself.
 #include <gradsieve/gradsieve.hpp>
 
+#include <unistd.h>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,7 +14,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -39,11 +39,16 @@ struct Shape {
     std::uint64_t elements;
 };
 std::vector<Shape> shapes(std::uint64_t scale) {
-    return {{"fc1.weight", {scale, 130}, scale * 130}, {"fc1.bias", {130}, 130}, {"fc2.weight", {10, scale}, 10 * scale}, {"fc2.bias", {10}, 10}, {"empty", {0, 4}, 0}};
+    return {{"fc1.weight", {scale, 130}, scale * 130},
+            {"fc1.bias", {130}, 130},
+            {"fc2.weight", {10, scale}, 10 * scale},
+            {"fc2.bias", {10}, 10},
+            {"empty", {0, 4}, 0}};
 }
 
 /// A small integer-valued gradient, so that float sums are exact and the expected average is too.
-float gradient_value(std::uint64_t rank, std::uint64_t step, std::uint64_t sample, std::uint64_t tensor, std::uint64_t element) {
+float gradient_value(std::uint64_t rank, std::uint64_t step, std::uint64_t sample, std::uint64_t tensor,
+                     std::uint64_t element) {
     std::uint64_t hash = (rank * 1000003 + step) * 1000003 + sample * 7919 + tensor * 104729 + element;
     hash = (hash ^ (hash >> 29U)) * 0xBF58476D1CE4E5B9ULL;
     return static_cast<float>(static_cast<int>((hash >> 40U) % 257) - 128);
@@ -73,14 +78,17 @@ public:
         if (options.number("reverse", 0) != 0) std::reverse(table.begin(), table.end());
         samples_ = static_cast<std::uint32_t>(options.number("samples", 1));
         for (const auto& shape : table) {
-            auto tensor = job_->add_tensor(shape.name, std::span<const std::uint64_t>(shape.shape), {.samples_max = samples_, .has_second_moment = false, .group = options.text("group")});
+            auto tensor =
+                job_->add_tensor(shape.name, std::span<const std::uint64_t>(shape.shape),
+                                 {.samples_max = samples_, .has_second_moment = false, .group = options.text("group")});
             if (!tensor.is_ok()) fail("add", tensor.status());
             tensors_.push_back(std::move(*tensor));
         }
     }
 
     void run() {
-        if (const auto status = job_->start(gradsieve::Timeout(options_.number("start-ms", 20'000))); !status.is_ok()) fail("start", status);
+        if (const auto status = job_->start(gradsieve::Timeout(options_.number("start-ms", 20'000))); !status.is_ok())
+            fail("start", status);
         say("started");
         if (options_.number("fork-child", 0) != 0) fork_child();
         if (options_.number("broadcast", 0) != 0) broadcast();
@@ -144,10 +152,12 @@ private:
                 auto slab = tensor.gradient(sample);
                 for (std::uint64_t element = 0; element < slab.size(); ++element)
                     slab[element] = gradient_value(job_->rank(), step, sample, name_hash, element);
-                if (step == options_.number("nan-at", 0) && tensor.name() == "fc2.weight") slab[7] = std::numeric_limits<float>::quiet_NaN();
+                if (step == options_.number("nan-at", 0) && tensor.name() == "fc2.weight")
+                    slab[7] = std::numeric_limits<float>::quiet_NaN();
             }
             if (step == options_.number("kill-at", 0) && index == 2) ::raise(SIGKILL);
-            if (const auto status = tensor.submit(step, {.sample_count = samples_}); !status.is_ok()) fail("submit", status);
+            if (const auto status = tensor.submit(step, {.sample_count = samples_}); !status.is_ok())
+                fail("submit", status);
         }
         for (auto& tensor : tensors_) wait_for(tensor, step);
     }
@@ -155,23 +165,29 @@ private:
     void wait_for(Tensor& tensor, std::uint64_t step) {
         const auto begin = std::chrono::steady_clock::now();
         auto result = tensor.wait(timeout_);
-        while (!result.is_ok() && result.status().code() == gradsieve::StatusCode::kTimeout && options_.number("patient", 0) != 0) {
+        while (!result.is_ok() && result.status().code() == gradsieve::StatusCode::kTimeout &&
+               options_.number("patient", 0) != 0) {
             std::printf("timeout %s\n", result.status().text().c_str());
             std::fflush(stdout);
             result = tensor.wait(timeout_);
         }
         if (!result.is_ok()) {
-            const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+            const auto waited =
+                std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
             std::printf("waited %lld ms\n", static_cast<long long>(waited));
             if (options_.number("go-on", 0) == 0) fail("wait", result.status());
-            std::printf("failed step %llu %s\n", static_cast<unsigned long long>(step), result.status().to_string().c_str());
+            std::printf("failed step %llu %s\n", static_cast<unsigned long long>(step),
+                        result.status().to_string().c_str());
             std::fflush(stdout);
             return;
         }
         if (options_.number("exact", 0) != 0) check_exact(tensor, step, *result);
         for (const float value : *result)
             if (!std::isfinite(value)) ++non_finite_;
-        if (non_finite_ > 0 && tensor.name() == "fc2.weight") std::printf("non-finite %llu in step %llu\n", static_cast<unsigned long long>(std::exchange(non_finite_, 0)), static_cast<unsigned long long>(step));
+        if (non_finite_ > 0 && tensor.name() == "fc2.weight")
+            std::printf("non-finite %llu in step %llu\n",
+                        static_cast<unsigned long long>(std::exchange(non_finite_, 0)),
+                        static_cast<unsigned long long>(step));
         // a sum, since the digest must not depend on this rank's own order of tensors
         const auto name = gradsieve::digest_of(std::as_bytes(std::span(tensor.name())));
         digest_ += gradsieve::digest_of(std::as_bytes(*result)) * (2 * step + 1) * (name | 1U);
@@ -183,10 +199,12 @@ private:
             double sum = 0;
             for (std::uint32_t rank = 0; rank < world; ++rank)
                 for (std::uint32_t sample = 0; sample < samples_; ++sample)
-                    sum += static_cast<double>(gradient_value(rank, step, sample, static_cast<std::uint64_t>(tensor.name()[2]), element));
+                    sum += static_cast<double>(
+                        gradient_value(rank, step, sample, static_cast<std::uint64_t>(tensor.name()[2]), element));
             const double expected = sum / (world * samples_);
             if (std::abs(static_cast<double>(result[element]) - expected) > 1e-4) {
-                std::printf("error step %llu tensor %s element %llu: got %.9g, expected %.9g\n", static_cast<unsigned long long>(step), tensor.name().c_str(),
+                std::printf("error step %llu tensor %s element %llu: got %.9g, expected %.9g\n",
+                            static_cast<unsigned long long>(step), tensor.name().c_str(),
                             static_cast<unsigned long long>(element), static_cast<double>(result[element]), expected);
                 std::fflush(stdout);
                 std::_Exit(8);

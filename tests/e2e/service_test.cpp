@@ -1,9 +1,9 @@
 #include "tests/e2e/cluster.hpp"
 
+#include <gtest/gtest.h>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <gtest/gtest.h>
 #include <set>
 
 namespace gradsieve::e2e {
@@ -44,15 +44,19 @@ TEST(Service, A_port_in_use_names_its_holder) {
     Cluster cluster(2);
     const auto other = cluster.folder() + "/other";
     std::filesystem::create_directories(other);
-    const auto ran = run({E2E_DAEMON, "--config", cluster.config_file(), "--node", "a", "--socket", other + "/gradsieved.sock", "--state", other});
+    const auto ran = run({E2E_DAEMON, "--config", cluster.config_file(), "--node", "a", "--socket",
+                          other + "/gradsieved.sock", "--state", other});
     EXPECT_EQ(ran.code, 3) << ran.output;
-    EXPECT_TRUE(contains(ran.output, std::to_string(cluster.port(0))) && contains(ran.output, std::to_string(cluster.daemon(0).pid()))) << ran.output;
+    EXPECT_TRUE(contains(ran.output, std::to_string(cluster.port(0))) &&
+                contains(ran.output, std::to_string(cluster.daemon(0).pid())))
+        << ran.output;
 }
 TEST(Service, Sighup_applies_limits_and_names_what_needs_a_restart) {
     Cluster cluster(1, "[daemon]\nmemory_limit_mib = 500\n");
     std::ofstream(cluster.config_file()) << "[daemon]\nmemory_limit_mib = 700\nthreads = 2\n";
     cluster.daemon(0).send_signal(SIGHUP);
-    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["daemon"]["memory_limit_bytes"] == 700U << 20U; }));
+    EXPECT_TRUE(cluster.wait_for_status(
+        0, [](const auto& json) { return json["daemon"]["memory_limit_bytes"] == 700U << 20U; }));
     EXPECT_TRUE(cluster.daemon(0).wait_for_line("", Milliseconds(5'000)));
     cluster.daemon(0).send_signal(SIGTERM);
     ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
@@ -78,11 +82,14 @@ TEST(Service, Nothing_is_left_in_dev_shm_and_only_socket_and_status_beside_it) {
         for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_line("started")) << rank.output();
         for (auto& rank : ranks) rank.send_signal(SIGKILL);
     }
-    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["jobs"].empty() && json["daemon"]["memory_bytes"] == 0; })) << cluster.status(0).dump(2);
+    EXPECT_TRUE(cluster.wait_for_status(0, [](const auto& json) {
+        return json["jobs"].empty() && json["daemon"]["memory_bytes"] == 0;
+    })) << cluster.status(0).dump(2);
     cluster.daemon(0).send_signal(SIGKILL);
     ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
     std::set<std::string> left;
-    for (const auto& entry : std::filesystem::directory_iterator(cluster.folder() + "/a")) left.insert(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(cluster.folder() + "/a"))
+        left.insert(entry.path().filename());
     EXPECT_EQ(left, (std::set<std::string>{"gradsieved.sock", "status"}));
     for (const auto& name : listing()) EXPECT_TRUE(before.count(name) > 0 || !contains(name, "gradsieve")) << name;
 }

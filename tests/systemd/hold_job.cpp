@@ -1,5 +1,5 @@
-// A training process of one rank for the test of the packages: takes one step, says so, and keeps its job alive until its
-// standard input ends. Links the installed library only. One thread.
+// A training process of one rank for the test of the packages: takes one step, says so, and keeps its job alive until
+// its standard input ends. Links the installed library only. One thread.
 #include "gradsieve/gradsieve.hpp"
 
 #include <cstdio>
@@ -27,8 +27,7 @@ int main() {
     if (!average.has_value()) return failed("wait", average.error());
     std::printf("average %g\n", static_cast<double>(average->front()));
     std::fflush(stdout);
-    while (std::getchar() != EOF) {
-    }
+    while (std::getchar() != EOF) {}
     if (const auto status = job->detach(kPatience); !status.is_ok()) return failed("detach", status);
     std::printf("detached\n");
     return 0;
