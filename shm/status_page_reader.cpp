@@ -97,18 +97,21 @@ std::optional<std::string> read_newest(int fd, std::uint64_t capacity) {
     return std::nullopt;
 }
 
-bool is_process_there(const StatusPageHeader& header) {
-    if (header.boot_hash != boot_hash()) return false;
-    if (header.pid_namespace != pid_namespace()) return true;  // cannot be seen from here: the heartbeat decides
+bool is_process_there(const StatusPageHeader& header, bool is_fresh) {
+    // Where the process cannot be seen, the heartbeat decides, and a page from before a reboot is nobody's. The boot id
+    // alone proves nothing: in a container, a service with ProtectKernelTunables= reads another one than its users do.
+    const bool may_live = is_fresh || header.boot_hash == boot_hash();
+    if (header.pid_namespace != pid_namespace()) return may_live;
     const auto sight = look_at_process(static_cast<pid_t>(header.pid));
-    if (sight.presence == ProcessPresence::kHidden) return true;
+    if (sight.presence == ProcessPresence::kHidden) return may_live;
     return sight.presence == ProcessPresence::kRunning && sight.start_ticks == header.start_ticks;
 }
 
 DaemonHealth judge(const StatusPageHeader& header, Duration heartbeat_age, Duration hung_after) {
     if (header.state == StatusPageState::kStopped) return DaemonHealth::kStopped;
-    if (!is_process_there(header)) return DaemonHealth::kDead;
-    return heartbeat_age > hung_after ? DaemonHealth::kHung : DaemonHealth::kLive;
+    const bool is_fresh = heartbeat_age <= hung_after;
+    if (!is_process_there(header, is_fresh)) return DaemonHealth::kDead;
+    return is_fresh ? DaemonHealth::kLive : DaemonHealth::kHung;
 }
 
 }  // namespace
