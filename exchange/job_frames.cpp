@@ -10,6 +10,9 @@ namespace {
 /// Frames kept for members that started before us; the sender is bounded by its credit window anyway.
 constexpr std::size_t kEarlyFramesLimit = 4096;
 
+/// Answers of an ended machine that wait to be taken: whoever keeps it without taking them holds no more than these.
+constexpr std::size_t kAnswersLimit = 64;
+
 /// Hands a message on if it parsed, else counts it.
 template <typename T, typename Use>
 void take(JobContext& context, PeerIndex from, const Result<T>& parsed, const Use& use) {
@@ -127,7 +130,7 @@ void JobMachine::Impl::on_refuse(PeerIndex from, ByteView body) {
 void JobMachine::Impl::answer_after_end(const Early& frame) {
     const auto type = static_cast<FrameType>(frame.type);
     const auto member = context.member_of(frame.from);
-    if (!start || frame.epoch != context.epoch || !member) return;
+    if (!start || frame.epoch != context.epoch || !member || context.actions.size() >= kAnswersLimit) return;
     if (type == FrameType::kFetch || type == FrameType::kCredit) return on_round_frame(*member, frame, started_at);
     if (decision->has_given_up()) return;  // we know nothing that others should go by
     const bool is_waiting = type == FrameType::kProgress || type == FrameType::kQuery ||

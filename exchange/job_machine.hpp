@@ -100,7 +100,8 @@ struct DeliverCheck {
     Status status;  ///< kMismatch names the first rank that differs
 };
 /// Every wait of a local rank has been answered; kOk = all ranks detached. The machine can be dropped. As long as it is
-/// kept and fed, it answers peers that missed the end with SendFrame, and does nothing else.
+/// kept and fed, it answers peers that missed the end with SendFrame (take_actions, few at a time), and does nothing
+/// else.
 struct EndJob {
     Status status;
 };

@@ -40,6 +40,20 @@ TEST(JobMachine, News_of_a_death_that_was_lost_is_learned_from_the_ended_machine
     ASSERT_TRUE(sim.node(0).end) << sim.text();
     EXPECT_EQ(sim.node(0).end->code(), StatusCode::kPeerFailed);
 }
+TEST(JobMachine, Ended_machine_that_nobody_reads_holds_few_answers) {
+    Sim sim(three_nodes());
+    sim.attach_all();
+    sim.leave(3, false);
+    auto& machine = *sim.node(1).machine;
+    ASSERT_TRUE(machine.is_ended());
+    const auto epoch = machine.snapshot(sim.now()).epoch;
+    const auto body = SharedView::take(build_message(job_hash(sim.key()), Progress{.stream = 2, .late_ranks = {}}));
+    for (int frame = 0; frame < 1000; ++frame)
+        machine.on_frame(0, static_cast<std::uint16_t>(FrameType::kProgress), epoch, 1, body, sim.now());
+    const auto answers = machine.take_actions();
+    EXPECT_GT(answers.size(), 0U);
+    EXPECT_LE(answers.size(), 64U);
+}
 TEST(JobMachine, All_ranks_detached_ends_ok_everywhere) {
     Sim sim(three_nodes());
     sim.attach_all();
