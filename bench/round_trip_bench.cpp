@@ -118,14 +118,16 @@ void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
 
 }  // namespace
 
-int main() {
+/// round_trip_bench [path of gradsieved]
+int main(int argc, char** argv) {
+    const char* program = argc > 1 ? argv[1] : BENCH_DAEMON;
     char folder[] = "/tmp/gradsieve-bench-XXXXXX";
     if (::mkdtemp(folder) == nullptr) return 1;
     const std::string socket = std::string(folder) + "/gradsieved.sock";
     const pid_t daemon = ::fork();
     if (daemon == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        ::execl(BENCH_DAEMON, BENCH_DAEMON, "--socket", socket.c_str(), "--state", folder, nullptr);
+        ::execl(program, program, "--socket", socket.c_str(), "--state", folder, nullptr);
         ::_exit(127);
     }
     const auto status_page = std::string(folder) + "/status";  // appears once the daemon listens
