@@ -64,13 +64,14 @@ void CodecPool::run(Worker& worker) {
     codec::EncodeWorkspace workspace;
     while (true) {
         const auto seen = worker.posted.load(std::memory_order_acquire);  // pairs with the release in give
+        if (is_stopping_.load(std::memory_order_acquire)) return;
         if (auto task = worker.todo.try_pop()) {
             (*task)->run(workspace);
-            while (!worker.done.try_push(*task)) std::this_thread::yield();  // the conductor takes batches: it is short
+            // The conductor takes batches, so this is short; once it has stopped, nobody wants the result.
+            while (!worker.done.try_push(*task) && !is_stopping_.load(std::memory_order_acquire)) std::this_thread::yield();
             conductor_wake_.ring();
             continue;
         }
-        if (is_stopping_.load(std::memory_order_acquire)) return;
         worker.posted.wait(seen, std::memory_order_acquire);
     }
 }

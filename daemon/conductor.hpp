@@ -64,7 +64,10 @@ public:
     void apply_config(const Config& fresh);
     [[nodiscard]] bool has_jobs() const noexcept { return !jobs_.empty(); }
     /// Replaces the network (a changed node list); only without jobs.
-    void set_network(std::unique_ptr<NetworkThread> network) { network_ = std::move(network); }
+    void set_network(std::unique_ptr<NetworkThread> network) {
+        network_ = std::move(network);
+        sent_bytes_shared_ = 0;  // its counters start anew
+    }
 
     /// Moves with every run: what the watchdog and the peers' heartbeats look at. Any thread.
     [[nodiscard]] std::uint64_t tick() const noexcept { return tick_.load(std::memory_order_relaxed); }

@@ -84,8 +84,8 @@ void Daemon::stop() {
     is_stopping_.store(true, std::memory_order_release);
     wake_->ring();
     thread_.join();
+    pool_.reset();       // first: its tasks read the sessions' slabs
     conductor_.reset();  // closes the network after a last drain
-    pool_.reset();
     status_page_->set_stopped();
 }
 

@@ -149,9 +149,13 @@ Json step_part(const std::deque<StepTimes>& times) {
             {"decode", rounded(last.decode_ms, 1000)}};
 }
 
+/// The page has room for about 5,000 of them; who has more tensors looks at the totals.
+constexpr std::size_t kTensorsShown = 1000;
+
 Json tensors_part(const HostedJob& job) {
     Json tensors = Json::array();
     for (const auto& tensor : job.tensors()) {
+        if (tensors.size() == kTensorsShown) break;
         const auto& totals = tensor.totals;
         const double bits = 8.0 * static_cast<double>(totals.payload_bytes);
         const auto kept = static_cast<double>(totals.kept_elements);
@@ -216,7 +220,8 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
         {"frames_refused", snapshot.frames_refused},
         {"last_refusal", snapshot.last_refusal},
         {"memory_bytes", job.memory_bytes()},
-        {"tensors", tensors_part(job)}};
+        {"tensors_omitted", job.tensors().size() - std::min(job.tensors().size(), kTensorsShown)},
+            {"tensors", tensors_part(job)}};
 }
 
 }  // namespace

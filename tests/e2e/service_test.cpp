@@ -62,6 +62,22 @@ TEST(Service, Sighup_applies_limits_and_names_what_needs_a_restart) {
     ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
     EXPECT_TRUE(contains(cluster.daemon(0).output(), "daemon.threads")) << cluster.daemon(0).output();
 }
+TEST(Service, Sighup_takes_up_a_changed_node_list_between_jobs) {
+    Cluster cluster(2);
+    std::vector<std::uint16_t> ports{free_port(), free_port()};
+    std::ofstream config(cluster.config_file());
+    for (std::size_t node = 0; node < 2; ++node)
+        config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"127.0.0.1\"\nport = " << ports[node] << "\n";
+    config.close();
+    for (std::size_t node = 0; node < 2; ++node) cluster.daemon(node).send_signal(SIGHUP);
+    for (std::size_t node = 0; node < 2; ++node)
+        EXPECT_TRUE(cluster.wait_for_status(node, [&](const auto& json) {
+            const auto& peer = json["peers"][1 - node];
+            return peer["state"] == "up" && peer["address"] == "127.0.0.1:" + std::to_string(ports[1 - node]);
+        })) << cluster.status(node).dump(1);
+    auto ranks = cluster.ranks(2, {"--codec", "all | f32", "--exact", "1"});
+    for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
+}
 TEST(Service, A_job_beyond_the_memory_limit_is_refused_with_the_figures) {
     Cluster cluster(1, "[daemon]\nmemory_limit_mib = 1\n");
     auto rank = cluster.rank(0, {"--rank", "0", "--world", "1", "--scale", "20000"});
