@@ -68,7 +68,8 @@ void CodecPool::run(Worker& worker) {
         if (auto task = worker.todo.try_pop()) {
             (*task)->run(workspace);
             // The conductor takes batches, so this is short; once it has stopped, nobody wants the result.
-            while (!worker.done.try_push(*task) && !is_stopping_.load(std::memory_order_acquire)) std::this_thread::yield();
+            while (!worker.done.try_push(*task) && !is_stopping_.load(std::memory_order_acquire))
+                std::this_thread::yield();
             conductor_wake_.ring();
             continue;
         }

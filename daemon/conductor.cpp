@@ -219,17 +219,20 @@ bool Conductor::is_drained() const {
            (!network_ || network_->queue_depth() == 0);
 }
 
-void Conductor::apply_config(const Config& fresh) {
+void Conductor::apply_limits(const Config& fresh) {
     config_.memory_limit_bytes = fresh.memory_limit_bytes;
     budget_.limit_bytes = memory_limit(config_);
     config_.credit_bytes = fresh.credit_bytes;
     config_.log_level = fresh.log_level;
-    if (jobs_.empty()) {
-        config_.nodes = fresh.nodes;
-        config_.self = fresh.self;
-        peers_.assign(config_.nodes.size(), {});
-    }
-    config_.origins = fresh.origins;
+}
+
+void Conductor::set_nodes(const Config& fresh, std::unique_ptr<NetworkThread> network) {
+    GRADSIEVE_CHECK(jobs_.empty());
+    config_.nodes = fresh.nodes;
+    config_.self = fresh.self;
+    peers_.assign(config_.nodes.size(), {});
+    network_ = std::move(network);
+    sent_bytes_shared_ = 0;  // its counters start anew
 }
 
 void Conductor::retire(HostedJob& job, TimePoint now) {

@@ -45,8 +45,8 @@ struct DistinctError {
 
 class Conductor {
 public:
-    /// `config` may be replaced by `apply_config`; the others outlive the conductor. `network` is null on a single
-    /// node.
+    /// `config` may be replaced by `apply_limits` and `set_nodes`; the others outlive the conductor. `network` is null
+    /// on a single node.
     Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
               std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log);
     ~Conductor();
@@ -60,14 +60,11 @@ public:
     void begin_stop(TimePoint now);
     /// Stopping and everything said: clients have been told, frames are on their way.
     [[nodiscard]] bool is_drained() const;
-    /// Values that may change while running. A changed node list waits until no job is open.
-    void apply_config(const Config& fresh);
+    /// Takes over the values that may change while jobs run.
+    void apply_limits(const Config& fresh);
+    /// Takes over another node list and the network that goes with it; only without jobs.
+    void set_nodes(const Config& fresh, std::unique_ptr<NetworkThread> network);
     [[nodiscard]] bool has_jobs() const noexcept { return !jobs_.empty(); }
-    /// Replaces the network (a changed node list); only without jobs.
-    void set_network(std::unique_ptr<NetworkThread> network) {
-        network_ = std::move(network);
-        sent_bytes_shared_ = 0;  // its counters start anew
-    }
 
     /// Moves with every run: what the watchdog and the peers' heartbeats look at. Any thread.
     [[nodiscard]] std::uint64_t tick() const noexcept { return tick_.load(std::memory_order_relaxed); }

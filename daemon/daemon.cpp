@@ -72,6 +72,10 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, std::optiona
     daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);
     daemon->conductor_ = std::make_unique<Conductor>(config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_,
                                                      *daemon->pool_, std::move(network), *daemon->status_page_, log);
+    daemon->summary_ =
+        "node " + (config.nodes.empty() ? std::string("alone") : config.nodes[config.self].name) + ", clients at " +
+        config.socket_path +
+        (daemon->conductor_->network() ? ", peers at " + daemon->conductor_->network()->bound_address() : ", no peers");
     daemon->conductor_->run_once(daemon->clock_.now());  // the status page is complete before anybody is told
     daemon->thread_ = std::thread([raw = daemon.get()] { raw->run_conductor(); });
     return daemon;
@@ -92,37 +96,39 @@ void Daemon::stop() {
 void Daemon::reload(const Config& fresh) {
     for (const auto& key : changed_keys_needing_restart(config_, fresh))
         log_.warning(key + " has changed: it is applied at the next restart (`systemctl restart gradsieved`)", {});
-    fresh_config_.store(std::make_shared<const Config>(fresh));
+    config_ = fresh;  // what needs a restart has been named once
+    {
+        const std::lock_guard lock(fresh_mutex_);
+        fresh_config_ = fresh;
+    }
+    has_fresh_config_.store(true, std::memory_order_release);  // pairs with the acquire in take_reload
     wake_->ring();
 }
 
 void Daemon::take_reload() {
-    const auto fresh = fresh_config_.load();
-    if (!fresh) return;
+    if (has_fresh_config_.exchange(false, std::memory_order_acquire)) {  // pairs with the release in reload
+        const std::lock_guard lock(fresh_mutex_);
+        conductor_->apply_limits(*fresh_config_);
+        if (const auto level = parse_log_level(fresh_config_->log_level); level.is_ok()) log_.set_level(*level);
+        pending_nodes_ = std::move(fresh_config_);
+        log_.info("configuration applied", {});
+    }
+    if (!pending_nodes_ || conductor_->has_jobs()) return;  // the node list changes between jobs
     const auto is_same = [](const NodeConfig& a, const NodeConfig& b) {
         return a.name == b.name && a.address == b.address && a.port == b.port;
     };
-    const bool has_new_nodes =
-        !std::equal(fresh->nodes.begin(), fresh->nodes.end(), config_.nodes.begin(), config_.nodes.end(), is_same);
-    if (has_new_nodes && conductor_->has_jobs()) return;  // looked at again on each turn: the list changes between jobs
-    fresh_config_.store(nullptr);
-    conductor_->apply_config(*fresh);
-    if (const auto level = parse_log_level(fresh->log_level); level.is_ok()) log_.set_level(*level);
-    if (has_new_nodes) {
-        conductor_->set_network(nullptr);
-        auto network = make_network(*fresh);
+    const auto& nodes = conductor_->config().nodes;
+    if (!std::equal(nodes.begin(), nodes.end(), pending_nodes_->nodes.begin(), pending_nodes_->nodes.end(), is_same)) {
+        conductor_->set_nodes(*pending_nodes_, nullptr);  // closes the old port, which may be the new one too
+        auto network = make_network(*pending_nodes_);
         if (network.is_ok())
-            conductor_->set_network(std::move(*network));
+            conductor_->set_nodes(*pending_nodes_, std::move(*network));
         else
             log_.error("new node list: " + network.error().text() +
                            ": this node has no peers until the configuration is mended and reloaded",
                        {});
     }
-    config_.nodes = fresh->nodes;
-    config_.memory_limit_bytes = fresh->memory_limit_bytes;
-    config_.credit_bytes = fresh->credit_bytes;
-    config_.log_level = fresh->log_level;
-    log_.info("configuration applied", {});
+    pending_nodes_.reset();
 }
 
 void Daemon::run_conductor() {
@@ -137,12 +143,6 @@ void Daemon::run_conductor() {
         if (!conductor_->run_once(clock_.now())) conductor_->wait(std::chrono::milliseconds(10));
     }
     conductor_->run_once(clock_.now());
-}
-
-std::string Daemon::summary() const {
-    return "node " + (config_.nodes.empty() ? std::string("alone") : config_.nodes[config_.self].name) +
-           ", clients at " + config_.socket_path +
-           (conductor_->network() ? ", peers at " + conductor_->network()->bound_address() : ", no peers");
 }
 
 }  // namespace gradsieve::daemon

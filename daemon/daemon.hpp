@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 namespace gradsieve::daemon {
@@ -29,7 +31,8 @@ public:
     void reload(const Config& fresh);
     /// Moves while the conductor is alive.
     [[nodiscard]] std::uint64_t tick() const noexcept { return conductor_->tick(); }
-    [[nodiscard]] std::string summary() const;
+    /// As it started: node, socket, address for peers.
+    [[nodiscard]] const std::string& summary() const noexcept { return summary_; }
 
 private:
     Daemon(const Config& config, Log& log) : config_(config), log_(log) {}
@@ -37,7 +40,10 @@ private:
     void run_conductor();
     void take_reload();
 
+    // main thread
     Config config_;
+    std::string summary_;
+    // constant after start
     Log& log_;
     SteadyClock clock_;
     std::optional<shm::LocalListener> listener_;
@@ -47,7 +53,12 @@ private:
     std::unique_ptr<CodecPool> pool_;
     std::unique_ptr<Conductor> conductor_;
     std::atomic<bool> is_stopping_{false};
-    std::atomic<std::shared_ptr<const Config>> fresh_config_;  ///< put by reload, taken by the conductor thread
+    // from the main to the conductor thread
+    std::atomic<bool> has_fresh_config_{false};
+    std::mutex fresh_mutex_;
+    std::optional<Config> fresh_config_;  // guarded by fresh_mutex_
+    // conductor thread
+    std::optional<Config> pending_nodes_;  ///< its node list waits until no job is open
     std::thread thread_;
 };
 

@@ -221,7 +221,7 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
         {"last_refusal", snapshot.last_refusal},
         {"memory_bytes", job.memory_bytes()},
         {"tensors_omitted", job.tensors().size() - std::min(job.tensors().size(), kTensorsShown)},
-            {"tensors", tensors_part(job)}};
+        {"tensors", tensors_part(job)}};
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ TEST(Service, Sighup_takes_up_a_changed_node_list_between_jobs) {
     std::vector<std::uint16_t> ports{free_port(), free_port()};
     std::ofstream config(cluster.config_file());
     for (std::size_t node = 0; node < 2; ++node)
-        config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"127.0.0.1\"\nport = " << ports[node] << "\n";
+        config << "[[node]]\nname = \"" << static_cast<char>('a' + node)
+               << "\"\naddress = \"127.0.0.1\"\nport = " << ports[node] << "\n";
     config.close();
     for (std::size_t node = 0; node < 2; ++node) cluster.daemon(node).send_signal(SIGHUP);
     for (std::size_t node = 0; node < 2; ++node)
