@@ -220,10 +220,10 @@ bool Conductor::is_drained() const {
 }
 
 void Conductor::apply_limits(const Config& fresh) {
-    config_.memory_limit_bytes = fresh.memory_limit_bytes;
+    auto nodes = config_.nodes;  // they change in set_nodes, together with the network
+    take_reloadable_keys(config_, fresh);
+    config_.nodes = std::move(nodes);
     budget_.limit_bytes = memory_limit(config_);
-    config_.credit_bytes = fresh.credit_bytes;
-    config_.log_level = fresh.log_level;
 }
 
 void Conductor::set_nodes(const Config& fresh, std::unique_ptr<NetworkThread> network) {

@@ -96,10 +96,10 @@ void Daemon::stop() {
 void Daemon::reload(const Config& fresh) {
     for (const auto& key : changed_keys_needing_restart(config_, fresh))
         log_.warning(key + " has changed: it is applied at the next restart (`systemctl restart gradsieved`)", {});
-    config_ = fresh;  // what needs a restart has been named once
+    take_reloadable_keys(config_, fresh);
     {
         const std::lock_guard lock(fresh_mutex_);
-        fresh_config_ = fresh;
+        fresh_config_ = config_;
     }
     has_fresh_config_.store(true, std::memory_order_release);  // pairs with the acquire in take_reload
     wake_->ring();

@@ -62,21 +62,24 @@ TEST(Service, Sighup_applies_limits_and_names_what_needs_a_restart) {
     ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
     EXPECT_TRUE(contains(cluster.daemon(0).output(), "daemon.threads")) << cluster.daemon(0).output();
 }
-TEST(Service, Sighup_takes_up_a_changed_node_list_between_jobs) {
-    Cluster cluster(2);
-    std::vector<std::uint16_t> ports{free_port(), free_port()};
+TEST(Service, Sighup_takes_up_a_node_that_moved_between_jobs) {
+    Cluster cluster(3);
+    cluster.daemon(2).send_signal(SIGTERM);
+    ASSERT_TRUE(cluster.daemon(2).wait_for_exit());
+    const auto moved = free_port();
     std::ofstream config(cluster.config_file());
-    for (std::size_t node = 0; node < 2; ++node)
+    for (std::size_t node = 0; node < 3; ++node)
         config << "[[node]]\nname = \"" << static_cast<char>('a' + node)
-               << "\"\naddress = \"127.0.0.1\"\nport = " << ports[node] << "\n";
+               << "\"\naddress = \"127.0.0.1\"\nport = " << (node == 2 ? moved : cluster.port(node)) << "\n";
     config.close();
     for (std::size_t node = 0; node < 2; ++node) cluster.daemon(node).send_signal(SIGHUP);
+    cluster.restart_daemon(2);
     for (std::size_t node = 0; node < 2; ++node)
         EXPECT_TRUE(cluster.wait_for_status(node, [&](const auto& json) {
-            const auto& peer = json["peers"][1 - node];
-            return peer["state"] == "up" && peer["address"] == "127.0.0.1:" + std::to_string(ports[1 - node]);
+            const auto& peer = json["peers"][2];
+            return peer["state"] == "up" && peer["address"] == "127.0.0.1:" + std::to_string(moved);
         })) << cluster.status(node).dump(1);
-    auto ranks = cluster.ranks(2, {"--codec", "all | f32", "--exact", "1"});
+    auto ranks = cluster.ranks(3, {"--codec", "all | f32", "--exact", "1"});
     for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
 }
 TEST(Service, A_job_beyond_the_memory_limit_is_refused_with_the_figures) {
