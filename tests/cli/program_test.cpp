@@ -156,17 +156,16 @@ TEST_F(ProgramTest, Stopped_daemon_is_five) {
     EXPECT_THAT(ran.out, StartsWith("○ stopped  pid "));
 }
 TEST_F(ProgramTest, Suspended_daemon_is_three_and_the_way_on_is_named) {
-    // A heartbeat of ten seconds ago stands in for waiting that long; the owner is this process, and is there.
+    // A heartbeat of long ago stands in for waiting that long; the owner is this process, and is there.
     auto page = make_page(golden_text("two_nodes.json"));
-    page.beat(SteadyClock().now() - std::chrono::seconds(10));
+    page.beat(SteadyClock().now() - std::chrono::seconds(100));
     const auto hung = run(status());
     EXPECT_EQ(hung.code, 3);
-    EXPECT_THAT(hung.out,
-                StartsWith("▲ hung  pid " + std::to_string(::getpid()) + " is there · no heartbeat for 10 s"));
+    EXPECT_THAT(hung.out, StartsWith("▲ hung  pid " + std::to_string(::getpid()) + " is there · no heartbeat for "));
 
     Child daemon([this] {
         auto own = make_page(golden_text("two_nodes.json"));
-        own.beat(SteadyClock().now() - std::chrono::seconds(10));
+        own.beat(SteadyClock().now() - std::chrono::seconds(100));
         ::raise(SIGSTOP);
     });
     ASSERT_TRUE(WIFSTOPPED(daemon.wait_for_change(WUNTRACED)));
