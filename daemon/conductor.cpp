@@ -77,6 +77,10 @@ bool Conductor::drain_network(TimePoint now) {
         for (auto& [hash, job] : jobs_) job->on_peer_event(event, now);
     }
     for (const auto& frame : inbox_.frames) {
+        if (exchange::is_for_every_job(frame.header.type)) {  // a job of the same name may be another run of it
+            for (auto& [other, job] : jobs_) job->on_frame(frame, now);
+            continue;
+        }
         const auto hash = exchange::job_of_frame(frame.body.bytes());
         const auto place = hash ? jobs_.find(*hash) : jobs_.end();
         if (place != jobs_.end()) place->second->on_frame(frame, now);
@@ -113,10 +117,9 @@ void Conductor::run_jobs(TimePoint now) {
     const bool is_timer_due = now >= timers_due_;
     if (is_timer_due) timers_due_ = now + kTimersEvery;
     for (auto& [hash, job] : jobs_) {
-        if (job->is_ended()) continue;
-        if (is_timer_due) job->on_time(now);
-        job->run(now);
-        if (job->is_ended()) retire(*job, now);
+        if (is_timer_due && !job->is_ended()) job->on_time(now);
+        job->run(now);  // an ended job still answers peers that missed the end
+        if (job->is_ended() && !job->is_retired()) retire(*job, now);
     }
 }
 
@@ -209,7 +212,7 @@ void Conductor::begin_stop(TimePoint now) {
     for (auto& [hash, job] : jobs_) job->on_daemon_stopping(now);
     for (auto& [hash, job] : jobs_) {
         job->run(now);
-        if (job->is_ended()) retire(*job, now);
+        if (job->is_ended() && !job->is_retired()) retire(*job, now);
     }
     ring_clients();
 }

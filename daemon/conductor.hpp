@@ -89,7 +89,7 @@ private:
     void on_socket_ready(Session& session, TimePoint now);
     [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request,
                                                        TimePoint now);
-    [[nodiscard]] Status check_second_run(const shm::AttachRequest& request) const;
+    [[nodiscard]] Status check_second_run(const shm::AttachRequest& request, TimePoint now) const;
     bool drain_network(TimePoint now);
     bool drain_codec(TimePoint now);
     bool drain_submissions(TimePoint now);

@@ -11,6 +11,8 @@ namespace gradsieve::daemon {
 namespace {
 
 constexpr std::size_t kSessionsLimit = 4096;
+/// An ended job answers peers that long, in case they missed how it ended.
+constexpr Duration kAnswersFor = std::chrono::seconds(5);
 
 std::string user_name(uid_t uid) {
     struct passwd entry {};
@@ -106,9 +108,11 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
         note_error("attach reply to pid " + std::to_string(session.who.pid) + ": " + sent.text(), now);
 }
 
-Status Conductor::check_second_run(const shm::AttachRequest& request) const {
+Status Conductor::check_second_run(const shm::AttachRequest& request, TimePoint now) const {
     for (const auto& [hash, job] : jobs_) {
-        if (job->is_ended() || job->key().name != request.job_name || job->key().run_id == request.run_id) continue;
+        if (job->is_ended() || job->is_leaving(now) || job->key().name != request.job_name ||
+            job->key().run_id == request.run_id)
+            continue;
         std::string holder;
         if (!job->sessions().empty()) {
             const auto& session = *job->sessions().begin()->second;
@@ -123,7 +127,7 @@ Status Conductor::check_second_run(const shm::AttachRequest& request) const {
 }
 
 Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::AttachRequest& request, TimePoint now) {
-    GRADSIEVE_TRY(check_second_run(request));
+    GRADSIEVE_TRY(check_second_run(request, now));
     const auto hash = exchange::job_hash({request.job_name, request.run_id});
     auto place = jobs_.find(hash);
     if (place != jobs_.end() && place->second->is_ended()) {  // a new life of the same job
@@ -174,7 +178,7 @@ bool Conductor::drain_session(Session& session, TimePoint now) {
     return has_any;
 }
 
-void Conductor::remove_gone(TimePoint) {
+void Conductor::remove_gone(TimePoint now) {
     for (auto place = sessions_.begin(); place != sessions_.end();) {
         auto& session = *place->second;
         if (!session.is_gone || (session.job != nullptr && !session.job->can_forget_sessions())) {
@@ -184,7 +188,12 @@ void Conductor::remove_gone(TimePoint) {
         if (session.job != nullptr) session.job->forget(session);
         place = sessions_.erase(place);
     }
-    std::erase_if(jobs_, [](const auto& item) { return item.second->is_removable(); });
+    std::erase_if(jobs_, [&](auto& item) {
+        auto& job = *item.second;
+        if (!job.is_removable()) return false;
+        job.release_memory();
+        return !job.is_ended() || now >= job.ended_at() + kAnswersFor;
+    });
     std::erase_if(leaving_jobs_, [](const auto& job) { return job->is_removable(); });
 }
 

@@ -85,7 +85,14 @@ HostedJob::HostedJob(const shm::AttachRequest& request, const JobSurroundings& s
       machine_({request.job_name, request.run_id}, surroundings.config->self, node_names(*surroundings.config),
                job_times(*surroundings.config), job_limits(*surroundings.config), surroundings.epoch_seed) {}
 
-HostedJob::~HostedJob() { surroundings_.budget->give_back(memory_bytes_); }
+HostedJob::~HostedJob() { release_memory(); }
+
+void HostedJob::release_memory() {
+    for (auto& tensor : tensors_) tensor.result.reset();
+    state_.reset();
+    results_.reset();
+    surroundings_.budget->give_back(std::exchange(memory_bytes_, ByteCount{0}));
+}
 
 Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     std::set<std::string> group_names;

@@ -89,6 +89,11 @@ public:
         return tasks_out_ == 0 && (is_ended_ || members_.empty());
     }
     void forget(Session& session);
+    /// All local ranks have detached; only last acknowledgements are awaited.
+    [[nodiscard]] bool is_leaving(TimePoint now) const { return machine_.snapshot(now).phase == "leaving"; }
+    [[nodiscard]] TimePoint ended_at() const noexcept { return ended_at_; }
+    /// State, results and their share of the budget; only when removable.
+    void release_memory();
     [[nodiscard]] bool is_removable() const noexcept { return can_forget_sessions() && sessions_.empty(); }
 
     // -- for status --
@@ -167,6 +172,7 @@ private:
     std::deque<StepTimes> step_times_;
     double allreduce_bytes_ = 0, sent_bytes_ = 0, payload_bytes_unshared_ = 0;
     bool is_ended_ = false, is_retired_ = false;
+    TimePoint ended_at_{};
     Status end_status_;
 };
 

@@ -281,8 +281,9 @@ void HostedJob::act(exchange::DeliverCheck& action, TimePoint) {
     complete_all(shm::CompletionKind::kCheckEqual, {}, action.number, action.status);
 }
 
-void HostedJob::act(exchange::EndJob& action, TimePoint) {
+void HostedJob::act(exchange::EndJob& action, TimePoint now) {
     is_ended_ = true;
+    ended_at_ = now;
     end_status_ = action.status;
     if (action.status.is_ok())
         surroundings_.log->info("job ended: all ranks detached", {.job = key().name});

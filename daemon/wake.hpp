@@ -16,17 +16,15 @@ public:
 
     /// After putting work where the sleeper looks for it.
     void ring() noexcept {
-        // seq_cst on both sides: either the sleeper sees the work after announcing, or we see the announcement
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        if (!is_asleep_.load(std::memory_order_relaxed)) return;
-        is_asleep_.store(false, std::memory_order_relaxed);
+        // Read-modify-writes of one word stand in one order. Ours after the sleeper's: we see the announcement. Before
+        // it: the sleeper's acquire reads from our release, so it sees the work when it looks.
+        if (!is_asleep_.exchange(false, std::memory_order_acq_rel)) return;  // pairs with announce_sleep
         const std::uint64_t one = 1;
         [[maybe_unused]] const auto written = ::write(event_fd_, &one, sizeof(one));
     }
     /// The sleeper, before it looks for work one last time.
     void announce_sleep() noexcept {
-        is_asleep_.store(true, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        is_asleep_.exchange(true, std::memory_order_acq_rel);  // pairs with ring
     }
     void announce_awake() noexcept { is_asleep_.store(false, std::memory_order_relaxed); }
 

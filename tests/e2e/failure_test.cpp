@@ -132,7 +132,7 @@ TEST(Failure, A_rank_that_is_taken_is_refused_and_the_holder_named) {
     ASSERT_TRUE(error) << second.output();
     EXPECT_TRUE(contains(*error, "already-exists") && contains(*error, std::to_string(first.pid()))) << *error;
 }
-TEST(Failure, A_second_live_run_of_a_job_is_refused_here_and_on_a_peer) {
+TEST(Failure, A_second_live_run_of_a_job_is_refused_and_its_holder_named) {
     Cluster cluster(2);
     auto first = cluster.ranks(2, {"--hold", "1", "--steps", "2"});
     for (auto& rank : first) ASSERT_TRUE(rank.wait_for_line("holding")) << rank.output();
@@ -142,6 +142,18 @@ TEST(Failure, A_second_live_run_of_a_job_is_refused_here_and_on_a_peer) {
     EXPECT_TRUE(contains(*error, "already-exists") && contains(*error, "'one'")) << *error;
     for (auto& rank : first) rank.say("");
     for (auto& rank : first) EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
+}
+TEST(Failure, A_second_live_run_of_a_job_on_another_node_is_refused) {
+    Cluster cluster(3);
+    auto first = cluster.rank(0, {"--rank", "0", "--world", "2", "--hold", "1", "--steps", "2"});
+    auto other = cluster.rank(1, {"--rank", "1", "--world", "2", "--hold", "1", "--steps", "2"});
+    for (auto* rank : {&first, &other}) ASSERT_TRUE(rank->wait_for_line("holding")) << rank->output();
+    auto second = cluster.rank(2, {"--rank", "0", "--world", "2", "--run", "two"});
+    const auto error = second.wait_for_line("error start ");
+    ASSERT_TRUE(error) << second.output();
+    EXPECT_TRUE(contains(*error, "already-exists") && contains(*error, "'one'")) << *error;
+    for (auto* rank : {&first, &other}) rank->say("");
+    for (auto* rank : {&first, &other}) EXPECT_EQ(rank->wait_for_exit(), 0) << rank->output();
 }
 TEST(Failure, Different_tensors_on_two_nodes_are_refused_naming_the_first_difference) {
     Cluster cluster(2);
