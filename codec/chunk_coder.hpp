@@ -14,11 +14,11 @@
 namespace gradsieve::codec {
 
 struct ChunkSelection {
-    ElementCount chunk_elements = 0;          ///< 1 .. kChunkElements
-    bool is_dense = false;                    ///< selector `all`: `values` has chunk_elements cells, `indices` is empty
-    std::span<const std::uint32_t> indices;   ///< strictly ascending, inside the chunk
-    std::span<const float> values;            ///< finite; the accumulated gradient at those indices
-    float tensor_maximum = 0;                 ///< largest selected magnitude of the whole tensor; read by tensor scope only
+    ElementCount chunk_elements = 0;         ///< 1 .. kChunkElements
+    bool is_dense = false;                   ///< selector `all`: `values` has chunk_elements cells, `indices` is empty
+    std::span<const std::uint32_t> indices;  ///< strictly ascending, inside the chunk
+    std::span<const float> values;           ///< finite; the accumulated gradient at those indices
+    float tensor_maximum = 0;  ///< largest selected magnitude of the whole tensor; read by tensor scope only
 };
 /// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
 struct CodeScratch {
@@ -29,8 +29,8 @@ struct CodeScratch {
 };
 
 /// Appends one self-describing payload to `ret_payload` (nothing if nothing is sent) and fills
-/// `ret_decoded[i]` = what receivers decode for `values[i]`; in a sparse selection exactly +0 means "not sent" (a zero, or
-/// too small for the exponent range): the encoder then keeps residual and variance as for an element not selected.
+/// `ret_decoded[i]` = what receivers decode for `values[i]`; in a sparse selection exactly +0 means "not sent" (a zero,
+/// or too small for the exponent range): the encoder then keeps residual and variance as for an element not selected.
 /// `ret_decoded` may be the memory of `values` itself.
 void code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                 std::span<float> ret_decoded, Bytes& ret_payload);

@@ -18,19 +18,19 @@ enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
 
 struct Selector {
     SelectorKind kind = SelectorKind::kAll;
-    double alpha = 1.5;       ///< variance, variance_hybrid: send when r^2 > alpha v; >= 0
-    double zeta = 0.999;      ///< decay of v where nothing was sent; (0, 1]
-    bool is_faithful = false; ///< variance(mode=faithful): r = 0 on send, quantization error dropped
-    double tau = 0;           ///< variance_hybrid: threshold and quantum, > 0
-    double ratio = 0;         ///< topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
-    double gate = 0;          ///< topk: only among those with r^2 > gate v; 0 = no gate
+    double alpha = 1.5;        ///< variance, variance_hybrid: send when r^2 > alpha v; >= 0
+    double zeta = 0.999;       ///< decay of v where nothing was sent; (0, 1]
+    bool is_faithful = false;  ///< variance(mode=faithful): r = 0 on send, quantization error dropped
+    double tau = 0;            ///< variance_hybrid: threshold and quantum, > 0
+    double ratio = 0;          ///< topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
+    double gate = 0;           ///< topk: only among those with r^2 > gate v; 0 = no gate
     bool operator==(const Selector&) const = default;
 };
 struct Quantizer {
     QuantizerKind kind = QuantizerKind::kF32;
-    int bits = 4;             ///< pow2: sign + exponent bits, 2..8
+    int bits = 4;  ///< pow2: sign + exponent bits, 2..8
     Scope scope = Scope::kTile;
-    double tau = 0;           ///< sign(scale=tau): decoded as +-tau of the hybrid selector; 0 = mean magnitude
+    double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the hybrid selector; 0 = mean magnitude
     bool operator==(const Quantizer&) const = default;
 };
 struct Pipeline {
@@ -43,14 +43,21 @@ struct Pipeline {
 /// Whether a number that each node may tune alone is written out or replaced by `*` (records describe themselves).
 enum class Knobs : std::uint8_t { kKeep, kBlank };
 
-/// Parses e.g. "topk(0.01, gate=1) | pow2(bits=4) | auto". Missing stages take their defaults (quantizer f32, coder auto).
-/// Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest known name.
+/// Parses e.g. "topk(0.01, gate=1) | pow2(bits=4) | auto". Missing stages take their defaults (quantizer f32, coder
+/// auto). Parameters are positional in the order of `stage_table`, then named. Numbers outside their range, and
+/// combinations that would not mean what they say, are refused: an index coder after `all` (nothing is indexed; but
+/// pow2 leaves elements out), sign(scale=tau) without variance_hybrid, variance_hybrid with another quantizer than its
+/// +-tau (which is its default). Errors: kInvalidArgument naming the stage or parameter, the value seen, what is
+/// allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
-/// One spelling per meaning; parse_pipeline(canonical_text(p, kKeep)) == p.
+/// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
+/// parse_pipeline(canonical_text(p, kKeep)) == p.
 [[nodiscard]] std::string canonical_text(const Pipeline& pipeline, Knobs knobs);
 
-[[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;  ///< needs the array r (4 B per element and generation)
-[[nodiscard]] bool has_variance(const Pipeline& pipeline) noexcept;  ///< needs the array v (4 B per element and generation)
+/// Needs the array r (4 B per element and generation).
+[[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;
+/// Needs the array v (4 B per element and generation).
+[[nodiscard]] bool has_variance(const Pipeline& pipeline) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
 struct StageRow {
@@ -58,9 +65,9 @@ struct StageRow {
     std::string_view role;        ///< "selector", "quantizer", "index coder"
     std::string_view parameters;  ///< e.g. "alpha=1.5, zeta=0.999, mode=conserving|faithful"
     std::string_view scope;
-    std::string_view state;       ///< e.g. "r, v: 8 B per element and generation"
+    std::string_view state;  ///< e.g. "r, v: 8 B per element and generation"
     std::string_view meaning;
-    std::string_view source;      ///< citation
+    std::string_view source;  ///< citation
 };
 [[nodiscard]] std::span<const StageRow> stage_table() noexcept;
 

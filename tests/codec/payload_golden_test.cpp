@@ -28,8 +28,8 @@ std::map<std::string, std::string> make_digests() {
                 char line[64];
                 std::snprintf(line, sizeof(line), "%zu bytes %016llx", payload.size(),
                               static_cast<unsigned long long>(XXH3_64bits(payload.data(), payload.size())));
-                digests[canonical_text(pipeline_case.pipeline, codec::Knobs::kKeep) + "; " + shape_name(shape) + "; n=" +
-                        std::to_string(elements)] = line;
+                digests[canonical_text(pipeline_case.pipeline, codec::Knobs::kKeep) + "; " + shape_name(shape) +
+                        "; n=" + std::to_string(elements)] = line;
             }
     return digests;
 }
@@ -51,11 +51,12 @@ TEST(PayloadGolden, Bytes_of_version_1_never_change) {
     }
     EXPECT_EQ(pinned.size(), now.size()) << kGoldenFile;
     for (const auto& [name, digest] : now)
-        EXPECT_EQ(pinned[name], digest) << name
-                                        << "\nPayload bytes changed. If that is meant: docs/payload-format.md, the version "
-                                           "number, a new golden file and the changelog change in the same commit; "
-                                           "GRADSIEVE_UPDATE_GOLDEN=1 codec_test --gtest_filter='PayloadGolden.*' writes "
-                                           "the file.";
+        EXPECT_EQ(pinned[name], digest)
+            << name
+            << "\nPayload bytes changed. If that is meant: docs/payload-format.md, the version "
+               "number, a new golden file and the changelog change in the same commit; "
+               "GRADSIEVE_UPDATE_GOLDEN=1 codec_test --gtest_filter='PayloadGolden.*' writes "
+               "the file.";
 }
 
 }  // namespace

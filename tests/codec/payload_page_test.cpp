@@ -63,15 +63,18 @@ TEST(PayloadPage, Examples_are_the_bytes_that_the_coder_writes) {
     for (const Example& example : examples) {
         const auto pipeline = codec::parse_pipeline(example.pipeline);
         ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().to_string();
-        const auto coded = code(*pipeline, example.elements, example.is_dense, example.data.indices, example.data.values);
+        const auto coded =
+            code(*pipeline, example.elements, example.is_dense, example.data.indices, example.data.values);
         const auto bytes = octets(coded.payload);
         EXPECT_EQ(hex(bytes), example.bytes) << example.pipeline;
         const auto decoded = educational_decode(bytes, static_cast<std::uint32_t>(example.elements));
         ASSERT_TRUE(decoded.has_value());
         for (const auto& [index, value] : *decoded) {
             const auto& indices = example.data.indices;
-            const auto position = example.is_dense ? index : std::find(indices.begin(), indices.end(), index) - indices.begin();
-            EXPECT_EQ(value, coded.decoded[static_cast<std::size_t>(position)]) << example.pipeline << ", element " << index;
+            const auto position =
+                example.is_dense ? index : std::find(indices.begin(), indices.end(), index) - indices.begin();
+            EXPECT_EQ(value, coded.decoded[static_cast<std::size_t>(position)])
+                << example.pipeline << ", element " << index;
         }
     }
 }
