@@ -1,6 +1,8 @@
 // The dense pass, written once over a set of vector operations (`Isa`); each dense_pass_<form>.cpp defines its Isa and
 // includes this file, so that all forms are the same expressions in the same order. Internal linkage on purpose: code
-// compiled for one instruction set must never be linked in for another. Included by those files only.
+// compiled for one instruction set must never be linked in for another. Inlined by force: a block's vectors stay in
+// registers only if the whole loop is one function (a call in it costs a third of the speed). Included by those files
+// only.
 #pragma once
 
 #include "codec/dense_pass.hpp"
@@ -19,7 +21,7 @@ struct Block {
 
 /// Valid lanes of vector `number` in a block of which `valid` elements exist.
 template <typename Isa>
-inline unsigned lanes_of(unsigned valid, unsigned number) {
+[[gnu::always_inline]] inline unsigned lanes_of(unsigned valid, unsigned number) {
     const unsigned begin = number * Isa::kWidth;
     if (valid <= begin) return 0;
     return valid - begin < Isa::kWidth ? valid - begin : Isa::kWidth;
@@ -33,20 +35,23 @@ struct BlockPosition {
 };
 
 template <typename Isa, bool kIsTail>
-inline typename Isa::Vec load_state(const float* base, const BlockPosition& at, unsigned number) {
+[[gnu::always_inline]] inline typename Isa::Vec load_state(const float* base, const BlockPosition& at,
+                                                           unsigned number) {
     const float* address = base + at.offset + number * Isa::kWidth;
     if constexpr (kIsTail) return Isa::load_first(address, lanes_of<Isa>(at.valid, number));
     return Isa::load(address);
 }
 /// Memory of a client: the value is opaque to the compiler from here on, so that it cannot be loaded a second time.
 template <typename Isa, bool kIsTail>
-inline typename Isa::Vec load_sample(const float* base, const BlockPosition& at, unsigned number) {
+[[gnu::always_inline]] inline typename Isa::Vec load_sample(const float* base, const BlockPosition& at,
+                                                            unsigned number) {
     auto value = load_state<Isa, kIsTail>(base, at, number);
     Isa::hide(value);
     return value;
 }
 template <typename Isa, bool kIsTail, bool kStreams>
-inline void store_state(float* base, const BlockPosition& at, unsigned number, typename Isa::Vec value) {
+[[gnu::always_inline]] inline void store_state(float* base, const BlockPosition& at, unsigned number,
+                                               typename Isa::Vec value) {
     float* address = base + at.local + number * Isa::kWidth;
     if constexpr (kIsTail) {
         Isa::store_first(address, lanes_of<Isa>(at.valid, number), value);
@@ -58,7 +63,7 @@ inline void store_state(float* base, const BlockPosition& at, unsigned number, t
 }
 
 template <typename Isa>
-inline typename Isa::Vec saturate(typename Isa::Vec value) {
+[[gnu::always_inline]] inline typename Isa::Vec saturate(typename Isa::Vec value) {
     return Isa::min(value, Isa::broadcast(FLT_MAX));
 }
 
@@ -71,14 +76,15 @@ struct Observation {
 
 /// Term of one sample in S: w * ((h - gbar) * (h - gbar)).
 template <typename Isa>
-inline typename Isa::Vec deviation_term(typename Isa::Vec weight, typename Isa::Vec value, typename Isa::Vec mean) {
+[[gnu::always_inline]] inline typename Isa::Vec deviation_term(typename Isa::Vec weight, typename Isa::Vec value,
+                                                               typename Isa::Vec mean) {
     const auto deviation = Isa::sub(value, mean);
     return Isa::mul(weight, Isa::mul(deviation, deviation));
 }
 
 /// A number of samples known when compiled: they stay in registers between the two looks at them.
 template <typename Isa, bool kIsTail, unsigned kSamples, bool kWantsVariance>
-inline void observe_few(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
+[[gnu::always_inline]] inline void observe_few(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
     const auto scale = Isa::broadcast(plan.variance.deviation_scale);
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
         typename Isa::Vec values[kSamples];
@@ -101,7 +107,7 @@ inline void observe_few(const DensePlan& plan, const BlockPosition& at, Observat
 
 /// Any number of samples: they wait in the plan's scratch for the second look.
 template <typename Isa, bool kIsTail, bool kWantsVariance>
-inline void observe_many(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
+[[gnu::always_inline]] inline void observe_many(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
     const auto look = [&](std::size_t sample, unsigned j) {
         const auto value = load_sample<Isa, kIsTail>(plan.samples[sample], at, j);
         if constexpr (kWantsVariance) {
@@ -130,7 +136,7 @@ inline void observe_many(const DensePlan& plan, const BlockPosition& at, Observa
 
 /// The average over the block in every lane; lanes that do not exist hold +0.
 template <typename Isa>
-inline void pool(Block<Isa>& block, unsigned valid) {
+[[gnu::always_inline]] inline void pool(Block<Isa>& block, unsigned valid) {
     for (unsigned half = Block<Isa>::kVectors / 2; half > 0; half /= 2) {
         for (unsigned j = 0; j < half; ++j) block.vector[j] = Isa::add(block.vector[j], block.vector[j + half]);
     }
@@ -142,7 +148,8 @@ inline void pool(Block<Isa>& block, unsigned valid) {
 
 /// inc of a block from second moments. `ret_bad` collects lanes that are not finite.
 template <typename Isa, bool kIsTail>
-inline Block<Isa> moment_increment(const DensePlan& plan, const BlockPosition& at, std::uint32_t& ret_bad) {
+[[gnu::always_inline]] inline Block<Isa> moment_increment(const DensePlan& plan, const BlockPosition& at,
+                                                          std::uint32_t& ret_bad) {
     Block<Isa> inc{};
     for (std::size_t rank = 0; rank < plan.second_moment_count; ++rank) {
         for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
@@ -158,7 +165,8 @@ inline Block<Isa> moment_increment(const DensePlan& plan, const BlockPosition& a
 
 /// inc of one vector from its samples.
 template <typename Isa, VarianceSource kSource>
-inline typename Isa::Vec sample_increment(const DensePlan& plan, typename Isa::Vec mean, typename Isa::Vec variance) {
+[[gnu::always_inline]] inline typename Isa::Vec sample_increment(const DensePlan& plan, typename Isa::Vec mean,
+                                                                 typename Isa::Vec variance) {
     const auto square = saturate<Isa>(Isa::mul(mean, mean));
     if constexpr (kSource == VarianceSource::kSingle) return square;
     return Isa::add(Isa::mul(variance, Isa::broadcast(plan.variance.noise_share)),
@@ -167,76 +175,115 @@ inline typename Isa::Vec sample_increment(const DensePlan& plan, typename Isa::V
 
 /// Appends the lanes of `mask` to the span's lists.
 template <typename Isa, bool kListsVariance>
-inline std::size_t list_lanes(const DenseSpan& span, std::size_t listed, std::uint32_t index, std::uint32_t mask,
-                              typename Isa::Vec residual, typename Isa::Vec variance) {
+[[gnu::always_inline]] inline std::size_t list_lanes(const DenseSpan& span, std::size_t listed, std::uint32_t index,
+                                                     std::uint32_t mask, typename Isa::Vec residual,
+                                                     typename Isa::Vec variance) {
     Isa::compress_indices(span.indices + listed, index, mask);
     Isa::compress(span.values + listed, residual, mask);
     if constexpr (kListsVariance) Isa::compress(span.variances + listed, variance, mask);
     return listed + static_cast<std::size_t>(__builtin_popcount(mask));
 }
 
-/// State update, test, stores and list of one block; false on trouble. kSamples 0: any number.
-template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail, bool kStreams>
-inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at, std::size_t& ret_listed) {
-    using Vec = typename Isa::Vec;
-    constexpr bool kHasVariance = kSource != VarianceSource::kNone;
-    constexpr bool kHasMoments = kSource == VarianceSource::kSecondMoment;
-    constexpr bool kWantsVariance = kSource == VarianceSource::kGroups || kSource == VarianceSource::kGroupsPooled;
-    constexpr bool kIsTopK = kRule == DenseRule::kTopK || kRule == DenseRule::kGatedTopK;
-    constexpr bool kIsVarianceRule = kRule == DenseRule::kVariance || kRule == DenseRule::kVarianceHybrid;
+constexpr bool is_of_groups(VarianceSource source) {
+    return source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
+}
+constexpr bool is_variance_rule(DenseRule rule) {
+    return rule == DenseRule::kVariance || rule == DenseRule::kVarianceHybrid;
+}
+constexpr bool is_top_k_rule(DenseRule rule) { return rule == DenseRule::kTopK || rule == DenseRule::kGatedTopK; }
 
+/// Reads a block's samples and accumulates r; false if something is not finite. kSamples 0: any number.
+template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail>
+[[gnu::always_inline]] inline bool accumulate(const DensePlan& plan, const BlockPosition& at,
+                                              Observation<Isa>& ret_seen, Block<Isa>& ret_r) {
     std::uint32_t bad = 0;
-    Observation<Isa> observation;
     if constexpr (kSamples > 0) {
-        observe_few<Isa, kIsTail, kSamples, kWantsVariance>(plan, at, observation);
+        observe_few<Isa, kIsTail, kSamples, is_of_groups(kSource)>(plan, at, ret_seen);
     } else {
-        observe_many<Isa, kIsTail, kWantsVariance>(plan, at, observation);
+        observe_many<Isa, kIsTail, is_of_groups(kSource)>(plan, at, ret_seen);
     }
-    if constexpr (kSource == VarianceSource::kGroupsPooled) pool<Isa>(observation.variance, at.valid);
-    if constexpr (kHasMoments) observation.variance = moment_increment<Isa, kIsTail>(plan, at, bad);
-    Block<Isa> residual = observation.mean;
-    if constexpr (kRule != DenseRule::kMean) {
-        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+    if constexpr (kSource == VarianceSource::kGroupsPooled) pool<Isa>(ret_seen.variance, at.valid);
+    if constexpr (kSource == VarianceSource::kSecondMoment) {
+        ret_seen.variance = moment_increment<Isa, kIsTail>(plan, at, bad);
+    }
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+        ret_r.vector[j] = ret_seen.mean.vector[j];
+        if constexpr (kRule != DenseRule::kMean) {
             const auto before = load_state<Isa, kIsTail>(plan.in.residual, at, j);
-            residual.vector[j] = Isa::add(Isa::mul(Isa::broadcast(plan.rescale), before), residual.vector[j]);
+            ret_r.vector[j] = Isa::add(Isa::mul(Isa::broadcast(plan.rescale), before), ret_r.vector[j]);
         }
+        // A sample that is not finite makes r not finite, whatever its weight: 0 * infinity is NaN.
+        bad |= Isa::non_finite(ret_r.vector[j]);
     }
-    for (const auto& vector : residual.vector) bad |= Isa::non_finite(vector);
-    if (bad != 0) return false;
+    return bad == 0;
+}
 
+/// v of one vector, before any decay.
+template <typename Isa, VarianceSource kSource, bool kIsTail>
+[[gnu::always_inline]] inline typename Isa::Vec accumulate_variance(const DensePlan& plan, const BlockPosition& at,
+                                                                    unsigned number, const Observation<Isa>& seen) {
+    const auto before = load_state<Isa, kIsTail>(plan.in.variance, at, number);
+    auto inc = seen.variance.vector[number];
+    if constexpr (kSource != VarianceSource::kSecondMoment) {
+        inc = sample_increment<Isa, kSource>(plan, seen.mean.vector[number], inc);
+    }
+    return saturate<Isa>(Isa::add(Isa::mul(Isa::broadcast(plan.rescale_squared), before), inc));
+}
+
+/// Lanes that pass the variance test (and the hybrid's threshold).
+template <typename Isa, DenseRule kRule>
+[[gnu::always_inline]] inline std::uint32_t test_variance(const DensePlan& plan, typename Isa::Vec r,
+                                                          typename Isa::Vec v) {
+    const auto limit = saturate<Isa>(Isa::mul(Isa::broadcast(plan.ratio_floor), v));
+    std::uint32_t mask = Isa::greater(Isa::mul(r, r), limit);
+    if constexpr (kRule == DenseRule::kVarianceHybrid) {
+        mask &= Isa::greater(Isa::magnitude(r), Isa::broadcast(plan.tau));
+    }
+    return mask;
+}
+
+/// Writes one vector of both state arrays; `mask`: the lanes listed.
+template <typename Isa, DenseRule kRule, VarianceSource kSource, bool kIsTail, bool kStreams>
+[[gnu::always_inline]] inline void store_vector(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at,
+                                                unsigned number, std::uint32_t mask, typename Isa::Vec r,
+                                                typename Isa::Vec v) {
+    if constexpr (is_variance_rule(kRule)) {
+        if (plan.settles_residual) r = Isa::zero_where(r, mask);
+    }
+    store_state<Isa, kIsTail, kStreams>(span.residual_out, at, number, r);
+    if constexpr (kSource == VarianceSource::kNone) return;
+    auto decayed = Isa::mul(Isa::broadcast(plan.zeta), v);
+    if constexpr (is_variance_rule(kRule)) {
+        if (plan.settles_variance) decayed = Isa::zero_where(decayed, mask);
+    }
+    store_state<Isa, kIsTail, kStreams>(span.variance_out, at, number, decayed);
+}
+
+/// State update, test, stores and list of one block; false on trouble.
+template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail, bool kStreams>
+[[gnu::always_inline]] inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at,
+                                             std::size_t& ret_listed) {
+    Observation<Isa> seen;
+    Block<Isa> residual;
+    if (!accumulate<Isa, kRule, kSource, kSamples, kIsTail>(plan, at, seen, residual)) return false;
     std::uint32_t gate = 0;
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        const Vec r = residual.vector[j];
-        Vec v{};
+        const auto r = residual.vector[j];
+        typename Isa::Vec v{};
         std::uint32_t mask = 0;
-        if constexpr (kHasVariance) {
-            const auto before = load_state<Isa, kIsTail>(plan.in.variance, at, j);
-            Vec inc = observation.variance.vector[j];
-            if constexpr (!kHasMoments) inc = sample_increment<Isa, kSource>(plan, observation.mean.vector[j], inc);
-            v = saturate<Isa>(Isa::add(Isa::mul(Isa::broadcast(plan.rescale_squared), before), inc));
-            const auto limit = saturate<Isa>(Isa::mul(Isa::broadcast(plan.ratio_floor), v));
-            mask = Isa::greater(Isa::mul(r, r), limit);
-        }
-        if constexpr (kRule == DenseRule::kVarianceHybrid) {
-            mask &= Isa::greater(Isa::magnitude(r), Isa::broadcast(plan.tau));
+        if constexpr (kSource != VarianceSource::kNone) {
+            v = accumulate_variance<Isa, kSource, kIsTail>(plan, at, j, seen);
+            mask = test_variance<Isa, kRule>(plan, r, v);
         }
         if constexpr (kIsTail) mask &= (std::uint32_t{1} << lanes_of<Isa>(at.valid, j)) - 1U;
         if constexpr (kRule == DenseRule::kGatedTopK) gate |= mask << (j * Isa::kWidth);
         if constexpr (kRule == DenseRule::kGatedTopK) mask &= Isa::magnitude_at_least(r, span.magnitude_floor);
         if constexpr (kRule == DenseRule::kTopK) mask = Isa::magnitude_at_least(r, span.magnitude_floor);
-
-        const bool settles_residual = kIsVarianceRule && plan.settles_residual;
-        const bool settles_variance = kIsVarianceRule && plan.settles_variance;
-        store_state<Isa, kIsTail, kStreams>(span.residual_out, at, j, settles_residual ? Isa::zero_where(r, mask) : r);
-        if constexpr (kHasVariance) {
-            const auto decayed = Isa::mul(Isa::broadcast(plan.zeta), v);
-            store_state<Isa, kIsTail, kStreams>(span.variance_out, at, j,
-                                                settles_variance ? Isa::zero_where(decayed, mask) : decayed);
-        }
-        if constexpr (kIsTopK || kIsVarianceRule) {
+        store_vector<Isa, kRule, kSource, kIsTail, kStreams>(plan, span, at, j, mask, r, v);
+        if constexpr (is_variance_rule(kRule) || is_top_k_rule(kRule)) {
             if (mask == 0) continue;
             const auto index = span.first_index + static_cast<std::uint32_t>(at.local) + j * Isa::kWidth;
-            ret_listed = list_lanes<Isa, kIsVarianceRule>(span, ret_listed, index, mask, r, v);
+            ret_listed = list_lanes<Isa, is_variance_rule(kRule)>(span, ret_listed, index, mask, r, v);
         }
     }
     if constexpr (kRule == DenseRule::kGatedTopK) span.gate_words[at.local / kPooledElements] = gate;
@@ -275,8 +322,7 @@ DenseOutcome run_samples(const DensePlan& plan, const DenseSpan& span) {
 /// The usual numbers of samples have code of their own: one gradient, and two or four micro-batches or ranks.
 template <typename Isa, DenseRule kRule, VarianceSource kSource>
 DenseOutcome run_span(const DensePlan& plan, const DenseSpan& span) {
-    constexpr bool kIsOfGroups = kSource == VarianceSource::kGroups || kSource == VarianceSource::kGroupsPooled;
-    if constexpr (kIsOfGroups) {
+    if constexpr (is_of_groups(kSource)) {
         if (plan.sample_count == 2) return run_samples<Isa, kRule, kSource, 2>(plan, span);
         if (plan.sample_count == 4) return run_samples<Isa, kRule, kSource, 4>(plan, span);
     } else {
