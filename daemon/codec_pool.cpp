@@ -26,36 +26,40 @@ void CodecPool::give(std::unique_ptr<CodecTask> task) {
         return a->elements_given < b->elements_given;
     });
     worker.elements_given += task->work_elements();
-    // Thousands of tensors at once can fill the queue: then the conductor does the work itself rather than wait.
-    if (!worker.todo.try_push(task)) {
-        codec::EncodeWorkspace workspace;
-        task->run(workspace);
-        worker.elements_given -= task->work_elements();
-        overflow_.push_back(std::move(task));
-        return;
+    worker.backlog.push_back(std::move(task));
+    hand_over(worker);
+}
+
+void CodecPool::hand_over(Worker& worker) {
+    bool has_given = false;
+    while (!worker.backlog.empty() && worker.todo.try_push(worker.backlog.front())) {
+        worker.backlog.pop_front();
+        has_given = true;
     }
+    if (!has_given) return;
     worker.posted.fetch_add(1, std::memory_order_release);  // pairs with the acquire in run
     worker.posted.notify_one();
 }
 
 std::vector<std::unique_ptr<CodecTask>> CodecPool::take_done() {
-    auto finished = std::exchange(overflow_, {});
-    for (auto& worker : workers_)
+    std::vector<std::unique_ptr<CodecTask>> finished;
+    for (auto& worker : workers_) {
         while (auto task = worker->done.try_pop()) {
             worker->elements_given -= (*task)->work_elements();
             finished.push_back(std::move(*task));
         }
+        hand_over(*worker);  // every finished task made room for one
+    }
     return finished;
 }
 
 bool CodecPool::has_done() const noexcept {
-    return !overflow_.empty() ||
-           std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return !worker->done.is_empty(); });
+    return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return !worker->done.is_empty(); });
 }
 
 std::size_t CodecPool::queue_depth() const noexcept {
     std::size_t depth = 0;
-    for (const auto& worker : workers_) depth += worker->todo.depth();
+    for (const auto& worker : workers_) depth += worker->todo.depth() + worker->backlog.size();
     return depth;
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/wake.hpp"
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -31,16 +32,18 @@ private:
     struct Worker {
         SpscQueue<std::unique_ptr<CodecTask>> todo{4096};
         SpscQueue<std::unique_ptr<CodecTask>> done{4096};
-        std::atomic<std::uint32_t> posted{0};  ///< moves with every task given; the worker waits on it
-        std::uint64_t elements_given = 0;      ///< owned by the conductor: what is still to do
+        std::atomic<std::uint32_t> posted{0};            ///< moves with every task given; the worker waits on it
+                                                         // owned by the conductor
+        std::deque<std::unique_ptr<CodecTask>> backlog;  ///< given while `todo` was full
+        std::uint64_t elements_given = 0;                ///< what is still to do
         std::thread thread;
     };
+    static void hand_over(Worker& worker);
     void run(Worker& worker);
 
     WakeFlag& conductor_wake_;
     std::atomic<bool> is_stopping_{false};
     std::vector<std::unique_ptr<Worker>> workers_;
-    std::vector<std::unique_ptr<CodecTask>> overflow_;  ///< done by the conductor because a queue was full
 };
 
 }  // namespace gradsieve::daemon

@@ -1,5 +1,5 @@
-// Wakes a thread that sleeps in epoll or poll, only if it announced that it sleeps: most wakes cost one atomic load.
-// Any thread rings; one thread sleeps. Owns nothing but its flag.
+// Wakes a thread that sleeps in epoll or poll, only if it announced that it sleeps: most wakes cost one atomic
+// exchange. Any thread rings; one thread sleeps. Owns nothing but its flag.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -26,7 +26,10 @@ public:
     void announce_sleep() noexcept {
         is_asleep_.exchange(true, std::memory_order_acq_rel);  // pairs with ring
     }
-    void announce_awake() noexcept { is_asleep_.store(false, std::memory_order_relaxed); }
+    void announce_awake() noexcept {
+        // An exchange here too: a plain store would stand between a ring and the next announcement and cut the order.
+        is_asleep_.exchange(false, std::memory_order_acq_rel);
+    }
 
 private:
     int event_fd_;

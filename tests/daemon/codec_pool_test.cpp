@@ -9,8 +9,8 @@ namespace gradsieve::daemon {
 namespace {
 
 TEST(CodecPool, Every_task_comes_back_and_the_conductor_is_woken) {
-    constexpr std::size_t kTasks = 200;
-    constexpr ElementCount kElements = 5000;
+    constexpr std::size_t kTasks = 10'000;  // more than the queues hold at once
+    constexpr ElementCount kElements = 500;
     auto bell = shm::Doorbell::make();
     ASSERT_TRUE(bell.is_ok());
     WakeFlag wake(bell->fd());

@@ -1,4 +1,4 @@
-"""What the house tests share: the list of our files, and one way to report. Standard library of python3-minimal only."""
+"""What the house tests share: the list of our files, and one way to report. Standard library only."""
 import os
 import re
 import subprocess
