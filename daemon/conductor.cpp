@@ -119,7 +119,9 @@ void Conductor::run_jobs(TimePoint now) {
     for (auto& [hash, job] : jobs_) {
         if (is_timer_due && !job->is_ended()) job->on_time(now);
         job->run(now);  // an ended job still answers peers that missed the end
-        if (job->is_ended() && !job->is_retired()) retire(*job, now);
+        if (!job->is_ended() || job->is_retired()) continue;
+        // Listed once its last frames have been counted, or a short job would seem to have sent nothing.
+        if (!network_ || network_->has_counted(job->ended_at())) retire(*job, now);
     }
 }
 
@@ -210,15 +212,12 @@ void Conductor::wait(Duration timeout) {
 void Conductor::begin_stop(TimePoint now) {
     is_stopping_ = true;
     for (auto& [hash, job] : jobs_) job->on_daemon_stopping(now);
-    for (auto& [hash, job] : jobs_) {
-        job->run(now);
-        if (job->is_ended() && !job->is_retired()) retire(*job, now);
-    }
+    run_jobs(now);
     ring_clients();
 }
 
 bool Conductor::is_drained() const {
-    return std::all_of(jobs_.begin(), jobs_.end(), [](const auto& item) { return item.second->is_ended(); }) &&
+    return std::all_of(jobs_.begin(), jobs_.end(), [](const auto& item) { return item.second->is_retired(); }) &&
            (!network_ || network_->queue_depth() == 0);
 }
 

@@ -131,6 +131,7 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
     const auto hash = exchange::job_hash({request.job_name, request.run_id});
     auto place = jobs_.find(hash);
     if (place != jobs_.end() && place->second->is_ended()) {  // a new life of the same job
+        if (!place->second->is_retired()) retire(*place->second, now);
         leaving_jobs_.push_back(std::move(place->second));
         jobs_.erase(place);
         place = jobs_.end();

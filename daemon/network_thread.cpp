@@ -52,6 +52,12 @@ std::vector<transport::PeerCounters> NetworkThread::counters() const {
     return counters_;
 }
 
+bool NetworkThread::has_counted(TimePoint time) const {
+    const std::lock_guard lock(counters_mutex_);
+    // Taken a whole period later: the thread's clock was read before it emptied the queue.
+    return counters_taken_ >= time + kCountersEvery;
+}
+
 void NetworkThread::send_queued() {
     while (auto outgoing = to_network_.try_pop()) {
         auto& item = **outgoing;
@@ -66,6 +72,7 @@ void NetworkThread::publish_counters(TimePoint now) {
     auto fresh = transport_->counters();
     const std::lock_guard lock(counters_mutex_);
     counters_ = std::move(fresh);
+    counters_taken_ = now;
 }
 
 void NetworkThread::run() {

@@ -34,6 +34,8 @@ public:
     void on_tick(std::uint64_t tick);
     /// At most `kCountersEvery` old.
     [[nodiscard]] std::vector<transport::PeerCounters> counters() const;
+    /// Whether the counters hold whatever was handed to `send` before `time`.
+    [[nodiscard]] bool has_counted(TimePoint time) const;
     [[nodiscard]] const std::string& bound_address() const noexcept { return bound_address_; }
     [[nodiscard]] std::size_t queue_depth() const noexcept { return to_network_.depth() + backlog_.size(); }
 
@@ -61,6 +63,7 @@ private:
     std::atomic<bool> is_stopping_{false};
     mutable std::mutex counters_mutex_;              // status only, never on the gradient's path
     std::vector<transport::PeerCounters> counters_;  // guarded by counters_mutex_
+    TimePoint counters_taken_{};                     // guarded by counters_mutex_
     // owned by the conductor thread
     std::deque<std::unique_ptr<Outgoing>> backlog_;
     // owned by the network thread
