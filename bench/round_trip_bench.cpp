@@ -1,9 +1,11 @@
 // A tiny tensor in and out: one node, two ranks, 4 elements, hand-in to hand-back through a real daemon, beside a futex
-// ping-pong between the same two processes. Blocks of both alternate in one run, so that both see the same machine.
+// ping-pong between the same two processes, once with a core for each and once with both on one core (which needs no
+// interrupt from core to core). Blocks of all three alternate in one run, so that they see the same machine.
 #include <gradsieve/gradsieve.hpp>
 
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -39,6 +41,25 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
 void futex_wake(std::atomic<std::uint32_t>& word) {
     ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
+
+/// Keeps this process on the `number`th of the cores that it may use, for as long as this object lives.
+class OnCore {
+public:
+    explicit OnCore(int number) {
+        ::sched_getaffinity(0, sizeof(before_), &before_);
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core)
+            if (CPU_ISSET(core, &before_) && seen++ == number % CPU_COUNT(&before_)) CPU_SET(core, &one);
+        ::sched_setaffinity(0, sizeof(one), &one);
+    }
+    ~OnCore() { ::sched_setaffinity(0, sizeof(before_), &before_); }
+    OnCore(const OnCore&) = delete;
+    OnCore& operator=(const OnCore&) = delete;
+
+private:
+    cpu_set_t before_{};
+};
 
 /// One there-and-back per round, sleeping in the kernel on both sides.
 void ping_pong(Shared& shared, std::uint32_t side, std::vector<double>* ret_microseconds) {
@@ -78,6 +99,22 @@ Percentiles percentiles(std::vector<double> values) {
     return {at(0.1), at(0.5), at(0.9)};
 }
 
+void print_row(const char* name, const Percentiles& row) {
+    std::printf("%-48s %8.1f %8.1f %8.1f\n", name, row.p10, row.median, row.p90);
+}
+
+void print_table(const std::vector<double>& tensor_times, const std::vector<double>& apart_times,
+                 const std::vector<double>& together_times) {
+    const auto tensor = percentiles(tensor_times);
+    const auto apart = percentiles(apart_times);
+    std::printf("%-48s %8s %8s %8s   us\n", "", "p10", "median", "p90");
+    print_row("futex ping-pong, two processes on two cores", apart);
+    print_row("futex ping-pong, two processes on one core", percentiles(together_times));
+    print_row("4 elements in and out, 1 node, 2 ranks", tensor);
+    std::printf("ratio of medians, two cores %.2f (aim: 2 or less); %d rounds each, alternating blocks of %d\n",
+                tensor.median / apart.median, kBlocks * kRoundsPerBlock, kRoundsPerBlock);
+}
+
 void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
     auto job = gradsieve::Job::make({.name = "round-trip",
                                      .run_id = "bench",
@@ -90,7 +127,8 @@ void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
     if (!tensor.is_ok()) fail("tensor", tensor.status());
     if (const auto status = job->start(kTimeout); !status.is_ok()) fail("start", status);
     std::vector<double> tensor_times;
-    std::vector<double> futex_times;
+    std::vector<double> apart_times;
+    std::vector<double> together_times;
     auto step = job->first_step();
     for (int block = 0; block < kBlocks + kWarmUpBlocks; ++block) {
         const bool is_measured = rank == 0 && block >= kWarmUpBlocks;
@@ -101,19 +139,15 @@ void run_rank(std::uint32_t rank, const std::string& socket, Shared& shared) {
             if (is_measured)
                 tensor_times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
         }
-        ping_pong(shared, rank, is_measured ? &futex_times : nullptr);
+        {
+            const OnCore own(static_cast<int>(rank));
+            ping_pong(shared, rank, is_measured ? &apart_times : nullptr);
+        }
+        const OnCore first(0);
+        ping_pong(shared, rank, is_measured ? &together_times : nullptr);
     }
     if (const auto status = job->detach(kTimeout); !status.is_ok()) fail("detach", status);
-    if (rank != 0) return;
-    const auto tensor_result = percentiles(tensor_times);
-    const auto futex_result = percentiles(futex_times);
-    std::printf("%-44s %8s %8s %8s   us\n", "", "p10", "median", "p90");
-    std::printf("%-44s %8.1f %8.1f %8.1f\n", "futex ping-pong, two processes", futex_result.p10, futex_result.median,
-                futex_result.p90);
-    std::printf("%-44s %8.1f %8.1f %8.1f\n", "4 elements in and out, 1 node, 2 ranks", tensor_result.p10,
-                tensor_result.median, tensor_result.p90);
-    std::printf("ratio of medians %.2f (aim: 2 or less); %d rounds each, alternating blocks of %d\n",
-                tensor_result.median / futex_result.median, kBlocks * kRoundsPerBlock, kRoundsPerBlock);
+    if (rank == 0) print_table(tensor_times, apart_times, together_times);
 }
 
 }  // namespace
