@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ["base", "codec", "shm", "transport", "exchange", "client", "daemon", "cli", "examples", "bench", "tests"]
-SOURCE_SUFFIXES = {".cpp", ".hpp", ".c", ".h"}
+SOURCE_SUFFIXES = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh"}
 NOT_OURS = {".git", "build", ".cache"}
 
 

@@ -1,0 +1,38 @@
+# Sets GRADSIEVE_HAS_CUDA, enables the language, and says in one line what was decided. Needs no GPU and no driver.
+set(GRADSIEVE_HAS_CUDA FALSE)
+set(cuda_reason "GRADSIEVE_CUDA=OFF")
+if(GRADSIEVE_CUDA STREQUAL "AUTO" AND GRADSIEVE_SANITIZE)
+    set(cuda_reason "sanitizers watch the host's code")
+elseif(NOT GRADSIEVE_CUDA STREQUAL "OFF")
+    if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+        find_program(nvcc nvcc HINTS ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
+        if(nvcc)
+            set(CMAKE_CUDA_COMPILER ${nvcc} CACHE FILEPATH "CUDA compiler")
+        endif()
+    endif()
+    include(CheckLanguage)
+    check_language(CUDA)
+    set(cuda_reason "no CUDA toolkit was found")
+    if(CMAKE_CUDA_COMPILER)
+        # Ampere and Hopper as machine code; PTX for whatever comes later.
+        if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+            set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPU architectures")
+        endif()
+        set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+        enable_language(CUDA)
+        if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 knows nvcc up to C++17
+            set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+            set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+        endif()
+        find_package(CUDAToolkit 12.0 REQUIRED)
+        set(GRADSIEVE_HAS_CUDA TRUE)
+        set(cuda_reason "nvcc ${CMAKE_CUDA_COMPILER_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}")
+    elseif(GRADSIEVE_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "GRADSIEVE_CUDA=ON: no CUDA compiler: put nvcc into PATH, set CUDACXX, or build with "
+                            "-DGRADSIEVE_CUDA=OFF")
+    endif()
+endif()
+message(STATUS "CUDA: ${GRADSIEVE_HAS_CUDA} (${cuda_reason})")
+# No fused multiply-add, no flushing of subnormals, division and roots rounded: the same bits as the host's.
+set(GRADSIEVE_CUDA_OPTIONS --fmad=false --ftz=false --prec-div=true --prec-sqrt=true -Werror=all-warnings
+    -Xcompiler=-Wall,-Wextra,-ffp-contract=off)

@@ -1,0 +1,31 @@
+// What a build without CUDA answers, so that nobody outside this folder needs to know how it was built.
+#include "codec/cuda/gpu_decoder.hpp"
+#include "codec/cuda/gpu_encoder.hpp"
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+Status not_built() {
+    return {StatusCode::kUnimplemented,
+            "GPUs: this build has no CUDA; install a package built with it, or build with -DGRADSIEVE_CUDA=ON"};
+}
+
+}  // namespace
+
+bool is_built() noexcept { return false; }
+Result<std::vector<DeviceInfo>> list_devices() { return not_built(); }
+std::string versions_text() { return "built without CUDA"; }
+
+Result<DeviceMemory> DeviceMemory::make(int, ByteCount, std::string_view) { return not_built(); }
+DeviceMemory::~DeviceMemory() = default;
+Result<PinnedMemory> PinnedMemory::make(ByteCount, std::string_view) { return not_built(); }
+PinnedMemory::~PinnedMemory() = default;
+Result<Stream> Stream::make(int) { return not_built(); }
+Stream::~Stream() = default;
+Status Stream::make_current() const { return not_built(); }
+Status Stream::synchronize() const { return not_built(); }
+
+Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(int, const GpuEncoderLimits&) { return not_built(); }
+Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(int) { return not_built(); }
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,68 @@
+// gradsieve-gpu-check: runs the sections in order and ends 0 only if every equality held.
+#include "codec/cuda/device.hpp"
+#include "gpu_check.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+namespace {
+
+using namespace gradsieve;
+using namespace gradsieve::gpu_check;
+
+struct Section {
+    const char* name;
+    bool is_timing;
+    void (*run)(const Options&, Report&);
+};
+constexpr std::array kSections{
+    Section{"encode", false, check_encode_equality},
+    Section{"decode", false, check_decode_equality},
+    Section{"encode-speed", true, measure_encode},
+    Section{"decode-speed", true, measure_decode},
+};
+
+bool print_devices(int chosen) {
+    fmt::print("gradsieve {}, CUDA {}\n", GRADSIEVE_VERSION, codec::cuda::versions_text());
+    const auto devices = codec::cuda::list_devices();
+    if (!devices.is_ok()) {
+        fmt::print("{}\n", devices.status().to_string());
+        return false;
+    }
+    for (const auto& device : *devices)
+        fmt::print("{} device {}: {}, {} MiB, {} multiprocessors, compute {}.{}\n",
+                   device.ordinal == chosen ? '*' : ' ', device.ordinal, device.name, device.total_bytes >> 20U,
+                   device.multiprocessors, device.compute_major, device.compute_minor);
+    if (static_cast<std::size_t>(chosen) < devices->size()) return true;
+    fmt::print("device {}: allowed are 0 to {}\n", chosen, devices->size() - 1);
+    return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    options.seed = std::random_device{}();
+    CLI::App app{"Checks the GPU's codecs against the CPU's, bit for bit, and times them."};
+    app.add_option("--device", options.device, "ordinal of the GPU")->check(CLI::NonNegativeNumber);
+    app.add_flag("--small", options.is_small, "small sizes and no timing, for compute-sanitizer");
+    app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
+    app.add_option("--only", options.only, "sections: encode decode encode-speed decode-speed");
+    CLI11_PARSE(app, argc, argv);
+    options.has_timing = !options.is_small;
+    if (!print_devices(options.device)) return 2;
+    fmt::print("seed {}\n", options.seed);
+    Report report;
+    for (const auto& section : kSections) {
+        if (section.is_timing && !options.has_timing) continue;
+        if (!options.only.empty() && std::ranges::count(options.only, section.name) == 0) continue;
+        report.begin_section(section.name);
+        section.run(options, report);
+    }
+    fmt::print("\n{}\n", report.summary());
+    return report.has_failed() ? 1 : 0;
+}
