@@ -60,6 +60,11 @@ public:
     [[nodiscard]] Status finish(Step step, Timeout timeout, std::string_view group);
     [[nodiscard]] Result<std::span<const float>> broadcast(std::uint32_t tensor_index, Rank root, Timeout timeout);
     [[nodiscard]] Status check_equal(std::uint64_t digest, Timeout timeout);
+    [[nodiscard]] Status check_parameters(Step step, std::span<const std::span<const std::byte>> parameters,
+                                          Timeout timeout);
+    /// Whether `check_parameters` compares at this step. The first step asked for is the job's start: always due, as is
+    /// its repetition. Errors: as any call on a job that does not run.
+    [[nodiscard]] Result<bool> is_check_due(Step step);
 
     [[nodiscard]] const ResolvedOptions& options() const noexcept { return options_; }
     [[nodiscard]] bool belongs_here() const noexcept { return mark_.is_same_process(); }
@@ -113,6 +118,7 @@ private:
     Registry registry_;                       ///< constant from kAttaching on
     std::optional<Ledger> ledger_;            ///< there exactly while the attachment has a session
     std::shared_ptr<Attachment> attachment_;  ///< in kAttaching the starting thread's alone
+    std::optional<Step> first_check_;         ///< step of the first `check_parameters`
     bool is_starting_ = false;                ///< a thread is inside `start`
     bool is_leaving_ = false;                 ///< kDetach was sent
     TimePoint daemon_seen_{};                 ///< when the socket was looked at last

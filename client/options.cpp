@@ -122,6 +122,7 @@ Result<ResolvedOptions> resolve_options(const JobOptions& options) {
                                                         ": allowed is 0 (fail), 1 (skip-step) or 2 (zero); choose one");
     resolved.non_finite = options.non_finite;
     resolved.socket_path = options.socket_path.empty() ? shm::default_socket_path() : options.socket_path;
+    resolved.check_every = options.check_every;
     return resolved;
 }
 

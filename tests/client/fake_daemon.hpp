@@ -53,6 +53,7 @@ public:
     shm::AttachRequest await_attach(std::size_t count = 1);
 
     // daemon thread
+    void set_refusal(Status refusal) { script_.refusal = std::move(refusal); }
     void reply();
     void start_groups();
     /// Copies the mean over the slices to the result, answers, and settles the step after its last tensor. Broadcast:
@@ -76,7 +77,7 @@ private:
     /// The result area lists tensors in reverse: other ranks may have registered them in another order.
     [[nodiscard]] std::uint32_t result_position(std::uint32_t index) const;
 
-    // constant after construction
+    // constant after construction, but for the refusal, which the daemon's thread may change
     Script script_;
     std::filesystem::path folder_;
     std::string socket_path_;

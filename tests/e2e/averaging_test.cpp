@@ -25,7 +25,7 @@ TEST(Averaging, Two_nodes_of_two_ranks_plain_equals_the_average_in_double_precis
 }
 TEST(Averaging, Two_nodes_with_the_default_codec_are_identical_on_every_rank) {
     Cluster cluster(2);
-    auto ranks = cluster.ranks(4, {"--steps", "50", "--samples", "2"});
+    auto ranks = cluster.ranks(4, {"--steps", "50", "--samples", "2", "--check-every", "10"});
     EXPECT_EQ(digests(ranks).size(), 1U);
     ASSERT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return !json.at("ended_jobs").empty(); }));
     const auto ended = cluster.status(0).at("ended_jobs").at(0);

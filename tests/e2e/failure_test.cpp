@@ -88,6 +88,24 @@ TEST(Failure, A_round_survives_a_frozen_peer_daemon) {
     cluster.daemon(1).send_signal(SIGCONT);
     for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(Milliseconds(60'000)), 0) << rank.output();
 }
+TEST(Failure, Parameters_that_drift_on_one_rank_are_found_on_every_rank_naming_step_and_rank) {
+    Cluster cluster(2);
+    std::vector<Process> ranks;
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+        std::vector<std::string> options{"--rank", std::to_string(rank), "--world", "4", "--steps",
+                                         "1000",   "--check-every",      "5"};
+        if (rank == 2) options.insert(options.end(), {"--drift-at", "13"});
+        ranks.push_back(cluster.rank(rank / 2, options));
+    }
+    for (auto& rank : ranks) {
+        const auto error = rank.wait_for_line("error ");
+        ASSERT_TRUE(error) << rank.output();
+        EXPECT_TRUE(contains(*error, "check-parameters mismatch: parameters after step 15: ")) << *error;
+        EXPECT_TRUE(contains(*error, "rank 2 on node b has ")) << *error;
+        EXPECT_TRUE(contains(*error, "; 3 of 4 ranks (first rank 0 on node a) have ")) << *error;
+        EXPECT_FALSE(contains(*error, "rank 1 ") || contains(*error, "rank 3 ")) << *error;
+    }
+}
 TEST(Failure, A_nan_fails_the_step_everywhere_and_the_job_goes_on) {
     Cluster cluster(2);
     std::vector<Process> ranks;
