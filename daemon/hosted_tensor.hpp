@@ -18,6 +18,7 @@
 namespace gradsieve::daemon {
 
 class Session;
+struct GpuBuffer;
 
 /// A generation is live if its stamp is the newest one not above the group's committed step.
 struct Generation {
@@ -88,6 +89,11 @@ struct CodecTask {
     std::vector<float> factors;  ///< per payload: fl(local ranks / world size)
     std::optional<Result<codec::DecodeResult>> decoded;
     Duration took{};
+
+    // on a GPU: one per local rank, in rank order; empty on the CPU. Samples and state are device memory then.
+    std::vector<GpuBuffer*> gpu_buffers;
+    std::vector<std::uint32_t> gpu_sample_counts;  ///< slices filled, per local rank
+    bool fills_not_a_number = false;               ///< decode: no payloads, the results become NaN
 
     void run(codec::EncodeWorkspace& workspace);
     /// Element visits, to decide whether it is worth a hop to another thread.

@@ -67,11 +67,20 @@ Status status_of(cudaError_t error, const char* doing) {
         case cudaErrorNoDevice:
             return {StatusCode::kUnavailable,
                     seen + ": at least one device is needed; check nvidia-smi and CUDA_VISIBLE_DEVICES"};
+        case cudaErrorIllegalAddress:
+        case cudaErrorLaunchFailure:
+        case cudaErrorIllegalInstruction:
+        case cudaErrorMisalignedAddress:
+        case cudaErrorHardwareStackError:
+        case cudaErrorECCUncorrectable:
+        case cudaErrorAssert:
+            return {StatusCode::kUnavailable, seen +
+                                                  ": this process can use the GPU no more; look for an Xid in dmesg, "
+                                                  "and restart the daemon"};
         default: break;
     }
-    return {StatusCode::kUnavailable, seen +
-                                          ": the device is of no more use to this process; check dmesg for an Xid, "
-                                          "then restart the daemon"};
+    return {StatusCode::kUnavailable,
+            seen + ": allowed is a GPU in good order and memory that its owner still holds; see gradsieve doctor"};
 }
 
 std::string versions_text() {
@@ -160,6 +169,31 @@ Status Stream::make_current() const { return status_of(cudaSetDevice(device_), "
 Status Stream::synchronize() const {
     GRADSIEVE_TRY(make_current());
     return status_of(cudaStreamSynchronize(static_cast<cudaStream_t>(handle_)), "waiting for a GPU");
+}
+
+Status order_after(const Stream& later, const Stream& earlier) {
+    GRADSIEVE_TRY(earlier.make_current());
+    cudaEvent_t event = nullptr;
+    GRADSIEVE_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    auto status = status_of(cudaEventRecord(event, static_cast<cudaStream_t>(earlier.handle())), "recording an event");
+    if (status.is_ok()) status = later.make_current();
+    if (status.is_ok())
+        status =
+            status_of(cudaStreamWaitEvent(static_cast<cudaStream_t>(later.handle()), event, 0), "ordering two streams");
+    static_cast<void>(cudaEventDestroy(event));  // what waits for it keeps it
+    return status;
+}
+
+Status fill_bytes(const Stream& stream, void* data, ByteCount bytes, int value) {
+    if (bytes == 0) return {};
+    GRADSIEVE_TRY(stream.make_current());
+    return status_of(cudaMemsetAsync(data, value, bytes, static_cast<cudaStream_t>(stream.handle())),
+                     "filling device memory");
+}
+
+Status release_context(int device) {
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+    return status_of(cudaDeviceReset(), "giving the GPU's context back");
 }
 
 }  // namespace gradsieve::codec::cuda

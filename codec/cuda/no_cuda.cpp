@@ -1,6 +1,7 @@
 // What a build without CUDA answers, so that nobody outside this folder needs to know how it was built.
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/ipc.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -27,5 +28,25 @@ Status Stream::synchronize() const { return not_built(); }
 
 Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(int, const GpuEncoderLimits&) { return not_built(); }
 Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(int) { return not_built(); }
+
+struct ImportedMemory::Impl {};
+ImportedMemory::ImportedMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
+ImportedMemory& ImportedMemory::operator=(ImportedMemory&&) noexcept = default;
+ImportedMemory::~ImportedMemory() = default;
+std::byte* ImportedMemory::data() const noexcept { return nullptr; }
+ByteCount ImportedMemory::size() const noexcept { return 0; }
+Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount) { return not_built(); }
+Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>) { return not_built(); }
+Result<SharedEvent> SharedEvent::make(int) { return not_built(); }
+Result<SharedEvent> SharedEvent::open(int, const IpcHandle&) { return not_built(); }
+SharedEvent::~SharedEvent() = default;
+Result<IpcHandle> SharedEvent::handle() const { return not_built(); }
+Status SharedEvent::wait_on(const Stream&) const { return not_built(); }
+Status SharedEvent::record_on(const Stream&) const { return not_built(); }
+Result<bool> enable_peer_access(int, int) { return not_built(); }
+Status order_after(const Stream&, const Stream&) { return not_built(); }
+Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
+Status release_context(int) { return not_built(); }
 
 }  // namespace gradsieve::codec::cuda

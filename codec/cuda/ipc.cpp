@@ -1,0 +1,220 @@
+#include "codec/cuda/ipc.hpp"
+
+#include "codec/cuda/driver_api.hpp"
+#include "codec/cuda/runtime.hpp"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+Status out_of_range(ByteCount offset, ByteCount bytes, ByteCount whole) {
+    return {StatusCode::kInvalidArgument, "device memory: bytes " + std::to_string(offset) + " to " +
+                                              std::to_string(offset) + " + " + std::to_string(bytes) +
+                                              " of an allocation of " + std::to_string(whole) +
+                                              "; allowed is a range inside it; bind memory that you own"};
+}
+
+/// Offset + bytes within `whole`, without wrapping.
+bool is_inside(ByteCount offset, ByteCount bytes, ByteCount whole) {
+    return offset <= whole && bytes <= whole - offset;
+}
+
+}  // namespace
+
+/// Memory of one of the two kinds; what is mapped is unmapped in the reverse order.
+struct ImportedMemory::Impl {
+    int device = 0;
+    std::byte* data = nullptr;
+    ByteCount size = 0;
+    void* ipc_base = nullptr;  ///< of cudaIpcOpenMemHandle
+    CUdeviceptr reserved = 0;  ///< address range of the pieces
+    ByteCount reserved_bytes = 0;
+    struct Mapping {
+        CUmemGenericAllocationHandle handle = 0;
+        CUdeviceptr address = 0;
+        ByteCount bytes = 0;  ///< 0: imported, not mapped
+    };
+    std::vector<Mapping> mappings;
+
+    ~Impl() {
+        static_cast<void>(cudaSetDevice(device));
+        if (ipc_base != nullptr) static_cast<void>(cudaIpcCloseMemHandle(ipc_base));
+        if (mappings.empty() && reserved == 0) return;
+        const auto driver = driver_api();
+        if (!driver.is_ok()) return;
+        for (const auto& mapping : mappings) {
+            if (mapping.bytes > 0) static_cast<void>((*driver)->cuMemUnmap(mapping.address, mapping.bytes));
+            static_cast<void>((*driver)->cuMemRelease(mapping.handle));
+        }
+        if (reserved != 0) static_cast<void>((*driver)->cuMemAddressFree(reserved, reserved_bytes));
+    }
+};
+
+ImportedMemory::ImportedMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
+ImportedMemory& ImportedMemory::operator=(ImportedMemory&&) noexcept = default;
+ImportedMemory::~ImportedMemory() = default;
+std::byte* ImportedMemory::data() const noexcept { return impl_->data; }
+ByteCount ImportedMemory::size() const noexcept { return impl_->size; }
+
+Result<ImportedMemory> ImportedMemory::open(int device, const IpcHandle& handle, ByteCount offset_bytes,
+                                            ByteCount bytes) {
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+    static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(IpcHandle));
+    cudaIpcMemHandle_t native{};
+    std::memcpy(&native, handle.data(), sizeof(native));
+    auto impl = std::make_unique<Impl>();
+    impl->device = device;
+    GRADSIEVE_CUDA_TRY(cudaIpcOpenMemHandle(&impl->ipc_base, native, cudaIpcMemLazyEnablePeerAccess),
+                       "opening another process's device memory");
+    GRADSIEVE_ASSIGN(const auto* driver, driver_api());
+    CUdeviceptr base = 0;
+    std::size_t whole = 0;
+    GRADSIEVE_TRY(
+        driver->status_of(driver->cuMemGetAddressRange(&base, &whole, reinterpret_cast<CUdeviceptr>(impl->ipc_base)),
+                          "asking for the size of another process's device memory"));
+    if (!is_inside(offset_bytes, bytes, whole)) return out_of_range(offset_bytes, bytes, whole);
+    impl->data = static_cast<std::byte*>(impl->ipc_base) + offset_bytes;
+    impl->size = bytes;
+    return ImportedMemory(std::move(impl));
+}
+
+namespace {
+
+Status map_piece(const DriverApi& driver, int device, CUmemGenericAllocationHandle handle, CUdeviceptr address,
+                 ByteCount bytes) {
+    GRADSIEVE_TRY(driver.status_of(driver.cuMemMap(address, bytes, 0, handle, 0), "mapping device memory"));
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return driver.status_of(driver.cuMemSetAccess(address, bytes, &access, 1), "asking for access to device memory");
+}
+
+Status check_pieces(std::span<const MemoryPiece> pieces, ByteCount granularity) {
+    for (std::size_t number = 0; number < pieces.size(); ++number) {
+        const auto& piece = pieces[number];
+        const bool is_first = number == 0;
+        const bool is_last = number + 1 == pieces.size();
+        const bool is_whole_pages = piece.allocation_bytes > 0 && piece.allocation_bytes % granularity == 0;
+        if (!is_whole_pages || piece.allocation_bytes > (ByteCount{1} << 44U) ||
+            !is_inside(piece.offset_bytes, piece.bytes, piece.allocation_bytes) ||
+            (!is_first && piece.offset_bytes != 0) ||
+            (!is_last && piece.offset_bytes + piece.bytes != piece.allocation_bytes))
+            return out_of_range(piece.offset_bytes, piece.bytes, piece.allocation_bytes)
+                .with_context("piece " + std::to_string(number) + " of " + std::to_string(pieces.size()));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPiece> pieces) {
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+    GRADSIEVE_CUDA_TRY(cudaFree(nullptr), "making a context");  // the driver's calls below need one
+    GRADSIEVE_ASSIGN(const auto* driver, driver_api());
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    std::size_t granularity = 0;
+    GRADSIEVE_TRY(driver->status_of(
+        driver->cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "asking for the size of device pages"));
+    GRADSIEVE_TRY(check_pieces(pieces, granularity));
+    auto impl = std::make_unique<Impl>();
+    impl->device = device;
+    for (const auto& piece : pieces) {
+        impl->reserved_bytes += piece.allocation_bytes;
+        impl->size += piece.bytes;
+    }
+    GRADSIEVE_TRY(driver->status_of(driver->cuMemAddressReserve(&impl->reserved, impl->reserved_bytes, 0, 0, 0),
+                                    "reserving device addresses"));
+    CUdeviceptr next = impl->reserved;
+    for (const auto& piece : pieces) {
+        Impl::Mapping mapping;
+        auto* descriptor = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.descriptor.get()));
+        GRADSIEVE_TRY(driver->status_of(driver->cuMemImportFromShareableHandle(
+                                            &mapping.handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                                        "importing another process's device memory"));
+        impl->mappings.push_back(mapping);
+        GRADSIEVE_TRY(map_piece(*driver, device, mapping.handle, next, piece.allocation_bytes));
+        impl->mappings.back().address = next;
+        impl->mappings.back().bytes = piece.allocation_bytes;
+        next += piece.allocation_bytes;
+    }
+    impl->data = reinterpret_cast<std::byte*>(impl->reserved) + (pieces.empty() ? 0 : pieces.front().offset_bytes);
+    return ImportedMemory(std::move(impl));
+}
+
+Result<SharedEvent> SharedEvent::make(int device) {
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+    cudaEvent_t event = nullptr;
+    GRADSIEVE_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming),
+                       "making an event");
+    SharedEvent shared;
+    shared.event_ = event;
+    shared.device_ = device;
+    return shared;
+}
+
+Result<SharedEvent> SharedEvent::open(int device, const IpcHandle& handle) {
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+    static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(IpcHandle));
+    cudaIpcEventHandle_t native{};
+    std::memcpy(&native, handle.data(), sizeof(native));
+    cudaEvent_t event = nullptr;
+    GRADSIEVE_CUDA_TRY(cudaIpcOpenEventHandle(&event, native), "opening another process's event");
+    SharedEvent shared;
+    shared.event_ = event;
+    shared.device_ = device;
+    return shared;
+}
+
+SharedEvent::~SharedEvent() {
+    if (event_ == nullptr) return;
+    static_cast<void>(cudaSetDevice(device_));
+    static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event_)));
+}
+
+Result<IpcHandle> SharedEvent::handle() const {
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device_), "choosing a GPU");
+    cudaIpcEventHandle_t native{};
+    GRADSIEVE_CUDA_TRY(cudaIpcGetEventHandle(&native, static_cast<cudaEvent_t>(event_)), "exporting an event");
+    IpcHandle handle{};
+    std::memcpy(handle.data(), &native, sizeof(native));
+    return handle;
+}
+
+Status SharedEvent::wait_on(const Stream& stream) const {
+    GRADSIEVE_TRY(stream.make_current());
+    return status_of(
+        cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle()), static_cast<cudaEvent_t>(event_), 0),
+        "waiting for a client's event");
+}
+
+Status SharedEvent::record_on(const Stream& stream) const {
+    GRADSIEVE_TRY(stream.make_current());
+    return status_of(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(stream.handle())),
+                     "recording an event");
+}
+
+Result<bool> enable_peer_access(int device, int other) {
+    if (device == other) return true;
+    int can = 0;
+    GRADSIEVE_CUDA_TRY(cudaDeviceCanAccessPeer(&can, device, other), "asking for peer access");
+    if (can == 0) return false;
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+    const auto error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) {
+        static_cast<void>(cudaGetLastError());
+        return true;
+    }
+    GRADSIEVE_CUDA_TRY(error, "enabling peer access");
+    return true;
+}
+
+}  // namespace gradsieve::codec::cuda

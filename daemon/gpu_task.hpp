@@ -1,0 +1,72 @@
+// What the conductor asks of a GPU's thread, and what comes back. Filled by the conductor, run once by the worker, read
+// by the conductor; every object of the GPU that is inside is made and destroyed on the worker's thread.
+#pragma once
+
+#include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/ipc.hpp"
+#include "daemon/hosted_tensor.hpp"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace gradsieve::daemon {
+
+/// One local rank's gradient of one tensor in device memory.
+struct GpuBuffer {
+    codec::cuda::ImportedMemory gradient;                        ///< samples_max slices
+    std::optional<codec::cuda::ImportedMemory> second_moment{};  ///< fp32
+    codec::cuda::ElementType type = codec::cuda::ElementType::kF32;
+    ByteCount sample_stride_bytes = 0;
+    int device = 0;                                   ///< where the memory lies
+    std::array<codec::cuda::SharedEvent, 2> ready{};  ///< recorded by the client, by parity of the step
+    std::array<codec::cuda::SharedEvent, 2> done{};   ///< recorded by us
+
+    [[nodiscard]] void* slice(std::uint32_t sample) const noexcept {
+        return gradient.data() + sample * sample_stride_bytes;
+    }
+};
+
+/// A range of memory as a client exported it.
+struct GpuMemorySpec {
+    codec::cuda::IpcHandle handle{};
+    ByteCount offset_bytes = 0;
+    ByteCount bytes = 0;
+    std::vector<codec::cuda::MemoryPiece> pieces;  ///< not empty: descriptors instead of the handle
+};
+struct GpuBufferSpec {
+    std::uint32_t tensor_index = 0;  ///< the session's
+    GpuMemorySpec gradient;
+    std::optional<GpuMemorySpec> second_moment;
+    codec::cuda::ElementType type = codec::cuda::ElementType::kF32;
+    ByteCount sample_stride_bytes = 0;
+    std::array<codec::cuda::IpcHandle, 2> ready{};
+};
+
+/// Opens what a rank binds, all or nothing, and allocates state if asked to.
+struct GpuBindTask {
+    std::uint64_t session_id = 0;
+    std::uint32_t sequence = 0;
+    std::vector<GpuBufferSpec> specs;
+    ByteCount state_bytes = 0;
+    std::vector<std::unique_ptr<GpuBuffer>> replaced;  ///< destroyed by the worker
+    // answers
+    Status status;
+    std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec
+    std::vector<std::array<codec::cuda::IpcHandle, 2>> done_handles;
+    std::optional<codec::cuda::DeviceMemory> state;  ///< zero
+};
+/// Objects to be destroyed where they were made.
+struct GpuReleaseTask {
+    std::vector<std::unique_ptr<GpuBuffer>> buffers;
+    std::vector<codec::cuda::DeviceMemory> state;
+};
+
+struct GpuTask {
+    std::unique_ptr<CodecTask> codec;
+    std::unique_ptr<GpuBindTask> bind;
+    std::unique_ptr<GpuReleaseTask> release;
+};
+
+}  // namespace gradsieve::daemon
