@@ -31,12 +31,13 @@ ByteCount memory_limit(const Config& config) {
 }  // namespace
 
 Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake,
-                     CodecPool& pool, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page,
+                     CodecPool& pool, GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page,
                      Log& log)
     : listener_(listener),
       doorbell_(doorbell),
       wake_(wake),
       pool_(pool),
+      gpus_(gpus),
       status_page_(status_page),
       log_(log),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -88,23 +89,40 @@ bool Conductor::drain_network(TimePoint now) {
     return !inbox_.events.empty() || !inbox_.frames.empty();
 }
 
+/// The hash may by now name a new life of the job: the tensor's address tells whose task it is.
+HostedJob* Conductor::owner_of(const CodecTask& task) {
+    const auto is_owner = [&](const HostedJob& job) {
+        return !job.tensors().empty() && task.tensor >= job.tensors().data() &&
+               task.tensor < job.tensors().data() + job.tensors().size();
+    };
+    const auto place = jobs_.find(task.job_hash);
+    if (place != jobs_.end() && is_owner(*place->second)) return place->second.get();
+    for (auto& job : leaving_jobs_)
+        if (is_owner(*job)) return job.get();
+    return nullptr;
+}
+
 bool Conductor::drain_codec(TimePoint now) {
     auto finished = pool_.take_done();
-    for (auto& task : finished) {
-        const auto place = jobs_.find(task->job_hash);
-        // The hash may by now name a new life of the job: the tensor's address tells whose task it is.
-        const auto is_owner = [&](const HostedJob& job) {
-            return !job.tensors().empty() && task->tensor >= job.tensors().data() &&
-                   task->tensor < job.tensors().data() + job.tensors().size();
-        };
-        if (place != jobs_.end() && is_owner(*place->second)) {
-            place->second->on_task_done(std::move(task), now);
-            continue;
-        }
-        for (auto& job : leaving_jobs_)
-            if (task && is_owner(*job)) job->on_task_done(std::move(task), now);
-    }
+    for (auto& task : finished)
+        if (auto* job = owner_of(*task)) job->on_task_done(std::move(task), now);
     return !finished.empty();
+}
+
+bool Conductor::drain_gpus(TimePoint now) {
+    bool has_any = false;
+    for (const auto& worker : gpus_.workers())
+        for (auto& task : worker->take_done()) {
+            has_any = true;
+            if (task.codec)
+                if (auto* job = owner_of(*task.codec)) job->on_task_done(std::move(task.codec), now);
+            if (!task.bind) continue;
+            // A session stays as long as its job has a task out, and so does the job.
+            const auto place = sessions_.find(task.bind->session_id);
+            if (place == sessions_.end() || place->second->job == nullptr) continue;
+            place->second->job->on_bind_done(*place->second, *worker, std::move(task.bind));
+        }
+    return has_any;
 }
 
 bool Conductor::drain_submissions(TimePoint now) {
@@ -137,6 +155,7 @@ bool Conductor::run_once(TimePoint now) {
     tick_.fetch_add(1, std::memory_order_relaxed);
     bool has_any = drain_network(now);
     has_any |= drain_codec(now);
+    has_any |= drain_gpus(now);
     has_any |= drain_submissions(now);
     run_jobs(now);
     ring_clients();
@@ -175,7 +194,7 @@ void Conductor::on_ready(std::uint64_t tag, TimePoint now) {
 }
 
 bool Conductor::has_work() const {
-    if (pool_.has_done() || (network_ && network_->has_inbox())) return true;
+    if (pool_.has_done() || gpus_.has_done() || (network_ && network_->has_inbox())) return true;
     return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& item) {
         return item.second->memory && !item.second->is_gone && item.second->memory->has_submission();
     });

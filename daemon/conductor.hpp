@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "daemon/codec_pool.hpp"
 #include "daemon/config.hpp"
+#include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_job.hpp"
 #include "daemon/network_thread.hpp"
 #include "daemon/session.hpp"
@@ -48,7 +49,7 @@ public:
     /// `config` may be replaced by `apply_limits` and `set_nodes`; the others outlive the conductor. `network` is null
     /// on a single node.
     Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
-              std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log);
+              GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log);
     ~Conductor();
 
     /// Takes everything at hand one step further. True if anything happened.
@@ -87,11 +88,14 @@ private:
 
     bool accept_sessions(TimePoint now);
     void on_socket_ready(Session& session, TimePoint now);
+    void on_bind_message(Session& session, shm::LocalMessage message, TimePoint now);
     [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request,
                                                        TimePoint now);
     [[nodiscard]] Status check_second_run(const shm::AttachRequest& request, TimePoint now) const;
     bool drain_network(TimePoint now);
     bool drain_codec(TimePoint now);
+    bool drain_gpus(TimePoint now);
+    [[nodiscard]] HostedJob* owner_of(const CodecTask& task);
     bool drain_submissions(TimePoint now);
     bool drain_session(Session& session, TimePoint now);
     void run_jobs(TimePoint now);
@@ -110,6 +114,7 @@ private:
     shm::Doorbell& doorbell_;
     WakeFlag& wake_;
     CodecPool& pool_;
+    GpuPool& gpus_;
     shm::StatusPageWriter& status_page_;
     Log& log_;
     UniqueFd epoll_;

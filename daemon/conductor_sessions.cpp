@@ -84,8 +84,7 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
         session.is_gone = true;
         return;
     }
-    if (session.job != nullptr)
-        return note_error("pid " + std::to_string(session.who.pid) + " attached twice on one connection", now);
+    if (session.job != nullptr) return on_bind_message(session, std::move(*message), now);
     shm::AttachReply reply;
     std::vector<int> descriptors;
     auto request = shm::parse_attach_request(message->bytes);
@@ -110,6 +109,15 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
         log_.warning("attach refused: " + reply.status.text(), {});
     if (const auto sent = session.connection.send(shm::build_attach_reply(reply), descriptors); !sent.is_ok())
         note_error("attach reply to pid " + std::to_string(session.who.pid) + ": " + sent.text(), now);
+}
+
+void Conductor::on_bind_message(Session& session, shm::LocalMessage message, TimePoint now) {
+    const auto request = shm::parse_bind_request(message.bytes);
+    if (request.is_ok()) return session.job->on_bind_request(session, *request, std::move(message.descriptors));
+    const auto text = "its process (pid " + std::to_string(session.who.pid) +
+                      ") sent what is no bind request: " + request.error().text();
+    note_error(text, now);
+    session.job->on_session_gone(session, text, now);
 }
 
 Status Conductor::check_second_run(const shm::AttachRequest& request, TimePoint now) const {
@@ -144,6 +152,7 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
     if (is_new) {
         JobSurroundings surroundings{&config_,
                                      &pool_,
+                                     &gpus_,
                                      network_.get(),
                                      &workspace_,
                                      &budget_,

@@ -2,6 +2,7 @@
 // by the conductor; every object of the GPU that is inside is made and destroyed on the worker's thread.
 #pragma once
 
+#include "base/unique_fd.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "daemon/hosted_tensor.hpp"
@@ -47,10 +48,12 @@ struct GpuBufferSpec {
 /// Opens what a rank binds, all or nothing, and allocates state if asked to.
 struct GpuBindTask {
     std::uint64_t session_id = 0;
-    std::uint32_t sequence = 0;
+    std::uint64_t job_hash = 0;
+    std::uint64_t number = 0;  ///< the request's
     std::vector<GpuBufferSpec> specs;
+    std::vector<UniqueFd> descriptors;  ///< that the specs' pieces name
     ByteCount state_bytes = 0;
-    std::vector<std::unique_ptr<GpuBuffer>> replaced;  ///< destroyed by the worker
+    std::vector<exchange::TensorNumber> state_tensors;  ///< whose state that is
     // answers
     Status status;
     std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec

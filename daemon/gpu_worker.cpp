@@ -33,7 +33,10 @@ struct GpuWorker::Context {
 GpuWorker::GpuWorker(codec::cuda::DeviceInfo device, WakeFlag& conductor_wake)
     : device_(std::move(device)), conductor_wake_(conductor_wake), thread_([this] { run(); }) {}
 
-GpuWorker::~GpuWorker() {
+GpuWorker::~GpuWorker() { stop(); }
+
+void GpuWorker::stop() {
+    if (!thread_.joinable()) return;
     {
         const std::lock_guard lock(mutex_);
         is_stopping_ = true;
@@ -169,8 +172,7 @@ Status GpuWorker::bind(GpuBindTask& task) {
         task.state.emplace(std::move(state));
     }
     buffers_open_ += buffers.size();
-    buffers_open_ -= task.replaced.size();
-    task.replaced.clear();
+    task.descriptors.clear();  // what they name is mapped
     task.buffers = std::move(buffers);
     task.done_handles = std::move(handles);
     return {};

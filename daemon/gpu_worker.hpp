@@ -32,6 +32,8 @@ public:
     GpuWorker(const GpuWorker&) = delete;
     GpuWorker& operator=(const GpuWorker&) = delete;
 
+    /// Ends the thread after what it was given; tasks given later are only kept. Conductor's or main thread.
+    void stop();
     /// Conductor thread. Every task comes back through `take_done`.
     void give(GpuTask task);
     [[nodiscard]] std::deque<GpuTask> take_done();

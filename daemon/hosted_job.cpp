@@ -89,6 +89,7 @@ HostedJob::~HostedJob() { release_memory(); }
 
 void HostedJob::release_memory() {
     for (auto& tensor : tensors_) tensor.result.reset();
+    release_gpu_state();
     state_.reset();
     results_.reset();
     surroundings_.budget->give_back(std::exchange(memory_bytes_, ByteCount{0}));
@@ -110,11 +111,12 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensor.name = entry.name;
         tensor.group = group;
         tensor.elements = entry.elements();
+        tensor.on_device = entry.on_device;
         tensor.pipeline = choice_.pipelines[index];
         tensor.codec_text = codec::canonical_text(tensor.pipeline, codec::Knobs::kKeep);
         groups_[group].tensors.push_back(tensor.number);
         groups_[group].elements += tensor.elements;
-        elements.push_back(tensor.elements);
+        elements.push_back(tensor.on_device ? 0 : tensor.elements);
         tensors_.push_back(std::move(tensor));
     }
     GRADSIEVE_TRY(lay_out_state());
@@ -123,7 +125,9 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     GRADSIEVE_TRY(surroundings_.budget->take(result_bytes, "the job's result area"));
     memory_bytes_ += result_bytes;
     GRADSIEVE_ASSIGN(results_, shm::ResultArea::make("gradsieve-result:" + key().name, elements));
-    for (auto& tensor : tensors_) tensor.result.emplace(tensor.id, results_->tensor(tensor.number), tensor.elements);
+    for (auto& tensor : tensors_)
+        if (!tensor.on_device)
+            tensor.result.emplace(tensor.id, results_->tensor(tensor.number), tensor.elements);
     return {};
 }
 
@@ -134,6 +138,7 @@ Status HostedJob::lay_out_state() {
     };
     ByteCount bytes = 0;
     for (const auto& tensor : tensors_) {
+        if (tensor.on_device) continue;
         const auto arrays =
             ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
         bytes += 2 * arrays * padded(tensor.elements) * sizeof(float);
@@ -145,6 +150,7 @@ Status HostedJob::lay_out_state() {
     auto* next = reinterpret_cast<float*>(state_->bytes().data());
     for (auto& tensor : tensors_)
         for (auto& generation : tensor.generations) {
+            if (tensor.on_device) break;
             const auto take = [&](bool is_needed) {
                 return is_needed ? std::exchange(next, next + padded(tensor.elements)) : nullptr;
             };
@@ -197,6 +203,7 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     session.job = this;
     session.rank = request.rank;
     session.tensors = request.tensors;
+    session.gpu_buffers.resize(request.tensors.size());
     session.index_of_number.assign(tensors_.size(), 0);
     session.first_of_group.assign(groups_.size(), std::numeric_limits<std::uint32_t>::max());
     Attachment attachment;
@@ -242,6 +249,10 @@ void HostedJob::submit_average(Session& session, const shm::Submission& submissi
         return refuse({StatusCode::kInvalidArgument, "tensor '" + tensor.name + "': scale " +
                                                          std::to_string(submission.scale) +
                                                          ": allowed is a finite number above 0"});
+    if (tensor.on_device && !session.gpu_buffers[submission.tensor_index])
+        return refuse({StatusCode::kFailedPrecondition, "tensor '" + tensor.name +
+                                                            "': registered on a device, but no memory is bound: call "
+                                                            "bind_device before submit"});
     if (const auto status = machine_.on_submitted(session.rank, tensor.number, submission.step, now); !status.is_ok())
         return refuse(status);
     for (auto& input : tensor.inputs)
@@ -306,6 +317,7 @@ void HostedJob::complete(Session& session, const shm::Completion& completion) {
 }
 
 void HostedJob::forget(Session& session) {
+    release(std::move(session.gpu_buffers));
     sessions_.erase(session.rank);
     surroundings_.budget->give_back(session.memory_bytes);
 }

@@ -6,11 +6,13 @@
 #include "daemon/codec_choice.hpp"
 #include "daemon/codec_pool.hpp"
 #include "daemon/config.hpp"
+#include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_tensor.hpp"
 #include "daemon/log.hpp"
 #include "daemon/network_thread.hpp"
 #include "daemon/session.hpp"
 #include "exchange/job_machine.hpp"
+#include "shm/device_message.hpp"
 #include "shm/message.hpp"
 #include "shm/session_memory.hpp"
 
@@ -36,6 +38,7 @@ struct MemoryBudget {
 struct JobSurroundings {
     const Config* config = nullptr;
     CodecPool* pool = nullptr;
+    GpuPool* gpus = nullptr;
     NetworkThread* network = nullptr;             ///< null on a single node
     codec::EncodeWorkspace* workspace = nullptr;  ///< for work done on the conductor
     MemoryBudget* budget = nullptr;
@@ -76,6 +79,9 @@ public:
     void on_submission(Session& session, const shm::Submission& submission, TimePoint now);
     void on_session_gone(Session& session, const std::string& text, TimePoint now);
     void on_task_done(std::unique_ptr<CodecTask> task, TimePoint now);
+    /// Device memory of the session's tensors. Answers on the session's socket, at once or when a GPU's worker is done.
+    void on_bind_request(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
+    void on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task);
     void on_frame(const transport::InFrame& frame, TimePoint now);
     void on_peer_event(const transport::PeerEvent& event, TimePoint now);
     void on_time(TimePoint now) { machine_.on_time(now); }
@@ -140,6 +146,19 @@ private:
 
     [[nodiscard]] Result<std::unique_ptr<CodecTask>> make_encode_task(HostedTensor& tensor, Step step);
     void dispatch(std::unique_ptr<CodecTask> task, TimePoint now);
+    // hosted_job_gpu.cpp
+    [[nodiscard]] Rank state_rank(const HostedTensor& tensor) const;
+    [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
+                                       std::size_t descriptor_count) const;
+    void answer_bind(Session& session, const shm::BindReply& reply);
+    [[nodiscard]] static std::vector<std::unique_ptr<GpuBuffer>> take_bound(Session& session,
+                                                                            const shm::BindRequest& request);
+    static void place_state(HostedTensor& tensor, float*& inout_next);
+    void release(std::vector<std::unique_ptr<GpuBuffer>> buffers);
+    void release_gpu_state();
+    void add_gpu_buffers(CodecTask& task) const;
+    void fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action);
+
     void on_encode_done(CodecTask& task, TimePoint now);
     void on_decode_done(CodecTask& task, TimePoint now);
     void submit_average(Session& session, const shm::Submission& submission, TimePoint now);
@@ -161,6 +180,7 @@ private:
     // conductor thread
     exchange::JobMachine machine_;
     std::optional<shm::Segment> state_;
+    std::vector<std::pair<GpuWorker*, codec::cuda::DeviceMemory>> gpu_state_;
     std::optional<shm::ResultArea> results_;
     std::vector<HostedTensor> tensors_;
     std::vector<GroupTotals> groups_;

@@ -34,6 +34,24 @@ std::vector<float> slice_weights(const RankInput& input, float rank_weight) {
     return weights;
 }
 
+Status no_device_broadcast(const HostedTensor& tensor) {
+    return {StatusCode::kUnimplemented, "broadcast of tensor '" + tensor.name +
+                                            "': it lies on a device, and only host tensors are broadcast so far: "
+                                            "register the parameters as a host tensor"};
+}
+
+const float* sample_of(const RankInput& input, std::uint32_t sample) {
+    if (const auto& buffer = input.session->gpu_buffers[input.tensor_index])
+        return static_cast<const float*>(buffer->slice(sample));
+    return input.session->memory->slice(input.tensor_index, sample);
+}
+
+const float* second_moment_of(const RankInput& input) {
+    const auto& buffer = input.session->gpu_buffers[input.tensor_index];
+    if (!buffer) return input.session->memory->second_moment(input.tensor_index);
+    return buffer->second_moment ? reinterpret_cast<const float*>(buffer->second_moment->data()) : nullptr;
+}
+
 }  // namespace
 
 void HostedJob::carry_out(exchange::Action& action, TimePoint now) {
@@ -98,9 +116,9 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
                               std::to_string(input.session->rank) + ", " + std::to_string(task->scale) +
                               " on another local rank: hand in one scale on all ranks of a node");
         for (std::uint32_t sample = 0; sample < input.sample_count; ++sample)
-            task->samples.push_back(input.session->memory->slice(input.tensor_index, sample));
+            task->samples.push_back(sample_of(input, sample));
         for (const auto weight : slice_weights(input, rank_weight)) task->weights.push_back(weight);
-        const auto* second_moment = input.session->memory->second_moment(input.tensor_index);
+        const auto* second_moment = second_moment_of(input);
         has_second_moments = has_second_moments && second_moment != nullptr;
         task->second_moments.push_back(second_moment);
         knows_batch = knows_batch && input.batch_samples > 0;
@@ -151,6 +169,10 @@ void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
 void HostedJob::dispatch(std::unique_ptr<CodecTask> task, TimePoint now) {
     ++tasks_out_;
     ++task->tensor->tasks_out;
+    if (task->tensor->on_device) {
+        add_gpu_buffers(*task);
+        return task->tensor->gpu->give({.codec = std::move(task), .bind = nullptr, .release = nullptr});
+    }
     if (task->work_elements() > kInlineElements) return surroundings_.pool->give(std::move(task));
     task->run(*surroundings_.workspace);
     on_task_done(std::move(task), now);
@@ -210,13 +232,17 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
 
 void HostedJob::on_decode_done(CodecTask& task, TimePoint now) {
     auto& tensor = *task.tensor;
+    if (task.fills_not_a_number)
+        return complete_all(shm::CompletionKind::kTensor, {.tensor = tensor.number}, task.step, task.decoded->status());
     groups_[tensor.group].open_times.decode_ms += milliseconds(task.took);
     const auto digest = task.decoded->is_ok() ? (*task.decoded)->digest : 0;
     machine_.on_decoded(tensor.number, task.step, digest, task.decoded->status(), now);
 }
 
 void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
-    if (action.fill_not_a_number) tensors_[action.tensor].result->fill_not_a_number();
+    auto& tensor = tensors_[action.tensor];
+    if (action.fill_not_a_number && tensor.on_device) return fill_not_a_number(tensor, action);
+    if (action.fill_not_a_number) tensor.result->fill_not_a_number();
     complete_all(shm::CompletionKind::kTensor, {.tensor = action.tensor}, action.step, action.status);
 }
 
@@ -261,6 +287,7 @@ void HostedJob::act(exchange::ReadBroadcast& action, TimePoint now) {
 void HostedJob::act(exchange::DeliverBroadcast& action, TimePoint) {
     auto& tensor = tensors_[action.tensor];
     auto status = action.status;
+    if (status.is_ok() && tensor.on_device) status = no_device_broadcast(tensor);
     const auto bytes = action.bytes.bytes();
     if (status.is_ok() && tensor.tasks_out > 0)
         status = {StatusCode::kFailedPrecondition,

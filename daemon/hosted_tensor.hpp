@@ -18,6 +18,7 @@
 namespace gradsieve::daemon {
 
 class Session;
+class GpuWorker;
 struct GpuBuffer;
 
 /// A generation is live if its stamp is the newest one not above the group's committed step.
@@ -59,7 +60,9 @@ struct HostedTensor {
     // the state's arrays lie in the job's state segment
     std::array<Generation, 2> generations;
     std::uint32_t selection_hint = 0;
-    std::optional<codec::ResultTensor> result;
+    bool on_device = false;  ///< gradients and results lie in the ranks' device memory, state on `gpu`
+    GpuWorker* gpu = nullptr;  ///< codes the tensor; set when the rank that brings its state binds it
+    std::optional<codec::ResultTensor> result;  ///< none on a device
     std::vector<RankInput> inputs;  ///< one per local rank, ascending by rank
     std::size_t tasks_out = 0;
     TensorTotals totals;

@@ -2,11 +2,13 @@
 // until no codec task reads from it.
 #pragma once
 
+#include "daemon/gpu_task.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/session_memory.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +34,8 @@ public:
     std::vector<std::uint32_t> number_of_index;  ///< session's index -> job's tensor number
     std::vector<std::uint32_t> index_of_number;  ///< and back
     std::vector<std::uint32_t> first_of_group;   ///< group number -> the session's first tensor of it
+    std::vector<std::unique_ptr<GpuBuffer>> gpu_buffers;  ///< by the session's index; null: on the host, or not bound
+    bool is_binding = false;                              ///< a bind request of it is with a GPU's worker
     ByteCount memory_bytes = 0;
     bool has_detached = false;
     bool is_gone = false;     ///< process or connection ended; to be removed when no task reads its slabs

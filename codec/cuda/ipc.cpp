@@ -136,7 +136,7 @@ Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPi
     CUdeviceptr next = impl->reserved;
     for (const auto& piece : pieces) {
         Impl::Mapping mapping;
-        auto* descriptor = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.descriptor.get()));
+        auto* descriptor = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.descriptor));
         GRADSIEVE_TRY(driver->status_of(driver->cuMemImportFromShareableHandle(
                                             &mapping.handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                                         "importing another process's device memory"));

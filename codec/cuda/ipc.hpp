@@ -2,7 +2,6 @@
 // Everything imported stays valid until its object goes, even if the exporter dies or frees it. GPU worker thread.
 #pragma once
 
-#include "base/unique_fd.hpp"
 #include "codec/cuda/device.hpp"
 
 #include <array>
@@ -16,7 +15,7 @@ using IpcHandle = std::array<std::byte, 64>;
 
 /// A part of one physical allocation, as a descriptor of CUDA's virtual memory management.
 struct MemoryPiece {
-    UniqueFd descriptor;
+    int descriptor = -1;  ///< of a whole allocation; stays the caller's
     ByteCount allocation_bytes = 0;
     ByteCount offset_bytes = 0;
     ByteCount bytes = 0;

@@ -1,0 +1,200 @@
+// The part of a job that has gradients in device memory: what its ranks bind, where the state of such tensors lies, and
+// what a task for a GPU needs.
+#include "daemon/gpu_pool.hpp"
+#include "daemon/hosted_job.hpp"
+
+#include <algorithm>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+constexpr ElementCount kAlignElements = 64;  // 256 bytes, as an allocation of its own would have
+
+ElementCount padded(ElementCount elements) {
+    return (elements + kAlignElements - 1) / kAlignElements * kAlignElements;
+}
+
+ByteCount state_bytes_of(const HostedTensor& tensor) {
+    const auto arrays =
+        ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
+    return 2 * arrays * padded(tensor.elements) * sizeof(float);
+}
+
+GpuMemorySpec memory_spec(const shm::DeviceMemory& memory, ByteCount bytes, const shm::BindRequest& request,
+                          std::span<const UniqueFd> descriptors) {
+    GpuMemorySpec spec;
+    spec.bytes = bytes;
+    spec.handle = memory.handle;
+    spec.offset_bytes = memory.offset_bytes;
+    for (const auto& piece : memory.pieces)
+        spec.pieces.push_back({descriptors[piece.descriptor].get(), request.descriptor_bytes[piece.descriptor],
+                               piece.offset_bytes, piece.bytes});
+    return spec;
+}
+
+shm::BindReply refusal(std::uint64_t number, Status status) {
+    shm::BindReply reply;
+    reply.number = number;
+    reply.status = std::move(status);
+    return reply;
+}
+
+}  // namespace
+
+/// The local rank that brings a tensor's state: they take turns, so that GPUs share the tensors.
+Rank HostedJob::state_rank(const HostedTensor& tensor) const {
+    auto place = sessions_.begin();
+    std::advance(place, tensor.number % sessions_.size());
+    return place->first;
+}
+
+Status HostedJob::check_binding(const Session& session, const shm::BindRequest& request,
+                                std::size_t descriptor_count) const {
+    GRADSIEVE_TRY(shm::check_bind_request(request, session.tensors, descriptor_count));
+    if (is_ended_) return end_status_;
+    if (members_.empty())
+        return {StatusCode::kFailedPrecondition,
+                "job '" + key().name + "' has not started: allowed is to bind after start; call start first"};
+    if (session.is_binding)
+        return {StatusCode::kBusy, "another bind request of this rank is under way: wait for its answer"};
+    for (const auto& binding : request.bindings) {
+        const auto& tensor = tensors_[session.number_of_index[binding.tensor_index]];
+        if (groups_[tensor.group].opened)
+            return {StatusCode::kBusy, "tensor '" + tensor.name +
+                                           "': a step of its group is open: bind between finish and the next submit"};
+        if (binding.device != request.bindings.front().device)
+            return {StatusCode::kUnimplemented, "tensor '" + tensor.name +
+                                                    "': lies on another device than the request's first tensor: "
+                                                    "allowed is one device a request; send one request for each"};
+    }
+    return {};
+}
+
+void HostedJob::answer_bind(Session& session, const shm::BindReply& reply) {
+    const auto bytes = shm::build_bind_reply(reply);
+    if (!reply.status.is_ok())
+        surroundings_.log->warning("rank " + std::to_string(session.rank) + " binds: " + reply.status.text(),
+                                   {.job = key().name});
+    if (const auto sent = session.connection.send(bytes, {}); !sent.is_ok())
+        surroundings_.log->warning("bind reply to rank " + std::to_string(session.rank) + ": " + sent.text(),
+                                   {.job = key().name});
+}
+
+std::vector<std::unique_ptr<GpuBuffer>> HostedJob::take_bound(Session& session, const shm::BindRequest& request) {
+    std::vector<std::unique_ptr<GpuBuffer>> taken;
+    for (const auto& binding : request.bindings)
+        if (auto& buffer = session.gpu_buffers[binding.tensor_index]) taken.push_back(std::move(buffer));
+    return taken;
+}
+
+void HostedJob::on_bind_request(Session& session, const shm::BindRequest& request,
+                                std::vector<UniqueFd> descriptors) {
+    if (const auto status = check_binding(session, request, descriptors.size()); !status.is_ok())
+        return answer_bind(session, refusal(request.number, status));
+    auto task = std::make_unique<GpuBindTask>();
+    task->session_id = session.id;
+    task->job_hash = exchange::job_hash(key());
+    task->number = request.number;
+    const shm::Binding* first = nullptr;
+    for (const auto& binding : request.bindings) {
+        if (binding.is_unbinding()) continue;
+        first = &binding;
+        const auto& tensor = tensors_[session.number_of_index[binding.tensor_index]];
+        GpuBufferSpec spec;
+        spec.tensor_index = binding.tensor_index;
+        spec.type = static_cast<codec::cuda::ElementType>(binding.type);
+        spec.sample_stride_bytes = binding.sample_stride_bytes;
+        spec.ready = binding.ready_events;
+        const auto extent = shm::device_extent_bytes(session.tensors[binding.tensor_index], binding.type,
+                                                     binding.sample_stride_bytes);
+        spec.gradient = memory_spec(binding.gradient, *extent, request, descriptors);
+        if (binding.second_moment.kind != shm::MemoryKind::kNone)
+            spec.second_moment =
+                memory_spec(binding.second_moment, tensor.elements * sizeof(float), request, descriptors);
+        if (tensor.gpu == nullptr && state_rank(tensor) == session.rank) {
+            task->state_tensors.push_back(tensor.number);
+            task->state_bytes += state_bytes_of(tensor);
+        }
+        task->specs.push_back(std::move(spec));
+    }
+    task->descriptors = std::move(descriptors);
+    auto old = take_bound(session, request);
+    if (first == nullptr) {
+        release(std::move(old));
+        return answer_bind(session, refusal(request.number, {}));
+    }
+    auto worker = surroundings_.gpus->worker(first->device);
+    release(std::move(old));
+    if (!worker.is_ok()) return answer_bind(session, refusal(request.number, worker.error()));
+    session.is_binding = true;
+    ++tasks_out_;
+    (*worker)->give({.codec = nullptr, .bind = std::move(task), .release = nullptr});
+}
+
+void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task) {
+    --tasks_out_;
+    if (task->state) {
+        auto* next = task->state->as<float>();
+        for (const auto number : task->state_tensors) place_state(tensors_[number], next);
+        gpu_state_.emplace_back(&worker, std::move(*task->state));
+    }
+    if (task->status.is_ok())
+        for (const auto number : task->state_tensors) tensors_[number].gpu = &worker;
+    if (session.is_gone) return release(std::move(task->buffers));
+    session.is_binding = false;
+    shm::BindReply reply;
+    reply.number = task->number;
+    reply.status = task->status;
+    for (std::size_t place = 0; place < task->buffers.size(); ++place) {
+        session.gpu_buffers[task->specs[place].tensor_index] = std::move(task->buffers[place]);
+        reply.done_events.push_back(task->done_handles[place]);
+    }
+    answer_bind(session, reply);
+}
+
+void HostedJob::place_state(HostedTensor& tensor, float*& inout_next) {
+    for (auto& generation : tensor.generations) {
+        const auto take = [&](bool is_needed) {
+            return is_needed ? std::exchange(inout_next, inout_next + padded(tensor.elements)) : nullptr;
+        };
+        generation.arrays.residual = take(codec::has_residual(tensor.pipeline));
+        generation.arrays.variance = take(codec::has_variance(tensor.pipeline));
+    }
+}
+
+void HostedJob::release(std::vector<std::unique_ptr<GpuBuffer>> buffers) {
+    for (const auto& worker : surroundings_.gpus->workers()) {
+        auto task = std::make_unique<GpuReleaseTask>();
+        for (auto& buffer : buffers)
+            if (buffer && buffer->device == worker->device().ordinal) task->buffers.push_back(std::move(buffer));
+        if (!task->buffers.empty()) worker->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
+    }
+}
+
+void HostedJob::release_gpu_state() {
+    for (auto& [worker, state] : std::exchange(gpu_state_, {})) {
+        auto task = std::make_unique<GpuReleaseTask>();
+        task->state.push_back(std::move(state));
+        worker->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
+    }
+}
+
+void HostedJob::fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action) {
+    auto task = std::make_unique<CodecTask>();
+    task->kind = CodecTask::Kind::kDecode;
+    task->fills_not_a_number = true;
+    task->job_hash = exchange::job_hash(key());
+    task->tensor = &tensor;
+    task->step = action.step;
+    dispatch(std::move(task), {});
+}
+
+void HostedJob::add_gpu_buffers(CodecTask& task) const {
+    for (const auto& input : task.tensor->inputs) {
+        task.gpu_buffers.push_back(input.session->gpu_buffers[input.tensor_index].get());
+        task.gpu_sample_counts.push_back(input.sample_count);
+    }
+}
+
+}  // namespace gradsieve::daemon

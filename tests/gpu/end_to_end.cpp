@@ -1,0 +1,194 @@
+// Real daemons and training processes whose gradients lie on the card: what they get back equals, bit for bit, what the
+// same job gets through host memory and the CPU's codec; across user ids, several ranks and GPUs, and after a rank is
+// killed in the middle of a step. Then the time from hand-in to hand-back.
+#include "codec/cuda/device.hpp"
+#include "gpu_check.hpp"
+#include "tests/e2e/cluster.hpp"
+
+#include <fmt/format.h>
+
+#include <signal.h>
+#include <unistd.h>
+#include <filesystem>
+
+namespace gradsieve::gpu_check {
+namespace {
+
+using e2e::Cluster;
+using e2e::Milliseconds;
+using e2e::Process;
+using nlohmann::json;
+
+constexpr auto kLong = Milliseconds(120'000);
+/// Anybody may connect: the ranks of the check run as other users too.
+constexpr const char* kOpenSocket = "[socket]\nmode = \"0666\"\n";
+
+std::size_t device_count() {
+    const auto devices = codec::cuda::list_devices();
+    return devices.is_ok() ? devices->size() : 0;
+}
+
+struct JobPlan {
+    std::string name;
+    std::string memory = "device";
+    std::string codec;
+    std::string elements;
+    std::size_t world = 4;
+    std::size_t samples = 1;
+    std::size_t steps = 4;
+    bool wants_hash = true;
+    std::size_t devices = 1;
+    bool as_other_user = false;
+};
+
+Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t nodes, std::size_t rank) {
+    std::vector<std::string> arguments;
+    if (plan.as_other_user) arguments = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+    const std::vector<std::string> rest{"gradsieve-gpu-rank",
+                                        "--socket",
+                                        cluster.socket(rank * nodes / plan.world),
+                                        "--rank",
+                                        std::to_string(rank),
+                                        "--world",
+                                        std::to_string(plan.world),
+                                        "--memory",
+                                        plan.memory,
+                                        "--device",
+                                        std::to_string(rank % plan.devices),
+                                        "--elements",
+                                        plan.elements,
+                                        "--samples",
+                                        std::to_string(plan.samples),
+                                        "--codec",
+                                        plan.codec,
+                                        "--steps",
+                                        std::to_string(plan.steps),
+                                        "--hash",
+                                        plan.wants_hash ? "1" : "0",
+                                        "--job",
+                                        plan.name};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return Process(arguments);
+}
+
+/// What every rank said last; empty if one said nothing or an error, which then stands in the report.
+std::vector<json> run_job(const Cluster& cluster, std::size_t nodes, const JobPlan& plan, Report& report) {
+    std::vector<Process> ranks;
+    for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
+    std::vector<json> answers;
+    for (auto& rank : ranks) {
+        const auto code = rank.wait_for_exit(kLong);
+        const auto& output = rank.output();
+        const auto start = output.rfind("{\"event\"");
+        auto answer = start == std::string::npos ? json() : json::parse(output.substr(start), nullptr, false);
+        const bool is_good = code == 0 && answer.is_object() && answer.value("event", "") == "result";
+        if (!is_good)
+            report.expect(false, plan.name + ": rank ended with " + std::to_string(code.value_or(-1)) + ": " + output);
+        if (is_good) answers.push_back(std::move(answer));
+    }
+    if (answers.size() < plan.world) answers.clear();
+    return answers;
+}
+
+std::string hash_of(const std::vector<json>& answers) {
+    return answers.empty() ? "" : answers.front().value("hash", "");
+}
+
+void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, bool as_other_user) {
+    Cluster cluster(nodes, kOpenSocket);
+    namespace fs = std::filesystem;
+    for (const auto& path : {fs::path(cluster.folder()), fs::path(cluster.socket(0)).parent_path(),
+                             fs::path(cluster.socket(nodes - 1)).parent_path()})
+        fs::permissions(path, fs::perms::others_read | fs::perms::others_exec, fs::perm_options::add);
+    int number = 0;
+    for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
+                              "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)"})
+        for (const std::size_t samples : {std::size_t{1}, std::size_t{2}}) {
+            JobPlan plan;
+            plan.codec = codec;
+            plan.elements = "33,4101,70000,1100000";
+            plan.samples = samples;
+            plan.devices = devices;
+            plan.as_other_user = as_other_user;
+            plan.name = "host" + std::to_string(++number);
+            plan.memory = "host";
+            const auto host = run_job(cluster, nodes, plan, report);
+            plan.name = "device" + std::to_string(number);
+            plan.memory = "device";
+            const auto device = run_job(cluster, nodes, plan, report);
+            report.expect(!host.empty() && hash_of(host) == hash_of(device),
+                          fmt::format("{} with {} samples on {} nodes, {} GPUs: host {} device {}", codec, samples,
+                                      nodes, devices, hash_of(host), hash_of(device)));
+        }
+}
+
+void check_killed_rank(Report& report) {
+    Cluster cluster(1, kOpenSocket);
+    JobPlan plan;
+    plan.name = "killed";
+    plan.codec = "topk(0.01) | pow2 | auto";
+    plan.elements = "20000000";
+    plan.world = 2;
+    plan.steps = 100'000;
+    auto first = start_rank(cluster, plan, 1, 0);
+    auto second = start_rank(cluster, plan, 1, 1);
+    const bool runs = cluster.wait_for_status(0, [](const json& status) {
+        const auto& jobs = status.value("jobs", json::array());
+        return !jobs.empty() && jobs[0]["groups"][0].value("steps_committed", 0) > 3;
+    });
+    report.expect(runs, "killed: the job runs");
+    second.send_signal(SIGKILL);
+    const auto code = first.wait_for_exit(Milliseconds(10'000));
+    report.expect(code == 3 && first.output().find("rank 1") != std::string::npos,
+                  "killed: the other rank is told who died: " + first.output());
+    plan.name = "after";
+    plan.steps = 3;
+    report.expect(!run_job(cluster, 1, plan, report).empty(), "killed: the daemon serves the next job");
+}
+
+void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t devices, const char* codec,
+             const std::string& elements) {
+    Cluster cluster(nodes, kOpenSocket);
+    JobPlan plan;
+    plan.name = "speed";
+    plan.codec = codec;
+    plan.elements = elements;
+    plan.world = world;
+    plan.steps = 30;
+    plan.wants_hash = false;
+    plan.devices = devices;
+    for (const auto& answer : run_job(cluster, nodes, plan, report))
+        if (answer.value("rank", 1) == 0)
+            report.figure(
+                fmt::format("{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f})",
+                            codec, elements.size() > 12 ? "many" : elements, nodes, world, devices,
+                            answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0)));
+}
+
+}  // namespace
+
+void check_end_to_end(const Options&, Report& report) {
+    const auto devices = device_count();
+    check_same_as_host(report, 1, 1, false);
+    check_same_as_host(report, 2, 1, false);
+    if (::geteuid() == 0)
+        check_same_as_host(report, 1, 1, true);
+    else
+        report.skip("ranks of another user than the daemon's: needs root");
+    if (devices > 1)
+        check_same_as_host(report, 2, 2, false);
+    else
+        report.skip("ranks on two GPUs: this host has one");
+    check_killed_rank(report);
+}
+
+void measure_end_to_end(const Options&, Report& report) {
+    const auto devices = std::min<std::size_t>(2, device_count());
+    for (const char* codec : {"variance(2.5) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto", "all | f32"}) {
+        measure(report, 1, 2, devices, codec, "103000000");
+        measure(report, 2, 2, devices, codec, "103000000");
+    }
+    measure(report, 1, 2, devices, "topk(0.01) | pow2(bits=4) | auto", "4");
+}
+
+}  // namespace gradsieve::gpu_check

@@ -1,0 +1,214 @@
+// A training process for the GPU checks: the same made-up gradients either in device memory, bound to the daemon, or in
+// the daemon's shared memory, so that both ways can be compared bit for bit. Prints one line of JSON. Not a test by
+// itself.
+#include <gradsieve/gradsieve.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kTimeout = gradsieve::Timeout(60'000);
+/// Gradients that differ between steps; more would only cost memory.
+constexpr std::size_t kGradientSets = 2;
+
+struct Options {
+    std::map<std::string, std::string> values;
+    [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise = "") const {
+        const auto found = values.find(key);
+        return found == values.end() ? otherwise : found->second;
+    }
+    [[nodiscard]] std::uint64_t number(const std::string& key, std::uint64_t otherwise) const {
+        const auto found = values.find(key);
+        return found == values.end() ? otherwise : std::stoull(found->second);
+    }
+};
+
+[[noreturn]] void fail(const std::string& what, const std::string& why) {
+    std::printf("{\"event\":\"error\",\"what\":\"%s\",\"why\":\"%s\"}\n", what.c_str(), why.c_str());
+    std::fflush(stdout);
+    std::_Exit(3);
+}
+void must(const gradsieve::Status& status, const char* what) {
+    if (!status.is_ok()) fail(what, status.to_string());
+}
+void must(cudaError_t error, const char* what) {
+    if (error != cudaSuccess) fail(what, cudaGetErrorString(error));
+}
+
+/// Bell-shaped and heavy-tailed; the same on every host for the same arguments.
+void fill(std::vector<float>& values, std::uint64_t seed) {
+    std::uint64_t state = seed * 0x9E3779B97F4A7C15ULL + 1;
+    for (auto& value : values) {
+        state ^= state << 13U;
+        state ^= state >> 7U;
+        state ^= state << 17U;
+        const auto sum = static_cast<std::int64_t>(state & 0xFFFFU) +
+                         static_cast<std::int64_t>((state >> 16U) & 0xFFFFU) +
+                         static_cast<std::int64_t>((state >> 32U) & 0xFFFFU) - 98304;
+        const float bell = static_cast<float>(sum) / 65536.0F;
+        value = (state >> 58U) == 0 ? bell * 16.0F : bell;
+    }
+}
+
+struct RankTensor {
+    gradsieve::Tensor tensor;
+    std::uint64_t elements = 0;
+    std::vector<std::vector<float>> host;  ///< per gradient set: samples slices one after the other
+    float* gradient = nullptr;             ///< device: samples slices
+    std::vector<float*> sets;              ///< device: per gradient set
+};
+
+struct Rank {
+    Options options;
+    bool on_device = false;
+    std::uint32_t samples = 1;
+    cudaStream_t stream = nullptr;
+    float* arena = nullptr;  ///< one allocation behind all gradients, as a caching allocator makes it
+    std::vector<RankTensor> tensors;
+    std::vector<double> milliseconds;
+    std::uint64_t hash = 0x12345;
+
+    void add_tensors(gradsieve::Job& job, std::uint64_t rank) {
+        std::istringstream list(options.text("elements", "1000000"));
+        std::uint64_t total = 0;
+        for (std::string item; std::getline(list, item, ',');) {
+            RankTensor entry{.tensor = must_tensor(job, item), .elements = std::stoull(item)};
+            for (std::size_t set = 0; set < kGradientSets; ++set) {
+                entry.host.emplace_back(entry.elements * samples);
+                fill(entry.host.back(), (rank * 1000 + tensors.size()) * 100 + set);
+            }
+            total += (entry.elements * samples + 63) / 64 * 64;
+            tensors.push_back(std::move(entry));
+        }
+        if (!on_device) return;
+        must(cudaMalloc(reinterpret_cast<void**>(&arena), (total + 64) * sizeof(float)), "cudaMalloc");
+        float* next = arena + 64;  // a pointer inside a larger block
+        for (auto& entry : tensors) {
+            entry.gradient = next;
+            next += (entry.elements * samples + 63) / 64 * 64;
+            for (const auto& values : entry.host) {
+                float* copy = nullptr;
+                must(cudaMalloc(reinterpret_cast<void**>(&copy), values.size() * sizeof(float) + 4), "cudaMalloc");
+                must(cudaMemcpy(copy, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice), "copy");
+                entry.sets.push_back(copy);
+            }
+        }
+    }
+
+    gradsieve::Tensor must_tensor(gradsieve::Job& job, const std::string& elements) {
+        gradsieve::TensorOptions tensor_options;
+        tensor_options.samples_max = samples;
+        tensor_options.on_device = on_device;
+        const std::uint64_t shape[] = {std::stoull(elements)};
+        auto tensor = job.add_tensor("tensor" + std::to_string(tensors.size()), shape, tensor_options);
+        if (!tensor.is_ok()) fail("add_tensor", tensor.status().to_string());
+        return std::move(*tensor);
+    }
+
+    void bind() {
+        for (auto& entry : tensors)
+            must(entry.tensor.bind_device({.pointer = entry.gradient, .elements = entry.elements, .stream = stream},
+                                          kTimeout),
+                 "bind_device");
+    }
+
+    void hand_in(std::uint64_t step) {
+        for (auto& entry : tensors) {
+            const auto set = step % kGradientSets;
+            const auto bytes = entry.host[set].size() * sizeof(float);
+            if (on_device) {
+                must(cudaMemcpyAsync(entry.gradient, entry.sets[set], bytes, cudaMemcpyDeviceToDevice, stream), "copy");
+                continue;
+            }
+            for (std::uint32_t sample = 0; sample < samples; ++sample)
+                std::memcpy(entry.tensor.gradient(sample).data(), entry.host[set].data() + sample * entry.elements,
+                            entry.elements * sizeof(float));
+        }
+        if (on_device) must(cudaStreamSynchronize(stream), "synchronize");
+    }
+
+    void take_back(bool wants_hash) {
+        std::vector<float> values;
+        for (auto& entry : tensors) {
+            const auto average = entry.tensor.wait(kTimeout);
+            if (!average.is_ok()) fail("wait", average.status().to_string());
+            if (!wants_hash) continue;
+            values.resize(entry.elements);
+            if (on_device) {
+                must(cudaMemcpyAsync(values.data(), entry.gradient, values.size() * sizeof(float),
+                                     cudaMemcpyDeviceToHost, stream),
+                     "copy back");
+                must(cudaStreamSynchronize(stream), "synchronize");
+            } else {
+                std::copy(average->begin(), average->end(), values.begin());
+            }
+            hash = (hash ^ gradsieve::digest_of(std::as_bytes(std::span(values)))) * 0x9E3779B97F4A7C15ULL;
+        }
+        if (on_device) must(cudaStreamSynchronize(stream), "synchronize");
+    }
+
+    int run() {
+        on_device = options.text("memory", "device") == "device";
+        samples = static_cast<std::uint32_t>(options.number("samples", 1));
+        const auto rank = options.number("rank", 0);
+        if (on_device) {
+            must(cudaSetDevice(static_cast<int>(options.number("device", 0))), "cudaSetDevice");
+            must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+        }
+        auto job = gradsieve::Job::make({.name = options.text("job", "gpu-check"),
+                                         .run_id = options.text("run", "1"),
+                                         .rank = static_cast<std::int64_t>(rank),
+                                         .world_size = static_cast<std::int64_t>(options.number("world", 1)),
+                                         .codec = options.text("codec"),
+                                         .socket_path = options.text("socket")});
+        if (!job.is_ok()) fail("make", job.status().to_string());
+        add_tensors(*job, rank);
+        must(job->start(kTimeout), "start");
+        if (on_device) bind();
+        const auto steps = options.number("steps", 4);
+        const bool wants_hash = options.number("hash", 1) != 0;
+        for (std::uint64_t step = job->first_step(), last = step + steps; step < last; ++step) {
+            hand_in(step);
+            const auto begin = Clock::now();
+            for (auto& entry : tensors) must(entry.tensor.submit(step, {.sample_count = samples}), "submit");
+            take_back(wants_hash);
+            milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+        }
+        must(job->check_equal(hash, kTimeout), "check_equal");
+        must(job->detach(kTimeout), "detach");
+        std::sort(milliseconds.begin(), milliseconds.end());
+        const auto at = [&](double share) {
+            return milliseconds[static_cast<std::size_t>(share * static_cast<double>(milliseconds.size() - 1))];
+        };
+        std::printf(
+            "{\"event\":\"result\",\"rank\":%llu,\"hash\":\"%016llx\",\"steps\":%llu,\"p10_ms\":%.3f,"
+            "\"median_ms\":%.3f,\"p90_ms\":%.3f}\n",
+            static_cast<unsigned long long>(rank), static_cast<unsigned long long>(hash),
+            static_cast<unsigned long long>(steps), at(0.1), at(0.5), at(0.9));
+        return 0;
+    }
+};
+
+}  // namespace
+
+/// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|host] [--device D] [--elements N,N,...] [--samples
+/// M]
+/// [--codec TEXT] [--steps N] [--hash 0|1] [--job NAME] [--run ID]
+int main(int argc, char** argv) {
+    Rank rank;
+    for (int place = 1; place + 1 < argc; place += 2)
+        rank.options.values[std::string(argv[place]).substr(2)] = argv[place + 1];
+    return rank.run();
+}
