@@ -33,7 +33,8 @@ Status check_results(std::span<const SlabPlace> slabs, const AttachReply& reply)
     }
     for (std::size_t index = 0; index < slabs.size(); ++index) {
         const auto offset = reply.result_offsets[index];
-        const auto end = checked_add(offset, slabs[index].elements * sizeof(float));
+        const auto bytes = slabs[index].on_device ? 0 : slabs[index].elements * sizeof(float);
+        const auto end = checked_add(offset, bytes);
         if (offset % kAlignmentBytes == 0 && end && *end <= reply.result_bytes) continue;
         return {StatusCode::kCorrupt, "attach reply: result of tensor " + std::to_string(index) + " at offset " +
                                           std::to_string(offset) + "; allowed is a multiple of 64 that ends within " +
@@ -124,12 +125,13 @@ Result<ClientSession> ClientSession::adopt(std::span<const TensorEntry> tensors,
 std::span<float> ClientSession::slice(std::uint32_t tensor_index, std::uint32_t sample_index) noexcept {
     const auto& slab = impl_->slab(tensor_index);
     GRADSIEVE_CHECK(sample_index < slab.samples_max);
+    if (slab.on_device) return {};
     return impl_->floats_at(slab.slices + sample_index * slab.stride_bytes, slab.elements);
 }
 
 std::span<float> ClientSession::second_moment(std::uint32_t tensor_index) noexcept {
     const auto& slab = impl_->slab(tensor_index);
-    if (!slab.has_second_moment) return {};
+    if (!slab.has_second_moment || slab.on_device) return {};
     return impl_->floats_at(slab.slices + slab.samples_max * slab.stride_bytes, slab.elements);
 }
 
@@ -143,6 +145,7 @@ void ClientSession::set_slice_samples(std::uint32_t tensor_index, std::span<cons
 
 std::span<const float> ClientSession::result(std::uint32_t tensor_index) const noexcept {
     const auto& slab = impl_->slab(tensor_index);
+    if (slab.on_device) return {};
     const auto bytes = std::as_const(impl_->segments.result).bytes();
     return {reinterpret_cast<const float*>(bytes.data() + impl_->result_offsets[tensor_index]), slab.elements};
 }

@@ -117,12 +117,13 @@ bool DaemonSession::has_submission() const noexcept { return impl_->submissions.
 const float* DaemonSession::slice(std::uint32_t tensor_index, std::uint32_t sample_index) const noexcept {
     const auto& slab = impl_->slab(tensor_index);
     GRADSIEVE_CHECK(sample_index < slab.samples_max);
+    if (slab.on_device) return nullptr;
     return impl_->floats_at(slab.slices + sample_index * slab.stride_bytes);
 }
 
 const float* DaemonSession::second_moment(std::uint32_t tensor_index) const noexcept {
     const auto& slab = impl_->slab(tensor_index);
-    if (!slab.has_second_moment) return nullptr;
+    if (!slab.has_second_moment || slab.on_device) return nullptr;
     return impl_->floats_at(slab.slices + slab.samples_max * slab.stride_bytes);
 }
 

@@ -54,11 +54,12 @@ Result<GradientLayout> gradient_layout(std::span<const TensorEntry> tensors) {
         SlabPlace slab{.counts = offset,
                        .elements = tensor.elements(),
                        .samples_max = tensor.samples_max,
-                       .has_second_moment = tensor.has_second_moment};
+                       .has_second_moment = tensor.has_second_moment,
+                       .on_device = tensor.on_device};
         const auto stride = advance(0, checked_multiply(slab.elements, sizeof(float)));
         const auto slices = advance(offset, std::uint64_t{tensor.samples_max} * sizeof(std::uint32_t));
         if (!stride || !slices) return too_large("tensor '" + tensor.name + "'");
-        slab.stride_bytes = *stride;
+        slab.stride_bytes = tensor.on_device ? 0 : *stride;  // bounded all the same: device memory is no larger
         slab.slices = *slices;
         const auto slice_count = std::uint64_t{tensor.samples_max} + (tensor.has_second_moment ? 1U : 0U);
         const auto end = advance(slab.slices, checked_multiply(slab.stride_bytes, slice_count));

@@ -52,12 +52,14 @@ struct ControlLayout {
 [[nodiscard]] ControlLayout control_layout(std::span<const TensorEntry> tensors);
 
 struct SlabPlace {
-    std::uint64_t counts = 0;        ///< offset of samples_max u32: training samples behind each slice
-    std::uint64_t slices = 0;        ///< offset of slice 0
-    std::uint64_t stride_bytes = 0;  ///< from slice to slice; the second moment is slice number samples_max
+    std::uint64_t counts = 0;  ///< offset of samples_max u32: training samples behind each slice
+    std::uint64_t slices = 0;  ///< offset of slice 0
+    /// From slice to slice; the second moment is slice number samples_max. 0 if there are no slices here.
+    std::uint64_t stride_bytes = 0;
     ElementCount elements = 0;
     std::uint32_t samples_max = 0;
     bool has_second_moment = false;
+    bool on_device = false;  ///< only the counts are here
 };
 struct GradientLayout {
     std::vector<SlabPlace> slabs;
@@ -70,6 +72,7 @@ struct ResultLayout {
     std::vector<std::uint64_t> offsets;
     ByteCount total_bytes = 0;
 };
+/// `tensor_elements`: 0 for a tensor that every local rank has on a device: its average is written there.
 /// Errors: kInvalidArgument (as above; the tensor's index is named).
 [[nodiscard]] Result<ResultLayout> result_layout(std::span<const ElementCount> tensor_elements);
 

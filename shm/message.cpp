@@ -1,6 +1,6 @@
 #include "shm/message.hpp"
 
-#include "shm/control_header.hpp"
+#include "shm/message_head.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -8,35 +8,13 @@
 namespace gradsieve::shm {
 namespace {
 
-enum class MessageType : std::uint8_t { kAttachRequest = 1, kAttachReply = 2 };
-
 /// Fewest bytes that one tensor's entry or one offset takes: bounds a count before anything is allocated for it.
 constexpr std::size_t kTensorEntryMinimumBytes = 5;
 constexpr std::size_t kOffsetBytes = sizeof(std::uint64_t);
 
-Status unparsable(const char* message, const std::string& why) {
-    return {StatusCode::kCorrupt, std::string(message) + ": " + why + "; allowed is the layout of ABI version " +
-                                      std::to_string(kAbiVersion) +
-                                      "; use libgradsieve and gradsieved of the same release"};
-}
-
-void write_head(ByteWriter& writer, std::uint32_t abi_version, MessageType type) {
-    writer.write(abi_version);
-    writer.write(static_cast<std::uint8_t>(type));
-}
-
-/// Version first, and nothing else before it is known to be ours.
-Status read_head(ByteReader& reader, const char* message, MessageType expected) {
-    const auto version = reader.read<std::uint32_t>();
-    if (!reader.is_ok()) return unparsable(message, "it ends within its version");
-    if (version != kAbiVersion) return version_mismatch(version, kAbiVersion);
-    const auto type = reader.read<std::uint8_t>();
-    if (type != static_cast<std::uint8_t>(expected)) {
-        return unparsable(message, "message type " + std::to_string(type) + ", expected " +
-                                       std::to_string(static_cast<unsigned>(expected)));
-    }
-    return {};
-}
+/// Bits of a tensor's flags.
+constexpr std::uint8_t kHasSecondMoment = 1U << 0U;
+constexpr std::uint8_t kIsOnDevice = 1U << 1U;
 
 void write_tensor(ByteWriter& writer, const TensorEntry& tensor) {
     writer.write_text(tensor.name);
@@ -44,7 +22,8 @@ void write_tensor(ByteWriter& writer, const TensorEntry& tensor) {
     writer.write_varint(tensor.shape.size());
     for (const auto extent : tensor.shape) writer.write_varint(extent);
     writer.write_varint(tensor.samples_max);
-    writer.write(static_cast<std::uint8_t>(tensor.has_second_moment ? 1 : 0));
+    writer.write(static_cast<std::uint8_t>((tensor.has_second_moment ? kHasSecondMoment : 0U) |
+                                           (tensor.on_device ? kIsOnDevice : 0U)));
 }
 
 Result<TensorEntry> read_tensor(ByteReader& reader) {
@@ -63,8 +42,10 @@ Result<TensorEntry> read_tensor(ByteReader& reader) {
     const auto samples_max = reader.read_varint();
     tensor.samples_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(samples_max, kSamplesLimit + 1));
     const auto flags = reader.read<std::uint8_t>();
-    if (!reader.is_ok() || flags > 1) return unparsable("attach request", "tensor '" + tensor.name + "' is cut");
-    tensor.has_second_moment = flags == 1;
+    if (!reader.is_ok() || flags > (kHasSecondMoment | kIsOnDevice))
+        return unparsable("attach request", "tensor '" + tensor.name + "' is cut or has unknown flags");
+    tensor.has_second_moment = (flags & kHasSecondMoment) != 0;
+    tensor.on_device = (flags & kIsOnDevice) != 0;
     return tensor;
 }
 
@@ -121,8 +102,7 @@ Bytes build_attach_reply(const AttachReply& reply) {
     Bytes bytes;
     ByteWriter writer(bytes);
     write_head(writer, reply.abi_version, MessageType::kAttachReply);
-    writer.write(static_cast<std::uint16_t>(reply.status.code()));
-    writer.write_text(std::string_view(reply.status.text()).substr(0, kReplyTextLimitBytes));
+    write_status(writer, reply.status);
     writer.write(reply.control_bytes);
     writer.write(reply.gradient_bytes);
     writer.write(reply.result_bytes);
@@ -135,20 +115,15 @@ Result<AttachReply> parse_attach_reply(ByteView bytes) {
     ByteReader reader(bytes);
     GRADSIEVE_TRY(read_head(reader, "attach reply", MessageType::kAttachReply));
     AttachReply reply;
-    const auto code = reader.read<std::uint16_t>();
-    auto text = reader.read_text(kReplyTextLimitBytes);
+    GRADSIEVE_TRY(read_status(reader, "attach reply", reply.status));
     reply.control_bytes = reader.read<ByteCount>();
     reply.gradient_bytes = reader.read<ByteCount>();
     reply.result_bytes = reader.read<ByteCount>();
     const auto offset_count = reader.read_varint();
-    if (!reader.is_ok()) return unparsable("attach reply", "it is cut, or its text is too long");
-    if (code > static_cast<std::uint16_t>(StatusCode::kCancelled)) {
-        return unparsable("attach reply", "status code " + std::to_string(code) + ", expected 0 to 18");
-    }
+    if (!reader.is_ok()) return unparsable("attach reply", "it is cut");
     if (offset_count > kTensorLimit || offset_count != reader.remaining_bytes() / kOffsetBytes) {
         return unparsable("attach reply", "wrong length for its " + std::to_string(offset_count) + " offsets");
     }
-    reply.status = Status(static_cast<StatusCode>(code), std::move(text));
     reply.result_offsets.reserve(offset_count);
     for (std::uint64_t index = 0; index < offset_count; ++index) {
         reply.result_offsets.push_back(reader.read<std::uint64_t>());

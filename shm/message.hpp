@@ -14,7 +14,7 @@
 namespace gradsieve::shm {
 
 /// Changes with any layout or message below; both sides name theirs on a mismatch.
-inline constexpr std::uint32_t kAbiVersion = 1;
+inline constexpr std::uint32_t kAbiVersion = 2;
 
 inline constexpr std::uint32_t kTensorLimit = 65'536;
 inline constexpr std::uint32_t kSamplesLimit = 256;
@@ -22,7 +22,7 @@ inline constexpr std::size_t kNameLimitBytes = 512;
 inline constexpr std::size_t kCodecLimitBytes = 4096;
 inline constexpr std::size_t kDimensionLimit = 32;
 inline constexpr std::uint32_t kWorldSizeLimit = 65'535;
-/// A longer status text is cut when an attach reply is built.
+/// A longer status text is cut when a reply is built.
 inline constexpr std::size_t kReplyTextLimitBytes = std::size_t{1} << 20U;
 
 struct TensorEntry {
@@ -31,6 +31,7 @@ struct TensorEntry {
     std::vector<std::uint64_t> shape = {};  ///< product = elements, which may be 0
     std::uint32_t samples_max = 1;          ///< slices in the slab, 1 .. kSamplesLimit
     bool has_second_moment = false;
+    bool on_device = false;  ///< gradient and second moment lie on a device (device_message.hpp): none in the slab
     [[nodiscard]] ElementCount elements() const noexcept;  ///< checked when parsed
 };
 

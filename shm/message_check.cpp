@@ -58,6 +58,9 @@ Status check_tensor(const TensorEntry& tensor) {
     if (tensor.samples_max < 1 || tensor.samples_max > kSamplesLimit) {
         return refuse(who + "samples_max", std::to_string(tensor.samples_max), "1 to " + std::to_string(kSamplesLimit));
     }
+    if (tensor.on_device && tensor.elements() == 0) {
+        return refuse(who + "on a device", "with 0 elements", "1 element or more there");
+    }
     return {};
 }
 

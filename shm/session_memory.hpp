@@ -41,6 +41,7 @@ public:
     void announce_sleep(bool is_asleep) noexcept;
     [[nodiscard]] bool has_submission() const noexcept;
 
+    /// Null for a tensor on a device, as is its second moment.
     [[nodiscard]] const float* slice(std::uint32_t tensor_index, std::uint32_t sample_index) const noexcept;
     [[nodiscard]] const float* second_moment(std::uint32_t tensor_index) const noexcept;  ///< null if not registered
     /// Training samples behind each slice, as the client wrote them (all 0 = unknown); `ret_counts` has sample_count
@@ -82,6 +83,7 @@ public:
     ClientSession& operator=(ClientSession&&) noexcept;
     ~ClientSession();
 
+    /// Slices, second moment and result are empty for a tensor on a device.
     [[nodiscard]] std::span<float> slice(std::uint32_t tensor_index, std::uint32_t sample_index) noexcept;
     [[nodiscard]] std::span<float> second_moment(std::uint32_t tensor_index) noexcept;
     void set_slice_samples(std::uint32_t tensor_index, std::span<const std::uint32_t> counts) noexcept;

@@ -46,13 +46,13 @@ TEST_F(Adoption, Of_a_refusal_gives_the_daemons_words) {
 }
 
 TEST_F(Adoption, Of_another_version_names_both_wherever_it_shows_first) {
-    spoil(ControlWord::kAbiVersion, std::uint32_t{2});
+    spoil(ControlWord::kAbiVersion, std::uint32_t{1});
     EXPECT_EQ(adopt().code(), StatusCode::kVersionMismatch);
     spoil(ControlWord::kAbiVersion, kAbiVersion);
     reply_.abi_version = 3;
     const auto status = adopt();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_NE(status.text().find("version 3; this side speaks version 1"), std::string::npos) << status.text();
+    EXPECT_NE(status.text().find("version 3; this side speaks version 2"), std::string::npos) << status.text();
 }
 
 TEST_F(Adoption, Of_a_segment_that_is_not_ready_is_unavailable) {

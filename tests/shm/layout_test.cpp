@@ -22,6 +22,27 @@ TEST(Layout, Gradient_segment_of_two_tensors_is_as_computed_by_hand) {
     EXPECT_EQ(layout.total_bytes, 4096U);
 }
 
+TEST(Layout, Tensor_on_a_device_has_counts_and_no_slices) {
+    const std::vector<TensorEntry> tensors{
+        {.name = "a", .shape = {1 << 20}, .samples_max = 17, .has_second_moment = true, .on_device = true},
+        {.name = "b", .shape = {17}}};
+    const auto layout = gradient_layout(tensors).value();
+    EXPECT_EQ(layout.slabs[0].counts, 0U);
+    EXPECT_EQ(layout.slabs[0].slices, 128U) << "17 counts of 4 bytes";
+    EXPECT_EQ(layout.slabs[0].stride_bytes, 0U);
+    EXPECT_EQ(layout.slabs[0].elements, 1U << 20U);
+    EXPECT_TRUE(layout.slabs[0].on_device);
+    EXPECT_EQ(layout.slabs[1].counts, 128U);
+    EXPECT_EQ(layout.slabs[1].slices, 192U);
+    EXPECT_FALSE(layout.slabs[1].on_device);
+    EXPECT_EQ(layout.total_bytes, 4096U);
+}
+
+TEST(Layout, Tensor_on_a_device_is_bounded_like_any_other) {
+    const std::vector<TensorEntry> tensors{{.name = "a", .shape = {kSegmentLimitBytes / 4 + 1}, .on_device = true}};
+    EXPECT_EQ(gradient_layout(tensors).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Layout, Slabs_are_aligned_and_do_not_overlap) {
     std::vector<TensorEntry> tensors;
     for (std::uint64_t number = 0; number < 100; ++number) {

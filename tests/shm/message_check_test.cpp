@@ -53,6 +53,11 @@ TEST(MessageCheck, Value_one_beyond_is_refused_naming_it_and_what_is_allowed) {
         {"tensor 'a': samples_max 0; allowed is 1 to 256", [](auto& r) { r.tensors[0].samples_max = 0; }},
         {"tensor 'a': samples_max 257", [](auto& r) { r.tensors[0].samples_max = 257; }},
         {"tensor 'a': shape of 33 dimensions", [](auto& r) { r.tensors[0].shape.assign(33, 1); }},
+        {"tensor 'b': on a device with 0 elements; allowed is 1 element or more there",
+         [](auto& r) {
+             r.tensors[1].shape = {4, 0};
+             r.tensors[1].on_device = true;
+         }},
         {"tensor 'b': shared memory would exceed",
          [](auto& r) {
              r.tensors[1].shape = {1ULL << 33U, 1ULL << 33U};

@@ -19,7 +19,8 @@ AttachRequest sample_request() {
     request.codec = "all | f32";
     request.non_finite = NonFinitePolicy::kSkipStep;
     request.tensors = {{.name = "fc1.weight", .group = "", .shape = {128, 784}, .samples_max = 2},
-                       {.name = "b", .group = "g", .shape = {}, .samples_max = 256, .has_second_moment = true}};
+                       {.name = "b", .group = "g", .shape = {}, .samples_max = 256, .has_second_moment = true},
+                       {.name = "d", .group = "g", .shape = {2}, .on_device = true}};
     return request;
 }
 
@@ -35,7 +36,7 @@ AttachReply sample_reply() {
 
 TEST(Message, Attach_request_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_attach_request(sample_request())),
-              "01000000"
+              "02000000"
               "01"  // ABI version, message type
               "0464656d6f"
               "0137"  // job name, run id
@@ -43,7 +44,7 @@ TEST(Message, Attach_request_has_its_golden_bytes) {
               "04000000"  // rank, world size
               "09616c6c207c20663332"
               "01"  // codec, non-finite policy
-              "02"  // tensors
+              "03"  // tensors
               "0a6663312e776569676874"
               "00"  // name, group
               "02"
@@ -55,12 +56,18 @@ TEST(Message, Attach_request_has_its_golden_bytes) {
               "0167"
               "00"
               "8002"
-              "01");
+              "01"
+              "0164"
+              "0167"
+              "01"
+              "02"
+              "01"
+              "02");
 }
 
 TEST(Message, Attach_reply_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_attach_reply(sample_reply())),
-              "01000000"
+              "02000000"
               "02"
               "0000"
               "00"
@@ -81,7 +88,7 @@ TEST(Message, Attach_request_survives_the_way_there_and_back) {
     EXPECT_EQ(seen.world_size, sent.world_size);
     EXPECT_EQ(seen.codec, sent.codec);
     EXPECT_EQ(seen.non_finite, sent.non_finite);
-    ASSERT_EQ(seen.tensors.size(), 2U);
+    ASSERT_EQ(seen.tensors.size(), 3U);
     EXPECT_EQ(seen.tensors[0].name, "fc1.weight");
     EXPECT_EQ(seen.tensors[0].shape, (std::vector<std::uint64_t>{128, 784}));
     EXPECT_EQ(seen.tensors[0].elements(), 100'352U);
@@ -90,6 +97,9 @@ TEST(Message, Attach_request_survives_the_way_there_and_back) {
     EXPECT_EQ(seen.tensors[1].elements(), 1U) << "a scalar";
     EXPECT_EQ(seen.tensors[1].samples_max, 256U);
     EXPECT_TRUE(seen.tensors[1].has_second_moment);
+    EXPECT_FALSE(seen.tensors[1].on_device);
+    EXPECT_TRUE(seen.tensors[2].on_device);
+    EXPECT_FALSE(seen.tensors[2].has_second_moment);
 }
 
 TEST(Message, Attach_reply_survives_the_way_there_and_back) {
@@ -111,13 +121,13 @@ TEST(Message, Reply_text_beyond_its_limit_is_cut_and_still_parses) {
 
 TEST(Message, Other_abi_version_is_a_mismatch_with_both_numbers_whatever_follows) {
     Bytes bytes;
-    ByteWriter(bytes).write(std::uint32_t{2});
+    ByteWriter(bytes).write(std::uint32_t{1});
     for (const auto& tail : {Bytes{}, Bytes(100, std::byte{0xFF})}) {
         auto message = bytes;
         message.insert(message.end(), tail.begin(), tail.end());
         for (const auto& status : {parse_attach_request(message).status(), parse_attach_reply(message).status()}) {
             EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-            EXPECT_NE(status.text().find("the other side speaks version 2; this side speaks version 1"),
+            EXPECT_NE(status.text().find("the other side speaks version 1; this side speaks version 2"),
                       std::string::npos)
                 << status.text();
             EXPECT_NE(status.text().find("same release"), std::string::npos) << status.text();
@@ -145,6 +155,14 @@ TEST(Message, Bytes_after_the_end_and_the_wrong_message_are_corrupt) {
     reply.push_back(std::byte{0});
     EXPECT_EQ(parse_attach_request(request).status().code(), StatusCode::kCorrupt);
     EXPECT_EQ(parse_attach_reply(reply).status().code(), StatusCode::kCorrupt);
+}
+
+TEST(Message, Unknown_tensor_flags_are_corrupt) {
+    auto bytes = build_attach_request(sample_request());
+    bytes.back() = std::byte{4};
+    const auto status = parse_attach_request(bytes).status();
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+    EXPECT_NE(status.text().find("tensor 'd' is cut or has unknown flags"), std::string::npos) << status.text();
 }
 
 TEST(Message, Counts_larger_than_the_message_allocate_nothing) {

@@ -92,6 +92,29 @@ TEST(Session, Tensor_without_elements_has_an_empty_slice_and_still_steps) {
     EXPECT_TRUE(session.daemon.try_pop(seen).value());
 }
 
+TEST(Session, Tensor_on_a_device_has_counts_and_steps_and_no_memory_here) {
+    AttachedSession session({{.name = "host", .shape = {4}},
+                             {.name = "device",
+                              .shape = {std::uint64_t{1} << 40U},
+                              .samples_max = 2,
+                              .has_second_moment = true,
+                              .on_device = true}});
+    EXPECT_TRUE(session.client.slice(1, 1).empty());
+    EXPECT_TRUE(session.client.second_moment(1).empty());
+    EXPECT_TRUE(session.client.result(1).empty());
+    EXPECT_EQ(session.daemon.slice(1, 1), nullptr);
+    EXPECT_EQ(session.daemon.second_moment(1), nullptr);
+    EXPECT_EQ(session.client.slice(0, 0).size(), 4U);
+    const std::array<std::uint32_t, 2> counts{3, 5};
+    session.client.set_slice_samples(1, counts);
+    std::array<std::uint32_t, 2> seen_counts{};
+    session.daemon.slice_samples(1, seen_counts);
+    EXPECT_EQ(seen_counts, counts);
+    ASSERT_TRUE(session.client.push({.tensor_index = 1, .step = 1, .sample_count = 2}).is_ok());
+    Submission seen;
+    EXPECT_TRUE(session.daemon.try_pop(seen).value());
+}
+
 TEST(Session, Client_that_pushes_into_a_full_ring_is_told_busy_and_loses_nothing) {
     AttachedSession session;
     const auto capacity = control_layout(session.tensors).submission_capacity;

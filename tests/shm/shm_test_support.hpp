@@ -106,7 +106,7 @@ inline std::vector<TensorEntry> two_tensors() {
 
 inline std::vector<ElementCount> elements_of(const std::vector<TensorEntry>& tensors) {
     std::vector<ElementCount> elements;
-    for (const auto& tensor : tensors) elements.push_back(tensor.elements());
+    for (const auto& tensor : tensors) elements.push_back(tensor.on_device ? 0 : tensor.elements());
     return elements;
 }
 
