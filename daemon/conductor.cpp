@@ -31,8 +31,8 @@ ByteCount memory_limit(const Config& config) {
 }  // namespace
 
 Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake,
-                     CodecPool& pool, GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page,
-                     Log& log)
+                     CodecPool& pool, GpuPool& gpus, std::unique_ptr<NetworkThread> network,
+                     shm::StatusPageWriter& status_page, Log& log)
     : listener_(listener),
       doorbell_(doorbell),
       wake_(wake),

@@ -141,9 +141,8 @@ Status Conductor::check_second_run(const shm::AttachRequest& request, TimePoint 
 Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::AttachRequest& request, TimePoint now) {
     for (const auto& tensor : request.tensors)
         if (tensor.on_device)
-            return Status(StatusCode::kUnimplemented, "tensor '" + tensor.name +
-                                                          "' is on a device: allowed is host memory in this release; "
-                                                          "register it without on_device");
+            if (const auto devices = codec::cuda::list_devices(); !devices.is_ok())
+                return devices.status().with_context("tensor '" + tensor.name + "' is on a device");
     GRADSIEVE_TRY(check_second_run(request, now));
     const auto hash = exchange::job_hash({request.job_name, request.run_id});
     auto place = jobs_.find(hash);

@@ -71,8 +71,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, std::optiona
                      shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
     daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);
     daemon->gpus_ = std::make_unique<GpuPool>(*daemon->wake_);
-    daemon->conductor_ = std::make_unique<Conductor>(config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_,
-                                                     *daemon->pool_, *daemon->gpus_, std::move(network), *daemon->status_page_, log);
+    daemon->conductor_ =
+        std::make_unique<Conductor>(config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_, *daemon->pool_,
+                                    *daemon->gpus_, std::move(network), *daemon->status_page_, log);
     daemon->summary_ =
         "node " + (config.nodes.empty() ? std::string("alone") : config.nodes[config.self].name) + ", clients at " +
         config.socket_path +
@@ -89,7 +90,7 @@ void Daemon::stop() {
     is_stopping_.store(true, std::memory_order_release);
     wake_->ring();
     thread_.join();
-    pool_.reset();       // first: its tasks read the sessions' slabs
+    pool_.reset();  // first: its tasks read the sessions' slabs
     gpus_->stop();
     conductor_.reset();  // closes the network after a last drain
     status_page_->set_stopped();

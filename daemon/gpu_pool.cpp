@@ -28,8 +28,9 @@ Result<GpuWorker*> GpuPool::worker(std::span<const std::byte, 16> uuid) {
         }
         seen += (seen.empty() ? "" : ", ") + device.uuid;
     }
-    return Status(StatusCode::kNotFound, "device " + wanted + ": this daemon sees " + (seen.empty() ? "none" : seen) +
-                                             ": let it see the device too (CUDA_VISIBLE_DEVICES, the container's GPUs)");
+    return Status(StatusCode::kNotFound,
+                  "device " + wanted + ": this daemon sees " + (seen.empty() ? "none" : seen) +
+                      ": let it see the device too (CUDA_VISIBLE_DEVICES, the container's GPUs)");
 }
 
 void GpuPool::stop() {

@@ -126,8 +126,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     memory_bytes_ += result_bytes;
     GRADSIEVE_ASSIGN(results_, shm::ResultArea::make("gradsieve-result:" + key().name, elements));
     for (auto& tensor : tensors_)
-        if (!tensor.on_device)
-            tensor.result.emplace(tensor.id, results_->tensor(tensor.number), tensor.elements);
+        if (!tensor.on_device) tensor.result.emplace(tensor.id, results_->tensor(tensor.number), tensor.elements);
     return {};
 }
 
@@ -189,6 +188,7 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
         return Status(StatusCode::kMismatch, "rank " + std::to_string(request.rank) + " asks for codec '" +
                                                  choice.text + "', the job's other local ranks for '" + choice_.text +
                                                  "': use one codec text on all ranks of a node");
+    GRADSIEVE_TRY(check_places(sorted));
     GRADSIEVE_ASSIGN(const auto bytes, shm::session_bytes_bound(request.tensors));
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the rank's gradient slabs"));
     auto memory = shm::DaemonSession::make("gradsieve-slab:" + key().name, request.tensors);

@@ -148,6 +148,7 @@ private:
     void dispatch(std::unique_ptr<CodecTask> task, TimePoint now);
     // hosted_job_gpu.cpp
     [[nodiscard]] Rank state_rank(const HostedTensor& tensor) const;
+    [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
                                        std::size_t descriptor_count) const;
     void answer_bind(Session& session, const shm::BindReply& reply);

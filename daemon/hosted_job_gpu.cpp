@@ -11,9 +11,7 @@ namespace {
 
 constexpr ElementCount kAlignElements = 64;  // 256 bytes, as an allocation of its own would have
 
-ElementCount padded(ElementCount elements) {
-    return (elements + kAlignElements - 1) / kAlignElements * kAlignElements;
-}
+ElementCount padded(ElementCount elements) { return (elements + kAlignElements - 1) / kAlignElements * kAlignElements; }
 
 ByteCount state_bytes_of(const HostedTensor& tensor) {
     const auto arrays =
@@ -47,6 +45,16 @@ Rank HostedJob::state_rank(const HostedTensor& tensor) const {
     auto place = sessions_.begin();
     std::advance(place, tensor.number % sessions_.size());
     return place->first;
+}
+
+Status HostedJob::check_places(std::span<const shm::TensorEntry> sorted) const {
+    for (std::size_t number = 0; number < std::min(sorted.size(), tensors_.size()); ++number)
+        if (sorted[number].name == tensors_[number].name && sorted[number].on_device != tensors_[number].on_device)
+            return {StatusCode::kMismatch, "tensor '" + sorted[number].name + "': this rank has it " +
+                                               (sorted[number].on_device ? "on a device" : "in host memory") +
+                                               ", the job's other local ranks do not: allowed is one place for all "
+                                               "ranks of a node; register it the same way"};
+    return {};
 }
 
 Status HostedJob::check_binding(const Session& session, const shm::BindRequest& request,
@@ -88,8 +96,7 @@ std::vector<std::unique_ptr<GpuBuffer>> HostedJob::take_bound(Session& session, 
     return taken;
 }
 
-void HostedJob::on_bind_request(Session& session, const shm::BindRequest& request,
-                                std::vector<UniqueFd> descriptors) {
+void HostedJob::on_bind_request(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors) {
     if (const auto status = check_binding(session, request, descriptors.size()); !status.is_ok())
         return answer_bind(session, refusal(request.number, status));
     auto task = std::make_unique<GpuBindTask>();
@@ -106,8 +113,8 @@ void HostedJob::on_bind_request(Session& session, const shm::BindRequest& reques
         spec.type = static_cast<codec::cuda::ElementType>(binding.type);
         spec.sample_stride_bytes = binding.sample_stride_bytes;
         spec.ready = binding.ready_events;
-        const auto extent = shm::device_extent_bytes(session.tensors[binding.tensor_index], binding.type,
-                                                     binding.sample_stride_bytes);
+        const auto extent =
+            shm::device_extent_bytes(session.tensors[binding.tensor_index], binding.type, binding.sample_stride_bytes);
         spec.gradient = memory_spec(binding.gradient, *extent, request, descriptors);
         if (binding.second_moment.kind != shm::MemoryKind::kNone)
             spec.second_moment =

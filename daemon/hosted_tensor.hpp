@@ -60,10 +60,10 @@ struct HostedTensor {
     // the state's arrays lie in the job's state segment
     std::array<Generation, 2> generations;
     std::uint32_t selection_hint = 0;
-    bool on_device = false;  ///< gradients and results lie in the ranks' device memory, state on `gpu`
+    bool on_device = false;    ///< gradients and results lie in the ranks' device memory, state on `gpu`
     GpuWorker* gpu = nullptr;  ///< codes the tensor; set when the rank that brings its state binds it
     std::optional<codec::ResultTensor> result;  ///< none on a device
-    std::vector<RankInput> inputs;  ///< one per local rank, ascending by rank
+    std::vector<RankInput> inputs;              ///< one per local rank, ascending by rank
     std::size_t tasks_out = 0;
     TensorTotals totals;
 

@@ -30,10 +30,10 @@ public:
     std::optional<shm::DaemonSession> memory;
     HostedJob* job = nullptr;
     Rank rank = 0;
-    std::vector<shm::TensorEntry> tensors;       ///< in the session's order
-    std::vector<std::uint32_t> number_of_index;  ///< session's index -> job's tensor number
-    std::vector<std::uint32_t> index_of_number;  ///< and back
-    std::vector<std::uint32_t> first_of_group;   ///< group number -> the session's first tensor of it
+    std::vector<shm::TensorEntry> tensors;                ///< in the session's order
+    std::vector<std::uint32_t> number_of_index;           ///< session's index -> job's tensor number
+    std::vector<std::uint32_t> index_of_number;           ///< and back
+    std::vector<std::uint32_t> first_of_group;            ///< group number -> the session's first tensor of it
     std::vector<std::unique_ptr<GpuBuffer>> gpu_buffers;  ///< by the session's index; null: on the host, or not bound
     bool is_binding = false;                              ///< a bind request of it is with a GPU's worker
     ByteCount memory_bytes = 0;

@@ -41,7 +41,7 @@ Process::Process(std::vector<std::string> arguments, std::vector<std::string> en
         ::dup2(out[1], STDOUT_FILENO);
         ::dup2(out[1], STDERR_FILENO);
         for (const auto& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
-        ::execv(argv[0], argv.data());
+        ::execvp(argv[0], argv.data());
         std::_Exit(127);
     }
     ::close(in[0]);
