@@ -11,7 +11,7 @@ namespace {
 
 std::vector<exchange::NodeName> node_names(const Config& config) {
     std::vector<exchange::NodeName> names;
-    for (const auto& node : config.nodes) names.push_back({node.name, node.address + ":" + std::to_string(node.port)});
+    for (const auto& node : config.nodes) names.push_back({node.name, node.endpoint()});
     if (names.empty()) names.push_back({"this node", "local"});
     return names;
 }

@@ -60,6 +60,27 @@ TEST(Failure, A_killed_daemon_is_unavailable_to_its_clients_and_named_by_its_pee
     EXPECT_TRUE(contains(*survivor, "peer-failed")) << *survivor;
     EXPECT_TRUE(contains(*survivor, "node b") || contains(*survivor, "'b'")) << *survivor;
 }
+TEST(Failure, A_killed_daemon_is_named_by_its_peer_at_once) {
+    Cluster cluster(2);
+    ASSERT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "up"; }));
+    const auto begin = std::chrono::steady_clock::now();
+    cluster.daemon(1).send_signal(SIGKILL);
+    nlohmann::json peer;
+    ASSERT_TRUE(cluster.wait_for_status(0, [&](const auto& json) {
+        peer = json["peers"][1];
+        return peer["state"] == "closed";
+    })) << cluster.status(0).dump(1);
+    const auto took = std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - begin);
+    RecordProperty("named_after_ms", static_cast<int>(took.count()));
+    EXPECT_LT(took, Milliseconds(500)) << "the promise is 200 ms; a loaded machine adds its part";
+    EXPECT_LE(peer["state_s"].get<double>(), std::chrono::duration<double>(took).count() + 0.005) << peer.dump();
+    EXPECT_FALSE(peer["text"].get<std::string>().empty()) << peer.dump();
+    cluster.daemon(0).send_signal(SIGTERM);
+    ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
+    EXPECT_TRUE(contains(cluster.daemon(0).output(), "b is closed: ") &&
+                contains(cluster.daemon(0).output(), " PEER=b"))
+        << cluster.daemon(0).output();
+}
 TEST(Failure, A_stopped_daemon_is_named_silent_and_status_tells_hung_at_once) {
     Cluster cluster(2, "[network]\nheartbeat_ms = 200\nsilent_ms = 800\n");
     ASSERT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return json["peers"][1]["state"] == "up"; }));
