@@ -65,6 +65,22 @@ std::vector<Part> uses_of(const DaemonView& daemon) {
     return {{workers}, {cpu}, {memory}};
 }
 
+std::string render_gpus(const std::vector<GpuView>& gpus, const Look& look) {
+    std::string text;
+    for (const auto& gpu : gpus) {
+        if (!gpu.has_context) continue;  // nothing of the card is held
+        std::vector<Part> parts = {
+            {gpu.name},
+            {fmt::format("state {}", memory_text(gpu.state_bytes))},
+            {fmt::format("workspace {} of {}", memory_text(gpu.workspace_bytes), memory_text(gpu.memory_bytes))},
+            {fmt::format("{} tensor{} bound", count_text(gpu.buffers), gpu.buffers == 1 ? "" : "s")}};
+        if (gpu.threshold_misses > 0)
+            parts.push_back({fmt::format("{} threshold misses", count_text(gpu.threshold_misses))});
+        text += render_line("GPU", parts, look);
+    }
+    return text;
+}
+
 std::string render_daemon(const StatusView& view, const Look& look) {
     const auto& daemon = view.daemon;
     std::string text;
@@ -81,6 +97,7 @@ std::string render_daemon(const StatusView& view, const Look& look) {
     text +=
         render_line("config", {{daemon.config_file.empty() ? "no file: built-in values" : daemon.config_file}}, look);
     text += render_line("uses", uses_of(daemon), look);
+    text += render_gpus(view.gpus, look);
     if (!daemon.state.empty() && daemon.state != "running")
         text += render_line("state", {{daemon.state, Ink::kWarn}}, look);
     for (const auto& error : daemon.errors)

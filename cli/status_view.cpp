@@ -89,6 +89,19 @@ PeerView peer_of(const Json& object) {
     return peer;
 }
 
+GpuView gpu_of(const Json& object) {
+    GpuView gpu;
+    gpu.uuid = text(object, "uuid");
+    gpu.name = text(object, "name");
+    gpu.has_context = flag(object, "context");
+    gpu.memory_bytes = count(object, "memory_bytes");
+    gpu.state_bytes = count(object, "state_bytes");
+    gpu.workspace_bytes = count(object, "workspace_bytes");
+    gpu.buffers = count(object, "buffers");
+    gpu.threshold_misses = count(object, "threshold_misses");
+    return gpu;
+}
+
 RankView rank_of(const Json& object) {
     return {count(object, "rank"), text(object, "node"), text(object, "state"), flag(object, "local"),
             count(object, "pid")};
@@ -182,6 +195,7 @@ Result<StatusView> parse_status_document(std::string_view document) {
     StatusView view;
     view.format = static_cast<std::int64_t>(count(root, "format"));
     view.daemon = daemon_of(member(root, "daemon"));
+    view.gpus = list(root, "gpus", gpu_of);
     view.peers = list(root, "peers", peer_of);
     view.jobs = list(root, "jobs", job_of);
     view.ended_jobs = list(root, "ended_jobs", ended_job_of);

@@ -32,6 +32,11 @@ struct PeerView {
     std::uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0, frames_refused = 0;
     std::uint64_t queued_bytes = 0;
 };
+struct GpuView {
+    std::string uuid, name;
+    bool has_context = false;
+    std::uint64_t memory_bytes = 0, state_bytes = 0, workspace_bytes = 0, buffers = 0, threshold_misses = 0;
+};
 struct RankView {
     std::uint64_t rank = 0;
     std::string node, state;
@@ -78,6 +83,7 @@ struct EndedJobView {
 struct StatusView {
     std::int64_t format = 0;  ///< 0 = no document yet
     DaemonView daemon;
+    std::vector<GpuView> gpus;
     std::vector<PeerView> peers;
     std::vector<JobView> jobs;
     std::vector<EndedJobView> ended_jobs;

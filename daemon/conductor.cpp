@@ -298,10 +298,13 @@ StatusFacts Conductor::status_facts() const {
                       .memory_bytes = budget_.used_bytes,
                       .memory_limit_bytes = budget_.limit_bytes,
                       .threads = pool_.thread_count(),
+                      .gpus = {},
                       .started = started_,
                       .is_stopping = is_stopping_};
     for (const auto& [hash, job] : jobs_)
         if (!job->is_ended()) facts.jobs.push_back(job.get());
+    for (const auto& worker : gpus_.workers())
+        facts.gpus.push_back({worker->device(), worker->figures(), worker->queue_depth()});
     return facts;
 }
 

@@ -57,6 +57,21 @@ Json daemon_part(const StatusFacts& facts, TimePoint now) {
             {"errors", errors}};
 }
 
+Json gpus_part(const StatusFacts& facts) {
+    Json gpus = Json::array();
+    for (const auto& gpu : facts.gpus)
+        gpus.push_back({{"uuid", gpu.device.uuid},
+                        {"name", gpu.device.name},
+                        {"memory_bytes", gpu.device.total_bytes},
+                        {"context", gpu.figures.has_context},
+                        {"state_bytes", gpu.figures.state_bytes},
+                        {"workspace_bytes", gpu.figures.workspace_bytes},
+                        {"buffers", gpu.figures.buffers},
+                        {"queued", gpu.queued},
+                        {"threshold_misses", gpu.figures.threshold_misses}});
+    return gpus;
+}
+
 /// The state is the conductor's, which knows it at once; counters are up to a tenth of a second older.
 Json peers_part(const StatusFacts& facts, TimePoint now) {
     const auto& nodes = facts.config.nodes;
@@ -163,6 +178,9 @@ Json tensors_part(const HostedJob& job) {
             {{"name", tensor.name},
              {"group", job.groups()[tensor.group].name},
              {"elements", tensor.elements},
+             {"place", tensor.gpu != nullptr ? tensor.gpu->device().uuid
+                       : tensor.on_device    ? "unbound"
+                                             : "host"},
              {"codec", tensor.codec_text},
              {"kept_elements", totals.kept_elements},
              {"payload_bytes", totals.payload_bytes},
@@ -240,6 +258,7 @@ std::string status_document(const StatusFacts& facts, TimePoint now) {
                          {"ago_s", rounded(seconds(now - job.at), 10)}});
     const Json document = {{"format", 1},
                            {"daemon", daemon_part(facts, now)},
+                           {"gpus", gpus_part(facts)},
                            {"peers", peers_part(facts, now)},
                            {"jobs", jobs},
                            {"ended_jobs", ended}};

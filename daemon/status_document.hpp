@@ -4,6 +4,7 @@
 
 #include "base/clock.hpp"
 #include "daemon/config.hpp"
+#include "daemon/gpu_worker.hpp"
 #include "exchange/job_machine.hpp"
 #include "transport/transport.hpp"
 
@@ -37,6 +38,13 @@ struct DistinctError {
     TimePoint last{};
 };
 
+/// A GPU that holds state or buffers of a job, or did a moment ago.
+struct GpuView {
+    codec::cuda::DeviceInfo device;
+    GpuFigures figures;
+    std::size_t queued = 0;
+};
+
 struct StatusFacts {
     const Config& config;
     const std::vector<PeerView>& peers;             ///< one per node of the configuration
@@ -48,6 +56,7 @@ struct StatusFacts {
     ByteCount memory_bytes = 0;
     ByteCount memory_limit_bytes = 0;
     std::size_t threads = 0;
+    std::vector<GpuView> gpus{};
     TimePoint started{};
     bool is_stopping = false;
 };

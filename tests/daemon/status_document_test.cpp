@@ -136,6 +136,19 @@ TEST(StatusDocument, Peers_show_the_conductors_state_and_the_networks_counters) 
     EXPECT_TRUE(peers[2].at("state_s").is_null() && peers[2].at("silent_s").is_null()) << "never heard of";
     EXPECT_EQ(peers[2].at("address"), "[2001:db8::3]:7077");
 }
+TEST(StatusDocument, Gpus_show_what_the_daemon_holds_of_them) {
+    Written written;
+    auto facts = written.facts();
+    EXPECT_EQ(json::parse(status_document(facts, written.now)).at("gpus"), json::array());
+    codec::cuda::DeviceInfo device;
+    device.name = "Card";
+    device.uuid = "GPU-1234";
+    device.total_bytes = 100;
+    facts.gpus.push_back({device, {20, 30, 4, 5, true}, 6});
+    EXPECT_EQ(json::parse(status_document(facts, written.now)).at("gpus"),
+              json::parse(R"([{"uuid": "GPU-1234", "name": "Card", "memory_bytes": 100, "context": true,
+                  "state_bytes": 20, "workspace_bytes": 30, "buffers": 4, "queued": 6, "threshold_misses": 5}])"));
+}
 TEST(StatusDocument, Single_node_has_no_peers_and_says_so) {
     Written written;
     written.config.nodes.clear();
