@@ -69,6 +69,28 @@ Result<bool> Attachment::receive_reply(const Registry& registry, TimePoint deadl
     return true;
 }
 
+Status Attachment::send_bind_request(const shm::BindRequest& request, std::span<const int> descriptors) {
+    auto status = connection_.send(shm::build_bind_request(request), descriptors);
+    return status.code() == StatusCode::kUnavailable && !check_daemon().is_ok() ? gone() : status;
+}
+
+Result<std::optional<shm::BindReply>> Attachment::receive_bind_reply(std::uint64_t number, TimePoint deadline) {
+    for (;;) {
+        const auto message = connection_.receive(deadline);
+        if (!message.is_ok()) {
+            if (message.error().code() == StatusCode::kTimeout) return std::optional<shm::BindReply>();
+            if (message.error().code() == StatusCode::kUnavailable) return gone();
+            return message.error();
+        }
+        GRADSIEVE_ASSIGN(auto reply, shm::parse_bind_reply(message->bytes));
+        if (reply.number == number) return std::optional(std::move(reply));
+        if (reply.number > number)
+            return Status(StatusCode::kCorrupt, daemon_name() + " answered bind request " +
+                                                    std::to_string(reply.number) + ": allowed is up to " +
+                                                    std::to_string(number) + "; make a new job, and report it");
+    }
+}
+
 Status Attachment::check_daemon() const {
     pollfd entry{connection_.fd(), POLLRDHUP, 0};
     int ready = 0;

@@ -7,10 +7,12 @@
 #include "base/status.hpp"
 #include "client/options.hpp"
 #include "client/registry.hpp"
+#include "shm/device_message.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/session_memory.hpp"
 
 #include <optional>
+#include <span>
 #include <string>
 
 namespace gradsieve::client {
@@ -25,7 +27,12 @@ public:
     /// Errors: the daemon's refusal, kVersionMismatch, kCorrupt, kUnavailable (the daemon hung up).
     [[nodiscard]] Result<bool> receive_reply(const Registry& registry, TimePoint deadline);
 
-    /// Only after `receive_reply` was true.
+    /// Only after `receive_reply` was true, as all below. Errors: as LocalConnection::send.
+    [[nodiscard]] Status send_bind_request(const shm::BindRequest& request, std::span<const int> descriptors);
+    /// Waits for the reply to request `number`; drops those to earlier ones. Nothing: none until the deadline. One
+    /// thread at a time. Errors: kCorrupt, kVersionMismatch, kUnavailable (the daemon hung up).
+    [[nodiscard]] Result<std::optional<shm::BindReply>> receive_bind_reply(std::uint64_t number, TimePoint deadline);
+
     [[nodiscard]] shm::ClientSession& session() noexcept { return *session_; }
     /// Closes the socket; the memory stays mapped.
     void hang_up() { connection_ = shm::LocalConnection(); }

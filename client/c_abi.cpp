@@ -60,9 +60,14 @@ static_assert(GRADSIEVE_NON_FINITE_ZERO == static_cast<int>(gradsieve::NonFinite
 constexpr std::size_t kJobOptionsFirstSize = 64;
 constexpr std::size_t kTensorOptionsFirstSize = 24;
 constexpr std::size_t kSubmitOptionsFirstSize = 32;
+constexpr std::size_t kDeviceBufferFirstSize = 56;
 static_assert(sizeof(gradsieve_job_options) == kJobOptionsFirstSize);
-static_assert(sizeof(gradsieve_tensor_options) == kTensorOptionsFirstSize);
+static_assert(sizeof(gradsieve_tensor_options) == kTensorOptionsFirstSize + 8, "on_device came later");
 static_assert(sizeof(gradsieve_submit_options) == kSubmitOptionsFirstSize);
+static_assert(sizeof(gradsieve_device_buffer) == kDeviceBufferFirstSize);
+static_assert(GRADSIEVE_ELEMENT_F32 == static_cast<int>(gradsieve::ElementType::kF32));
+static_assert(GRADSIEVE_ELEMENT_F16 == static_cast<int>(gradsieve::ElementType::kF16));
+static_assert(GRADSIEVE_ELEMENT_BF16 == static_cast<int>(gradsieve::ElementType::kBf16));
 
 /// Per thread, so that one thread's error never changes under another's eyes.
 std::string& last_error() {
@@ -136,6 +141,42 @@ gradsieve::Result<gradsieve::JobOptions> job_options_of(const gradsieve_job_opti
     return converted;
 }
 
+gradsieve::Result<gradsieve::DeviceBuffer> device_buffer_of(const gradsieve_device_buffer* buffer) {
+    gradsieve_device_buffer known = GRADSIEVE_DEVICE_BUFFER_INIT;
+    GRADSIEVE_TRY(gradsieve::client::read_options("gradsieve_device_buffer", buffer, kDeviceBufferFirstSize, known));
+    if (known.element_type < GRADSIEVE_ELEMENT_F32 || known.element_type > GRADSIEVE_ELEMENT_BF16)
+        return Status(StatusCode::kInvalidArgument,
+                      "gradsieve_device_buffer.element_type is " + std::to_string(known.element_type) +
+                          ": allowed is 0 (float32), 1 (float16) or 2 (bfloat16); choose one");
+    gradsieve::DeviceBuffer converted;
+    converted.pointer = known.pointer;
+    converted.elements = known.elements;
+    converted.type = static_cast<gradsieve::ElementType>(known.element_type);
+    converted.stream = known.stream;
+    converted.sample_stride_elements = known.sample_stride_elements;
+    converted.second_moment = known.second_moment;
+    return converted;
+}
+
+/// One change of bindings for each of `count` tensors, over `ret_buffers`.
+gradsieve::Result<std::vector<gradsieve::client::BindingChange>> changes_of(
+    const gradsieve_job& job, gradsieve_tensor* const* tensors, const gradsieve_device_buffer* const* buffers,
+    std::size_t count, std::vector<gradsieve::DeviceBuffer>& ret_buffers) {
+    if (tensors == nullptr && count > 0) return null_argument("tensors");
+    if (buffers == nullptr && count > 0) return null_argument("buffers");
+    ret_buffers.resize(count);
+    std::vector<gradsieve::client::BindingChange> changes(count);
+    for (std::size_t place = 0; place < count; ++place) {
+        const auto name = [place](const char* list) { return std::string(list) + "[" + std::to_string(place) + "]"; };
+        if (tensors[place] == nullptr) return null_argument(name("tensors").c_str());
+        if (buffers[place] == nullptr) return null_argument(name("buffers").c_str());
+        if (tensors[place]->core != job.core.get()) return gradsieve::client::foreign_tensor(tensors[place]->name);
+        GRADSIEVE_ASSIGN(ret_buffers[place], device_buffer_of(buffers[place]));
+        changes[place] = {tensors[place]->index, &ret_buffers[place]};
+    }
+    return changes;
+}
+
 }  // namespace
 
 extern "C" {
@@ -181,6 +222,7 @@ gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, 
         converted.samples_max = known.samples_max;
         converted.has_second_moment = known.has_second_moment != 0;
         converted.group = text_or_empty(known.group);
+        converted.on_device = known.on_device != 0;
         GRADSIEVE_ASSIGN(const auto added, job->core->add_tensor(text_or_empty(name), {shape, dimensions}, converted));
         const std::lock_guard lock(job->m);
         *ret_tensor = &job->tensors.emplace_back(gradsieve_tensor{job->core.get(), added.index, name, added.elements});
@@ -203,6 +245,16 @@ gradsieve_status gradsieve_job_finish(gradsieve_job* job, uint64_t step, const c
     return guarded([&] {
         return job == nullptr ? null_argument("job")
                               : job->core->finish(step, timeout_of(timeout_ms), text_or_empty(group));
+    });
+}
+gradsieve_status gradsieve_job_bind_devices(gradsieve_job* job, gradsieve_tensor* const* tensors,
+                                            const gradsieve_device_buffer* const* buffers, size_t count,
+                                            int64_t timeout_ms) {
+    return guarded([&]() -> Status {
+        if (job == nullptr) return null_argument("job");
+        std::vector<gradsieve::DeviceBuffer> converted;
+        GRADSIEVE_ASSIGN(const auto changes, changes_of(*job, tensors, buffers, count, converted));
+        return job->core->change_bindings(changes, timeout_of(timeout_ms));
     });
 }
 gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* tensor, uint32_t root,
@@ -275,6 +327,23 @@ gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step
         if (known.samples != nullptr) converted.samples = {known.samples, known.sample_count};
         converted.scale = known.scale;
         return tensor->core->submit(tensor->index, step, converted);
+    });
+}
+gradsieve_status gradsieve_tensor_bind_device(gradsieve_tensor* tensor, const gradsieve_device_buffer* buffer,
+                                              int64_t timeout_ms) {
+    return guarded([&]() -> Status {
+        if (tensor == nullptr) return null_argument("tensor");
+        if (buffer == nullptr) return null_argument("buffer");
+        GRADSIEVE_ASSIGN(const auto converted, device_buffer_of(buffer));
+        const gradsieve::client::BindingChange change{tensor->index, &converted};
+        return tensor->core->change_bindings({&change, 1}, timeout_of(timeout_ms));
+    });
+}
+gradsieve_status gradsieve_tensor_unbind_device(gradsieve_tensor* tensor, int64_t timeout_ms) {
+    return guarded([&]() -> Status {
+        if (tensor == nullptr) return null_argument("tensor");
+        const gradsieve::client::BindingChange change{tensor->index, nullptr};
+        return tensor->core->change_bindings({&change, 1}, timeout_of(timeout_ms));
     });
 }
 gradsieve_status gradsieve_tensor_wait(gradsieve_tensor* tensor, int64_t timeout_ms, const float** ret_values) {

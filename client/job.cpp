@@ -47,6 +47,16 @@ Status Job::start(Timeout timeout) { return impl_ ? impl_->core->start(timeout) 
 std::uint64_t Job::first_step(std::string_view group) const {
     return impl_ ? impl_->core->first_step(group).value_or(0) : 0;
 }
+Status Job::bind_devices(std::span<const DeviceBinding> bindings, Timeout timeout) {
+    if (!impl_) return moved_from();
+    std::vector<client::BindingChange> changes;
+    changes.reserve(bindings.size());
+    for (const auto& [tensor, buffer] : bindings) {
+        if (!tensor.impl_ || tensor.impl_->core != impl_->core) return client::foreign_tensor(tensor.name());
+        changes.push_back({tensor.impl_->index, &buffer});
+    }
+    return impl_->core->change_bindings(changes, timeout);
+}
 Status Job::finish(std::uint64_t step, Timeout timeout, std::string_view group) {
     return impl_ ? impl_->core->finish(step, timeout, group) : moved_from();
 }

@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "base/status.hpp"
 #include "client/attachment.hpp"
+#include "client/device_binding.hpp"
 #include "client/ledger.hpp"
 #include "client/options.hpp"
 #include "client/process_mark.hpp"
@@ -30,6 +31,12 @@ inline constexpr Timeout kLeaveTimeout{2000};
 struct AddedTensor {
     std::uint32_t index = 0;
     ElementCount elements = 0;
+};
+
+/// One tensor to bind, or to unbind if `buffer` is null.
+struct BindingChange {
+    std::uint32_t tensor_index = 0;
+    const DeviceBuffer* buffer = nullptr;
 };
 
 /// kInvalidArgument for a tensor handed to another job than its own.
@@ -65,6 +72,10 @@ public:
     /// Whether `check_parameters` compares at this step. The first step asked for is the job's start: always due, as is
     /// its repetition. Errors: as any call on a job that does not run.
     [[nodiscard]] Result<bool> is_check_due(Step step);
+
+    /// Tells the daemon where on a device these tensors lie. What is wrong with a buffer is found before anything is
+    /// sent; then each message takes effect as a whole.
+    [[nodiscard]] Status change_bindings(std::span<const BindingChange> changes, Timeout timeout);
 
     [[nodiscard]] const ResolvedOptions& options() const noexcept { return options_; }
     [[nodiscard]] bool belongs_here() const noexcept { return mark_.is_same_process(); }
@@ -108,6 +119,24 @@ private:
     [[nodiscard]] Result<std::uint32_t> find_group(std::string_view name) const;
     [[nodiscard]] std::string tensor_text(std::uint32_t tensor_index) const;
 
+    // job_devices.cpp
+    [[nodiscard]] Status check_change(std::uint32_t tensor_index) const;
+    [[nodiscard]] Result<std::vector<BindingPlan>> plan_changes(std::span<const BindingChange> changes);
+    [[nodiscard]] Status send_plans(Lock& lock, std::span<const BindingPlan> plans, TimePoint deadline,
+                                    Timeout timeout);
+    [[nodiscard]] Status exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeout timeout);
+    /// Nothing: no answer until the deadline. Sleeps without the lock.
+    [[nodiscard]] Result<std::optional<shm::BindReply>> await_bind_reply(Lock& lock, std::uint64_t number,
+                                                                         TimePoint deadline);
+    [[nodiscard]] bool is_on_device(std::uint32_t tensor_index) const {
+        return registry_.tensors()[tensor_index].on_device;
+    }
+    [[nodiscard]] Status not_on_host(std::uint32_t tensor_index) const;
+    /// Before the push of a hand-in. Ok for a tensor in host memory.
+    [[nodiscard]] Status record_ready(std::uint32_t tensor_index, Step step);
+    /// After the completion of the last hand-in came. Ok for a tensor in host memory.
+    [[nodiscard]] Status order_behind_daemon(std::uint32_t tensor_index);
+
     // constant after construction
     const ProcessMark mark_;
     const ResolvedOptions options_;
@@ -115,13 +144,17 @@ private:
     // guarded by m_
     mutable std::mutex m_;
     Phase phase_ = Phase::kFresh;
-    Registry registry_;                       ///< constant from kAttaching on
-    std::optional<Ledger> ledger_;            ///< there exactly while the attachment has a session
-    std::shared_ptr<Attachment> attachment_;  ///< in kAttaching the starting thread's alone
-    std::optional<Step> first_check_;         ///< step of the first `check_parameters`
-    bool is_starting_ = false;                ///< a thread is inside `start`
-    bool is_leaving_ = false;                 ///< kDetach was sent
-    TimePoint daemon_seen_{};                 ///< when the socket was looked at last
+    Registry registry_;                         ///< constant from kAttaching on
+    std::optional<Ledger> ledger_;              ///< there exactly while the attachment has a session
+    std::shared_ptr<Attachment> attachment_;    ///< in kAttaching the starting thread's alone
+    std::optional<Step> first_check_;           ///< step of the first `check_parameters`
+    std::unique_ptr<DeviceBindings> bindings_;  ///< from the first `bind_device` on
+    std::uint64_t bind_number_ = 0;             ///< last bind request
+    bool is_binding_ = false;                   ///< a thread is inside `change_bindings`, and reads the socket
+    bool is_hang_up_due_ = false;               ///< that thread is to hang up when it leaves
+    bool is_starting_ = false;                  ///< a thread is inside `start`
+    bool is_leaving_ = false;                   ///< kDetach was sent
+    TimePoint daemon_seen_{};                   ///< when the socket was looked at last
 };
 
 /// How long one sleep may be: so soon a daemon that died without a word is noticed.

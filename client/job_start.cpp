@@ -1,4 +1,5 @@
 // Beginning and end of a job: making the core, attaching, waiting for all ranks, leaving. See job_core.hpp.
+#include "client/flag_guard.hpp"
 #include "client/job_core.hpp"
 
 #include <thread>
@@ -38,17 +39,6 @@ bool is_worth_asking_again(const Result<bool>& answered, TimePoint deadline) {
     return !answered.is_ok() && answered.error().code() == StatusCode::kBusy &&
            std::chrono::steady_clock::now() + kBusyPause < deadline;
 }
-
-class FlagGuard {
-public:
-    explicit FlagGuard(bool& flag) : flag_(flag) { flag_ = true; }
-    FlagGuard(const FlagGuard&) = delete;
-    FlagGuard& operator=(const FlagGuard&) = delete;
-    ~FlagGuard() { flag_ = false; }
-
-private:
-    bool& flag_;
-};
 
 }  // namespace
 
@@ -172,7 +162,11 @@ Status JobCore::detach(Timeout timeout) {
         return std::nullopt;
     });
     if (!answer) return timeout_status("gradsieved's goodbye", timeout);
-    if (attachment_) attachment_->hang_up();
+    if (is_binding_)
+        is_hang_up_due_ = true;  // the binding thread listens on the socket still
+    else if (attachment_)
+        attachment_->hang_up();
+    if (bindings_ && ledger_ && ledger_->has_left()) bindings_->on_goodbye();
     return *answer;
 }
 

@@ -88,6 +88,7 @@ Result<std::span<float>> JobCore::slice(std::uint32_t tensor_index, std::uint32_
                                                         std::to_string(sample_index) + ": allowed is 0 .. " +
                                                         std::to_string(samples_max - 1) +
                                                         "; register the tensor with a larger samples_max");
+    if (is_on_device(tensor_index)) return not_on_host(tensor_index);
     return attachment_->session().slice(tensor_index, sample_index);
 }
 
@@ -100,6 +101,7 @@ Result<std::span<float>> JobCore::second_moment(std::uint32_t tensor_index) {
                       tensor_text(tensor_index) +
                           " has no room for a second moment: allowed for "
                           "tensors registered with has_second_moment; set it in add_tensor");
+    if (is_on_device(tensor_index)) return not_on_host(tensor_index);
     return attachment_->session().second_moment(tensor_index);
 }
 
@@ -116,6 +118,7 @@ Status JobCore::submit(std::uint32_t tensor_index, Step step, const SubmitOption
         const std::span<const std::uint32_t> unknown(kUnknownSamples);
         const auto counts = options.samples.empty() ? unknown.first(options.sample_count) : options.samples;
         attachment_->session().set_slice_samples(tensor_index, counts);
+        GRADSIEVE_TRY(record_ready(tensor_index, step));
         GRADSIEVE_TRY(push({.kind = shm::SubmissionKind::kAverage,
                             .tensor_index = tensor_index,
                             .step = step,
@@ -136,7 +139,9 @@ Result<std::span<const float>> JobCore::wait(std::uint32_t tensor_index, Timeout
     if (!outcome)
         return timeout_status(tensor_text(tensor_index) + ", step " + std::to_string(ledger_->submitted(tensor_index)),
                               timeout);
+    const auto ordered = order_behind_daemon(tensor_index);
     GRADSIEVE_TRY(*outcome);
+    GRADSIEVE_TRY(ordered);
     return attachment_->session().result(tensor_index);
 }
 
@@ -174,6 +179,11 @@ Result<std::span<const float>> JobCore::broadcast(std::uint32_t tensor_index, Ra
         return Status(StatusCode::kInvalidArgument, tensor_text(tensor_index) + ": root is " + std::to_string(root) +
                                                         ": allowed is a rank 0 .. " +
                                                         std::to_string(options_.world_size - 1) + "; name one of them");
+    if (is_on_device(tensor_index))
+        return Status(StatusCode::kUnimplemented,
+                      tensor_text(tensor_index) +
+                          " is on a device: allowed is the broadcast of a tensor in host memory; register one for the "
+                          "parameters, without on_device");
     if (ledger_->has_open_step(tensor_index))
         return Status(StatusCode::kBusy,
                       tensor_text(tensor_index) + ": step " + std::to_string(ledger_->submitted(tensor_index)) +

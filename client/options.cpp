@@ -121,6 +121,8 @@ Result<ResolvedOptions> resolve_options(const JobOptions& options) {
                                                         std::to_string(static_cast<unsigned>(options.non_finite)) +
                                                         ": allowed is 0 (fail), 1 (skip-step) or 2 (zero); choose one");
     resolved.non_finite = options.non_finite;
+    constexpr const char* kDriverVariables[] = {"GRADSIEVE_CUDA_DRIVER"};
+    resolved.cuda_driver = find_text("", kDriverVariables, "libcuda.so.1");
     resolved.socket_path = options.socket_path.empty() ? shm::default_socket_path() : options.socket_path;
     resolved.check_every = options.check_every;
     return resolved;

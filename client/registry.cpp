@@ -62,6 +62,7 @@ Result<std::uint32_t> Registry::add(std::string_view name, std::span<const std::
     entry.samples_max = options.samples_max;
     entry.has_second_moment = options.has_second_moment;
     GRADSIEVE_TRY(check_sizes(entry));
+    entry.on_device = options.on_device && entry.elements() > 0;  // what has no elements lies nowhere
 
     const auto index = static_cast<std::uint32_t>(tensors_.size());
     const auto [group, is_new] = group_index_.try_emplace(options.group, static_cast<std::uint32_t>(groups_.size()));

@@ -17,6 +17,16 @@ std::span<float> Tensor::gradient(std::uint32_t sample_index) {
 std::span<float> Tensor::second_moment() {
     return impl_ ? impl_->core->second_moment(impl_->index).value_or(std::span<float>()) : std::span<float>();
 }
+Status Tensor::bind_device(const DeviceBuffer& buffer, Timeout timeout) {
+    if (!impl_) return moved_from();
+    const client::BindingChange change{impl_->index, &buffer};
+    return impl_->core->change_bindings(std::span(&change, 1), timeout);
+}
+Status Tensor::unbind_device(Timeout timeout) {
+    if (!impl_) return moved_from();
+    const client::BindingChange change{impl_->index, nullptr};
+    return impl_->core->change_bindings(std::span(&change, 1), timeout);
+}
 Status Tensor::submit(std::uint64_t step, const SubmitOptions& options) {
     return impl_ ? impl_->core->submit(impl_->index, step, options) : moved_from();
 }

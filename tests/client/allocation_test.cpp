@@ -1,4 +1,6 @@
 // The gradient's path allocates nothing in the training thread. A program of its own, because it replaces operator new.
+#include "device_fixture.hpp"
+#include "environment.hpp"
 #include "job_fixture.hpp"
 
 #include <cstdlib>
@@ -51,6 +53,23 @@ TEST(Allocation, A_step_allocates_nothing) {
         if (!started.job.finish(step, kPatient).is_ok()) ++failures;
         if (!started.job.check_parameters(step, parameters, kPatient).is_ok()) ++failures;
     }
+    EXPECT_EQ(allocations_of_this_thread - before, 0U);
+    EXPECT_EQ(failures, 0U);
+}
+
+TEST(Allocation, A_step_of_a_tensor_on_a_device_allocates_nothing) {
+    const FakeMemory memory;
+    Environment environment;
+    environment.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path());
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, {.samples_max = 1, .has_second_moment = false, .group = "", .on_device = true});
+    const DeviceBuffer buffer{.pointer = pointer_to(FakeMemory::kLegacy), .elements = 4};
+    ASSERT_TRUE(started.tensor().bind_device(buffer, kPatient).is_ok());
+    FakeCuda::get().keep_quiet();
+    std::size_t failures = 0;
+    const auto before = allocations_of_this_thread;
+    for (Step step = 1; step <= 50; ++step)
+        if (!started.tensor().submit(step).is_ok() || !started.tensor().wait(kPatient).is_ok()) ++failures;
     EXPECT_EQ(allocations_of_this_thread - before, 0U);
     EXPECT_EQ(failures, 0U);
 }

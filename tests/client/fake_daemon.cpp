@@ -1,5 +1,7 @@
 #include "fake_daemon.hpp"
 
+#include "shm/message_head.hpp"
+
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -80,6 +82,13 @@ std::vector<shm::Submission> FakeDaemon::await_submissions(std::size_t count) {
     return submissions_;
 }
 
+std::vector<FakeDaemon::SeenBind> FakeDaemon::await_binds(std::size_t count) {
+    std::unique_lock lock(m_);
+    EXPECT_TRUE(changed_.wait_for(lock, kWatchdog, [&] { return binds_.size() >= count; }))
+        << binds_.size() << " of " << count;
+    return binds_;
+}
+
 shm::AttachRequest FakeDaemon::await_attach(std::size_t count) {
     std::unique_lock lock(m_);
     EXPECT_TRUE(changed_.wait_for(lock, kWatchdog, [&] { return attach_count_ >= count; }))
@@ -145,7 +154,46 @@ void FakeDaemon::read_request() {
         if (message.error().code() != StatusCode::kTimeout) hang_up();  // the client left
         return;
     }
-    request_ = must(shm::parse_attach_request(message->bytes));
+    if (shm::peek_message_type(message->bytes) == shm::MessageType::kBindRequest) return take_bind(*message);
+    take_attach(*message);
+}
+
+void FakeDaemon::take_bind(const shm::LocalMessage& message) {
+    SeenBind seen;
+    seen.request = must(shm::parse_bind_request(message.bytes));
+    must(shm::check_bind_request(seen.request, request_.tensors, message.descriptors.size()));
+    for (const auto& descriptor : message.descriptors) {
+        auto& word = seen.descriptor_words.emplace_back();
+        if (::pread(descriptor.get(), &word, sizeof(word), 0) != sizeof(word))
+            ADD_FAILURE() << "a descriptor of nothing";
+    }
+    {
+        const std::lock_guard lock(m_);
+        binds_.push_back(seen);
+    }
+    if (script_.on_bind)
+        script_.on_bind(*this, seen.request);
+    else
+        serve_bind(seen.request);
+    changed_.notify_all();
+}
+
+void FakeDaemon::serve_bind(const shm::BindRequest& request) {
+    shm::BindReply agreed;
+    agreed.number = request.number;
+    for (const auto& binding : request.bindings) {
+        if (binding.is_unbinding()) continue;
+        auto& events = agreed.done_events.emplace_back();
+        for (Step parity = 0; parity < 2; ++parity)
+            events[parity][0] = std::byte{done_event(binding.tensor_index, parity)};
+    }
+    reply_bind(agreed);
+}
+
+void FakeDaemon::reply_bind(const shm::BindReply& reply) { must(connection_->send(shm::build_bind_reply(reply), {})); }
+
+void FakeDaemon::take_attach(const shm::LocalMessage& message) {
+    request_ = must(shm::parse_attach_request(message.bytes));
     {
         const std::lock_guard lock(m_);
         ++attach_count_;
@@ -166,7 +214,7 @@ void FakeDaemon::reply() {
     const auto count = static_cast<std::uint32_t>(request_.tensors.size());
     std::vector<ElementCount> elements(count);
     for (std::uint32_t index = 0; index < count; ++index)
-        elements[result_position(index)] = request_.tensors[index].elements();
+        elements[result_position(index)] = request_.tensors[index].on_device ? 0 : request_.tensors[index].elements();
     session_.emplace(must(shm::DaemonSession::make("fake", request_.tensors)));
     results_.emplace(must(shm::ResultArea::make("fake", elements)));
     doorbell_ = make_event();
@@ -213,6 +261,7 @@ void FakeDaemon::drain() {
 }
 
 void FakeDaemon::copy_mean(const shm::Submission& submission) {
+    if (request_.tensors[submission.tensor_index].on_device) return;  // this daemon has no device
     float* out = result(submission.tensor_index);
     const auto slices = submission.kind == shm::SubmissionKind::kAverage ? submission.sample_count : 1;
     for (ElementCount element = 0; element < request_.tensors[submission.tensor_index].elements(); ++element) {

@@ -5,6 +5,7 @@
 
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "shm/device_message.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/message.hpp"
 #include "shm/session_memory.hpp"
@@ -36,6 +37,12 @@ public:
         Step first_step = 1;
         /// What to do with each submission; empty = `serve`.
         std::function<void(FakeDaemon&, const shm::Submission&)> on_submission{};
+        /// What to do with each bind request; empty = `serve_bind`.
+        std::function<void(FakeDaemon&, const shm::BindRequest&)> on_bind{};
+    };
+    struct SeenBind {
+        shm::BindRequest request;
+        std::vector<std::uint64_t> descriptor_words;  ///< the first 8 bytes of each that came along
     };
     explicit FakeDaemon(Script script);
     FakeDaemon() : FakeDaemon(Script{}) {}
@@ -52,9 +59,18 @@ public:
     /// Waits until `count` requests to attach have arrived since the start, and returns the last.
     shm::AttachRequest await_attach(std::size_t count = 1);
 
+    /// Waits until `count` bind requests have arrived since the start, and returns all of them.
+    std::vector<SeenBind> await_binds(std::size_t count);
+
     // daemon thread
     void set_refusal(Status refusal) { script_.refusal = std::move(refusal); }
     void reply();
+    /// Agrees, with done events whose first byte is `done_event` of the tensor.
+    void serve_bind(const shm::BindRequest& request);
+    void reply_bind(const shm::BindReply& reply);
+    [[nodiscard]] static std::uint8_t done_event(std::uint32_t tensor_index, Step step) {
+        return static_cast<std::uint8_t>(100 + 2 * tensor_index + step % 2);
+    }
     void start_groups();
     /// Copies the mean over the slices to the result, answers, and settles the step after its last tensor. Broadcast:
     /// copies slice 0. check_equal: equal. Detach: says goodbye.
@@ -71,6 +87,8 @@ private:
     void loop();
     void take_connection();
     void read_request();
+    void take_attach(const shm::LocalMessage& message);
+    void take_bind(const shm::LocalMessage& message);
     void drain();
     void take_tasks();
     void copy_mean(const shm::Submission& submission);
@@ -96,6 +114,7 @@ private:
     std::condition_variable changed_;
     std::deque<std::packaged_task<void()>> tasks_;
     std::vector<shm::Submission> submissions_;
+    std::vector<SeenBind> binds_;
     std::size_t attach_count_ = 0;
     shm::AttachRequest last_request_;
     bool is_stopping_ = false;

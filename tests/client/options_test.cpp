@@ -71,6 +71,11 @@ TEST_F(Options, Codec_and_socket_come_from_the_environment) {
     options_.codec = "all | sign";
     EXPECT_EQ(resolve_options(options_)->codec, "all | sign");
 }
+TEST_F(Options, Cuda_driver_is_the_systems_unless_the_environment_names_another) {
+    EXPECT_EQ(resolve_options(options_)->cuda_driver, "libcuda.so.1");
+    environment_.set("GRADSIEVE_CUDA_DRIVER", "/opt/libcuda.so.1");
+    EXPECT_EQ(resolve_options(options_)->cuda_driver, "/opt/libcuda.so.1");
+}
 TEST_F(Options, Missing_rank_names_option_and_variables) {
     options_.rank = -1;
     const auto status = refusal();

@@ -22,6 +22,16 @@ TEST(Registry, Indices_follow_the_order_of_registration) {
     EXPECT_TRUE(registry.tensors()[1].has_second_moment);
     EXPECT_EQ(registry.tensors()[1].shape, (std::vector<std::uint64_t>{3, 5}));
 }
+TEST(Registry, Tensors_are_on_a_device_if_asked_and_if_they_have_elements) {
+    Registry registry;
+    const std::array<std::uint64_t, 2> empty{0, 4};
+    ASSERT_TRUE(registry.add("host", kShape, {}).is_ok());
+    ASSERT_TRUE(registry.add("device", kShape, {.on_device = true}).is_ok());
+    ASSERT_TRUE(registry.add("empty", empty, {.on_device = true}).is_ok());
+    EXPECT_FALSE(registry.tensors()[0].on_device);
+    EXPECT_TRUE(registry.tensors()[1].on_device);
+    EXPECT_FALSE(registry.tensors()[2].on_device);
+}
 TEST(Registry, Groups_are_found_by_name_and_led_by_their_first_tensor) {
     Registry registry;
     for (const auto& [name, group] : {std::pair{"d1", "disc"}, {"g1", "gen"}, {"d2", "disc"}, {"g2", "gen"}})

@@ -84,9 +84,29 @@ typedef struct gradsieve_tensor_options {
     const char* group;         /* tensors that step together; NULL = the group "" */
     uint32_t samples_max;      /* micro-batches per step that the slab has room for, 1 .. 256 */
     int32_t has_second_moment; /* not 0: also hand in the sum of squared per-sample gradients */
+    int32_t on_device;         /* not 0: the gradient lies in GPU memory, see gradsieve_tensor_bind_device */
+    int32_t reserved;          /* 0 */
 } gradsieve_tensor_options;
 #define GRADSIEVE_TENSOR_OPTIONS_INIT \
-    { sizeof(gradsieve_tensor_options), NULL, 1, 0 }
+    { sizeof(gradsieve_tensor_options), NULL, 1, 0, 0, 0 }
+
+/* How the elements of a gradient lie in GPU memory. */
+enum { GRADSIEVE_ELEMENT_F32 = 0, GRADSIEVE_ELEMENT_F16 = 1, GRADSIEVE_ELEMENT_BF16 = 2 };
+
+/* GPU memory that a tensor's gradient is handed in from, and that its average is written to. The program's own: it
+ * stays allocated until it is unbound or another buffer is bound. */
+typedef struct gradsieve_device_buffer {
+    size_t struct_size;
+    void* pointer;     /* slice 0, on the device; aligned to its element. May lie inside a larger allocation */
+    uint64_t elements; /* as the tensor was registered */
+    void* stream;      /* CUstream / cudaStream_t on which the gradient is made; NULL: the legacy default stream */
+    uint64_t sample_stride_elements; /* from slice to slice of samples_max; 0: elements */
+    void* second_moment;             /* elements floats; exactly if registered with has_second_moment */
+    int32_t element_type;            /* GRADSIEVE_ELEMENT_... */
+    int32_t reserved;                /* 0 */
+} gradsieve_device_buffer;
+#define GRADSIEVE_DEVICE_BUFFER_INIT \
+    { sizeof(gradsieve_device_buffer), NULL, 0, NULL, 0, NULL, GRADSIEVE_ELEMENT_F32, 0 }
 
 typedef struct gradsieve_submit_options {
     size_t struct_size;
@@ -124,6 +144,10 @@ gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, 
 gradsieve_status gradsieve_job_start(gradsieve_job* job, int64_t timeout_ms);
 /* The step number to hand in first for a group (NULL = ""). */
 gradsieve_status gradsieve_job_first_step(const gradsieve_job* job, const char* group, uint64_t* ret_step);
+/* gradsieve_tensor_bind_device for count tensors of this job in one round trip. */
+gradsieve_status gradsieve_job_bind_devices(gradsieve_job* job, gradsieve_tensor* const* tensors,
+                                            const gradsieve_device_buffer* const* buffers, size_t count,
+                                            int64_t timeout_ms);
 /* Waits until a group's step is committed: results of all its tensors are final. */
 gradsieve_status gradsieve_job_finish(gradsieve_job* job, uint64_t step, const char* group, int64_t timeout_ms);
 /* Copies rank root's slice 0 of the tensor, exactly, to every rank; all ranks call it, in the same order. *ret_values
@@ -149,10 +173,18 @@ gradsieve_status gradsieve_tensor_gradient(gradsieve_tensor* tensor, uint32_t sa
 /* Room for the sum of squared per-sample gradients, if the tensor was registered with has_second_moment. After start.
  */
 gradsieve_status gradsieve_tensor_second_moment(gradsieve_tensor* tensor, float** ret_values);
+/* Binds a tensor that was registered with on_device to GPU memory: after start, before its first submit, and again
+ * whenever the buffer changes. The tensor must have no open step. Nothing is copied. */
+gradsieve_status gradsieve_tensor_bind_device(gradsieve_tensor* tensor, const gradsieve_device_buffer* buffer,
+                                              int64_t timeout_ms);
+/* The daemon lets go of the memory: free it or use it otherwise afterwards. */
+gradsieve_status gradsieve_tensor_unbind_device(gradsieve_tensor* tensor, int64_t timeout_ms);
 /* Hands in step `step`. Does not wait for anybody. */
 gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step,
                                          const gradsieve_submit_options* options);
-/* The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor again. */
+/* The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor again. On
+ * a device *ret_values is NULL, and the average is in slice 0 of the bound memory, for work enqueued on the bound
+ * stream from then on: nobody waits for the GPU. */
 gradsieve_status gradsieve_tensor_wait(gradsieve_tensor* tensor, int64_t timeout_ms, const float** ret_values);
 /* *ret_is_ready = 1 if wait would not sleep, else 0. */
 gradsieve_status gradsieve_tensor_is_ready(gradsieve_tensor* tensor, int32_t* ret_is_ready);

@@ -51,6 +51,21 @@ struct TensorOptions {
     std::uint32_t samples_max = 1;   ///< micro-batches per step that the slab has room for, 1..256
     bool has_second_moment = false;  ///< also hand in the sum of squared per-sample gradients
     std::string group{};             ///< tensors that step together (one model); groups step on their own
+    bool on_device = false;          ///< the gradient lies in GPU memory of the program's, see Tensor::bind_device
+};
+
+/// How the elements of a gradient lie in GPU memory.
+enum class ElementType : std::uint8_t { kF32 = 0, kF16 = 1, kBf16 = 2 };
+
+/// GPU memory that a tensor's gradient is handed in from, and that its average is written to. The program's own: it
+/// stays allocated until it is unbound or another buffer is bound.
+struct DeviceBuffer {
+    void* pointer = nullptr;     ///< slice 0, on the device; aligned to its element. May lie inside a larger allocation
+    std::uint64_t elements = 0;  ///< as the tensor was registered
+    ElementType type = ElementType::kF32;
+    void* stream = nullptr;  ///< CUstream / cudaStream_t on which the gradient is made; null: the legacy default stream
+    std::uint64_t sample_stride_elements = 0;  ///< from slice to slice of samples_max; 0: `elements`
+    void* second_moment = nullptr;             ///< `elements` floats; exactly if registered with has_second_moment
 };
 struct SubmitOptions {
     std::uint32_t sample_count = 1;            ///< slices filled, 1..samples_max
@@ -65,13 +80,24 @@ public:
     [[nodiscard]] std::span<float> gradient(std::uint32_t sample_index = 0);
     /// Sum of squared per-sample gradients; empty unless registered with has_second_moment.
     [[nodiscard]] std::span<float> second_moment();
-    /// Hands in step `step` (first_step(), then one more each time; any order of tensors). Does not wait for anybody.
+    /// Binds a tensor that was registered with `on_device` to GPU memory: after `start`, before its first `submit`, and
+    /// again whenever the buffer changes. The tensor must have no open step. Opens the memory for the daemon (CUDA IPC
+    /// handle, or descriptors for memory of cuMemMap); nothing is copied, and the caller's current context stays.
+    /// Errors: kInvalidArgument (what of the buffer is wrong), kFailedPrecondition (memory that cannot be shared: what
+    /// to do), kUnavailable (no CUDA driver, or its error), kBusy (an open step, or another thread binds), kTimeout
+    /// (call again: until then it counts as not bound), and what the daemon says.
+    [[nodiscard]] Status bind_device(const DeviceBuffer& buffer, Timeout timeout);
+    /// The daemon lets go of the memory: free it or use it otherwise afterwards. Errors: as bind_device.
+    [[nodiscard]] Status unbind_device(Timeout timeout);
+    /// Hands in step `step` (first_step(), then one more each time; any order of tensors). Does not wait for anybody;
+    /// what is on a device is handed in as the bound stream makes it.
     /// Errors: kBusy (this tensor's last step is not committed: wait for it), kInvalidArgument (wrong step; which is
     /// next), kPeerFailed / kUnavailable (the job has ended).
     [[nodiscard]] Status submit(std::uint64_t step, const SubmitOptions& options = {});
     /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor
-    /// again. Errors: kTimeout (who is late; call again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon
-    /// gone). An outcome that arrived before the job ended stays.
+    /// again. On a device the span is empty and the average is in slice 0 of the bound memory, for work enqueued on the
+    /// bound stream from then on: nobody waits for the GPU. Errors: kTimeout (who is late; call again), kStepFailed,
+    /// kNonFinite, kPeerFailed, kUnavailable (daemon gone). An outcome that arrived before the job ended stays.
     [[nodiscard]] Result<std::span<const float>> wait(Timeout timeout);
     [[nodiscard]] bool is_ready();  ///< wait would not sleep: a result or an error is there
     [[nodiscard]] const std::string& name() const noexcept;
@@ -82,6 +108,12 @@ private:
     struct Impl;
     explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
     std::shared_ptr<Impl> impl_;
+};
+
+/// For Job::bind_devices.
+struct DeviceBinding {
+    Tensor tensor;
+    DeviceBuffer buffer;
 };
 
 class Job {
@@ -99,6 +131,10 @@ public:
     [[nodiscard]] Status start(Timeout timeout);
     /// The step number to hand in first for a group: 1 for a fresh job, the next one where the daemon kept state.
     [[nodiscard]] std::uint64_t first_step(std::string_view group = "") const;
+    /// Tensor::bind_device for many tensors in one round trip (per 4,096 tensors; fewer of memory mapped with cuMemMap,
+    /// which takes descriptors). What is wrong with a buffer is found before anything is sent; what is sent together is
+    /// bound together.
+    [[nodiscard]] Status bind_devices(std::span<const DeviceBinding> bindings, Timeout timeout);
     /// Waits until a group's step is committed everywhere that matters: results of all its tensors are final.
     [[nodiscard]] Status finish(std::uint64_t step, Timeout timeout, std::string_view group = "");
     /// Copies rank `root`'s slice 0 of the tensor, exactly, to every rank; all ranks call it. The tensor must have no

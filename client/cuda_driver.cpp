@@ -1,0 +1,263 @@
+#include "client/cuda_driver.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+
+#include <array>
+#include <cstring>
+
+namespace gradsieve::client {
+namespace {
+
+// What the driver's headers say, as far as it is used here. The driver's ABI: these numbers and layouts do not change.
+constexpr int kSuccess = 0;
+constexpr int kInvalidValue = 1;
+constexpr int kOutOfMemory = 2;
+constexpr int kNotSupported = 801;
+constexpr unsigned kEventDisableTiming = 2;
+constexpr unsigned kEventInterprocess = 4;
+constexpr int kAttributeContext = 1;
+constexpr int kAttributeMemoryType = 2;
+constexpr int kAttributeIsManaged = 8;
+constexpr int kAttributeDeviceOrdinal = 9;
+constexpr unsigned kMemoryTypeHost = 1;
+constexpr unsigned kMemoryTypeDevice = 2;
+constexpr int kHandleTypePosixDescriptor = 1;
+
+struct IpcHandle {
+    std::array<char, shm::kDeviceHandleBytes> bytes;
+};
+using PhysicalRef = unsigned long long;
+
+constexpr const char* kUseHostMemory =
+    "or register the tensor without on_device and hand in through gradient(), which is host memory";
+
+}  // namespace
+
+struct CudaDriver::Calls {
+    int (*init)(unsigned) = nullptr;
+    int (*error_name)(int, const char**) = nullptr;
+    int (*error_text)(int, const char**) = nullptr;
+    int (*pointer_attributes)(unsigned, const int*, void**, DeviceAddress) = nullptr;
+    int (*address_range)(DeviceAddress*, std::size_t*, DeviceAddress) = nullptr;
+    int (*memory_handle)(IpcHandle*, DeviceAddress) = nullptr;
+    int (*retain_allocation)(PhysicalRef*, void*) = nullptr;
+    int (*export_allocation)(void*, PhysicalRef, int, unsigned long long) = nullptr;
+    int (*release_allocation)(PhysicalRef) = nullptr;
+    int (*device_uuid)(void*, int) = nullptr;
+    int (*current_context)(ContextRef*) = nullptr;
+    int (*current_device)(int*) = nullptr;
+    int (*stream_context)(StreamRef, ContextRef*) = nullptr;
+    int (*push_context)(ContextRef) = nullptr;
+    int (*pop_context)(ContextRef*) = nullptr;
+    int (*make_event)(EventRef*, unsigned) = nullptr;
+    int (*destroy_event)(EventRef) = nullptr;
+    int (*event_handle)(IpcHandle*, EventRef) = nullptr;
+    int (*open_event)(EventRef*, IpcHandle) = nullptr;
+    int (*record)(EventRef, StreamRef) = nullptr;
+    int (*wait)(StreamRef, EventRef, unsigned) = nullptr;
+
+    /// The name of the first call that `library` does not have; null if it has all.
+    const char* find_all(void* library);
+};
+
+const char* CudaDriver::Calls::find_all(void* library) {
+    const char* missing = nullptr;
+    const auto find = [&](auto& ret_call, const char* name) {
+        ret_call = reinterpret_cast<std::remove_reference_t<decltype(ret_call)>>(::dlsym(library, name));
+        if (ret_call == nullptr && missing == nullptr) missing = name;
+    };
+    find(init, "cuInit");
+    find(error_name, "cuGetErrorName");
+    find(error_text, "cuGetErrorString");
+    find(pointer_attributes, "cuPointerGetAttributes");
+    find(address_range, "cuMemGetAddressRange_v2");
+    find(memory_handle, "cuIpcGetMemHandle");
+    find(retain_allocation, "cuMemRetainAllocationHandle");
+    find(export_allocation, "cuMemExportToShareableHandle");
+    find(release_allocation, "cuMemRelease");
+    find(current_context, "cuCtxGetCurrent");
+    find(current_device, "cuCtxGetDevice");
+    find(stream_context, "cuStreamGetCtx");
+    find(push_context, "cuCtxPushCurrent_v2");
+    find(pop_context, "cuCtxPopCurrent_v2");
+    find(make_event, "cuEventCreate");
+    find(destroy_event, "cuEventDestroy_v2");
+    find(event_handle, "cuIpcGetEventHandle");
+    find(open_event, "cuIpcOpenEventHandle");
+    find(record, "cuEventRecord");
+    find(wait, "cuStreamWaitEvent");
+    // The second version tells the parts of a divided GPU (MIG) apart; drivers before CUDA 11.4 have the first alone.
+    const bool has_second = ::dlsym(library, "cuDeviceGetUuid_v2") != nullptr;
+    find(device_uuid, has_second ? "cuDeviceGetUuid_v2" : "cuDeviceGetUuid");
+    return missing;
+}
+
+std::string address_text(DeviceAddress address) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    std::string text;
+    do text.insert(text.begin(), kDigits[address % 16]);
+    while ((address /= 16) != 0);
+    return "0x" + text;
+}
+
+CudaDriver::CudaDriver(std::unique_ptr<const Calls> calls) : calls_(std::move(calls)) {}
+CudaDriver::~CudaDriver() = default;
+
+Result<std::unique_ptr<CudaDriver>> CudaDriver::load(const std::string& library) {
+    void* const loaded = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (loaded == nullptr) {
+        const char* const reason = ::dlerror();
+        return Status(StatusCode::kUnavailable,
+                      "the CUDA driver " + library + " cannot be loaded (" +
+                          (reason != nullptr ? reason : "no reason") +
+                          "): allowed is a host with NVIDIA's driver; install it (in a container, start that with its "
+                          "GPUs), " +
+                          kUseHostMemory);
+    }
+    auto calls = std::make_unique<Calls>();
+    if (const char* const missing = calls->find_all(loaded); missing != nullptr)
+        return Status(StatusCode::kUnavailable, "the CUDA driver " + library + " has no " + missing +
+                                                    ": allowed is one of CUDA 11 or later; update it, " +
+                                                    kUseHostMemory);
+    std::unique_ptr<CudaDriver> driver(new CudaDriver(std::move(calls)));
+    GRADSIEVE_TRY(driver->status_of("cuInit", driver->calls_->init(0)));
+    return driver;
+}
+
+Status CudaDriver::status_of(const char* call, int code) const {
+    if (code == kSuccess) return {};
+    const char* name = nullptr;
+    const char* text = nullptr;
+    if (calls_->error_name(code, &name) != kSuccess || name == nullptr) name = "an unknown error";
+    if (calls_->error_text(code, &text) != kSuccess || text == nullptr) text = "no description";
+    return {code == kOutOfMemory ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
+            std::string(call) + " answered " + std::to_string(code) + ", " + name + " (" + text +
+                "): allowed is success; look for the first CUDA error of this process, and at `nvidia-smi`"};
+}
+
+Result<CudaDriver::PointerFacts> CudaDriver::describe(DeviceAddress address) const {
+    // Of 32 bits and zero, whichever width the driver writes.
+    unsigned memory_type = 0;
+    unsigned is_managed = 0;
+    PointerFacts facts;
+    constexpr std::array<int, 4> kAttributes{kAttributeMemoryType, kAttributeIsManaged, kAttributeDeviceOrdinal,
+                                             kAttributeContext};
+    std::array<void*, 4> places{&memory_type, &is_managed, &facts.device, &facts.context};
+    GRADSIEVE_TRY(status_of("cuPointerGetAttributes", calls_->pointer_attributes(kAttributes.size(), kAttributes.data(),
+                                                                                 places.data(), address)));
+    if (is_managed != 0)
+        facts.type = MemoryType::kManaged;
+    else if (memory_type == kMemoryTypeDevice)
+        facts.type = MemoryType::kDevice;
+    else if (memory_type == kMemoryTypeHost)
+        facts.type = MemoryType::kHost;
+    return facts;
+}
+
+Result<CudaDriver::Range> CudaDriver::range_of(DeviceAddress address) const {
+    Range range;
+    std::size_t bytes = 0;
+    GRADSIEVE_TRY(status_of("cuMemGetAddressRange", calls_->address_range(&range.base, &bytes, address)));
+    range.bytes = bytes;
+    return range;
+}
+
+Result<std::optional<shm::DeviceHandle>> CudaDriver::memory_handle(DeviceAddress base) const {
+    IpcHandle seen{};
+    const int code = calls_->memory_handle(&seen, base);
+    if (code == kInvalidValue || code == kNotSupported) return std::optional<shm::DeviceHandle>();
+    GRADSIEVE_TRY(status_of("cuIpcGetMemHandle", code));
+    shm::DeviceHandle handle;
+    std::memcpy(handle.data(), seen.bytes.data(), handle.size());
+    return std::optional(handle);
+}
+
+Result<UniqueFd> CudaDriver::export_allocation(DeviceAddress base) const {
+    constexpr const char* kRemedy =
+        ": allowed is memory of cudaMalloc, or of cuMemCreate with a POSIX descriptor among its handle types; allocate "
+        "it so (PyTorch: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False, and its own allocator), ";
+    const auto refuse = [&](const std::string& seen) {
+        return Status(StatusCode::kFailedPrecondition,
+                      "the memory at " + address_text(base) + " " + seen + kRemedy + kUseHostMemory);
+    };
+    PhysicalRef physical = 0;
+    void* const pointer = reinterpret_cast<void*>(base);  // NOLINT: the driver's own type for this argument
+    const int retained = calls_->retain_allocation(&physical, pointer);
+    if (retained == kInvalidValue || retained == kNotSupported) return refuse("can be shared by no kind of handle");
+    GRADSIEVE_TRY(status_of("cuMemRetainAllocationHandle", retained));
+    int fd = -1;
+    const int exported = calls_->export_allocation(&fd, physical, kHandleTypePosixDescriptor, 0);
+    calls_->release_allocation(physical);  // the mapping and the descriptor keep it
+    if (exported == kInvalidValue || exported == kNotSupported) return refuse("was not created to be shared");
+    GRADSIEVE_TRY(status_of("cuMemExportToShareableHandle", exported));
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return UniqueFd(fd);
+}
+
+Result<shm::DeviceUuid> CudaDriver::device_uuid(int device) const {
+    shm::DeviceUuid uuid{};
+    GRADSIEVE_TRY(status_of("cuDeviceGetUuid", calls_->device_uuid(uuid.data(), device)));
+    return uuid;
+}
+
+Result<ContextRef> CudaDriver::current_context() const {
+    ContextRef context = nullptr;
+    GRADSIEVE_TRY(status_of("cuCtxGetCurrent", calls_->current_context(&context)));
+    return context;
+}
+
+Result<int> CudaDriver::current_device() const {
+    int device = 0;
+    GRADSIEVE_TRY(status_of("cuCtxGetDevice", calls_->current_device(&device)));
+    return device;
+}
+
+Result<ContextRef> CudaDriver::context_of(StreamRef stream) const {
+    ContextRef context = nullptr;
+    GRADSIEVE_TRY(status_of("cuStreamGetCtx", calls_->stream_context(stream, &context)));
+    return context;
+}
+
+Status CudaDriver::push_context(ContextRef context) const {
+    return status_of("cuCtxPushCurrent", calls_->push_context(context));
+}
+
+void CudaDriver::pop_context() const noexcept {
+    ContextRef ours = nullptr;
+    calls_->pop_context(&ours);
+}
+
+Result<EventRef> CudaDriver::make_event() const {
+    EventRef event = nullptr;
+    GRADSIEVE_TRY(status_of("cuEventCreate", calls_->make_event(&event, kEventDisableTiming | kEventInterprocess)));
+    return event;
+}
+
+Result<shm::DeviceHandle> CudaDriver::event_handle(EventRef event) const {
+    IpcHandle seen{};
+    GRADSIEVE_TRY(status_of("cuIpcGetEventHandle", calls_->event_handle(&seen, event)));
+    shm::DeviceHandle handle;
+    std::memcpy(handle.data(), seen.bytes.data(), handle.size());
+    return handle;
+}
+
+Result<EventRef> CudaDriver::open_event(const shm::DeviceHandle& handle) const {
+    IpcHandle passed{};
+    std::memcpy(passed.bytes.data(), handle.data(), handle.size());
+    EventRef event = nullptr;
+    GRADSIEVE_TRY(status_of("cuIpcOpenEventHandle", calls_->open_event(&event, passed)));
+    return event;
+}
+
+void CudaDriver::destroy_event(EventRef event) const noexcept { calls_->destroy_event(event); }
+
+Status CudaDriver::record(EventRef event, StreamRef stream) const {
+    return status_of("cuEventRecord", calls_->record(event, stream));
+}
+
+Status CudaDriver::wait(StreamRef stream, EventRef event) const {
+    return status_of("cuStreamWaitEvent", calls_->wait(stream, event, 0));
+}
+
+}  // namespace gradsieve::client

@@ -1,0 +1,99 @@
+// The few calls of the CUDA driver that binding device memory takes, found at run time: the library links no CUDA and
+// loads on hosts without a driver. Must never be touched in a forked child. Every call returns the driver's own name
+// and text for its error. Any thread; what a call acts on is the caller's current context unless it says otherwise.
+#pragma once
+
+#include "base/id.hpp"
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+#include "shm/device_message.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace gradsieve::client {
+
+using DeviceAddress = std::uint64_t;
+/// The driver's CUcontext, CUevent and CUstream.
+using ContextRef = void*;
+using EventRef = void*;
+using StreamRef = void*;
+
+/// "0x7f0012000000"
+[[nodiscard]] std::string address_text(DeviceAddress address);
+
+class CudaDriver {
+public:
+    /// `library` as for dlopen. Errors: kUnavailable (no such library, a call is missing from it, no device; says which
+    /// and what to do).
+    [[nodiscard]] static Result<std::unique_ptr<CudaDriver>> load(const std::string& library);
+    CudaDriver(const CudaDriver&) = delete;
+    CudaDriver& operator=(const CudaDriver&) = delete;
+    ~CudaDriver();  ///< the library stays loaded: the program uses it too
+
+    enum class MemoryType : std::uint8_t { kUnknown, kHost, kDevice, kManaged };
+    struct PointerFacts {
+        MemoryType type = MemoryType::kUnknown;
+        int device = 0;
+        ContextRef context = nullptr;  ///< null for memory that belongs to none (mapped, from a pool)
+    };
+    [[nodiscard]] Result<PointerFacts> describe(DeviceAddress address) const;
+    struct Range {
+        DeviceAddress base = 0;
+        ByteCount bytes = 0;
+    };
+    /// The allocation, or the mapping of one physical allocation, that `address` lies in. Errors: as of the driver.
+    [[nodiscard]] Result<Range> range_of(DeviceAddress address) const;
+    /// Nothing for memory that has no such handle (mapped with cuMemMap, or from a pool).
+    [[nodiscard]] Result<std::optional<shm::DeviceHandle>> memory_handle(DeviceAddress base) const;
+    /// A descriptor of the physical allocation that is mapped at `base`. Errors: kFailedPrecondition (not mapped with
+    /// cuMemMap, or not created exportable; what to do).
+    [[nodiscard]] Result<UniqueFd> export_allocation(DeviceAddress base) const;
+    [[nodiscard]] Result<shm::DeviceUuid> device_uuid(int device) const;
+
+    /// Null if there is none.
+    [[nodiscard]] Result<ContextRef> current_context() const;
+    [[nodiscard]] Result<int> current_device() const;
+    [[nodiscard]] Result<ContextRef> context_of(StreamRef stream) const;
+    [[nodiscard]] Status push_context(ContextRef context) const;
+    void pop_context() const noexcept;
+
+    /// For other processes, without timing.
+    [[nodiscard]] Result<EventRef> make_event() const;
+    [[nodiscard]] Result<shm::DeviceHandle> event_handle(EventRef event) const;
+    [[nodiscard]] Result<EventRef> open_event(const shm::DeviceHandle& handle) const;
+    void destroy_event(EventRef event) const noexcept;
+    /// Both allocate nothing unless they fail.
+    [[nodiscard]] Status record(EventRef event, StreamRef stream) const;
+    [[nodiscard]] Status wait(StreamRef stream, EventRef event) const;
+
+private:
+    struct Calls;
+    explicit CudaDriver(std::unique_ptr<const Calls> calls);
+    /// Ok for 0, else kUnavailable, or kResourceExhausted where memory is what is missing.
+    [[nodiscard]] Status status_of(const char* call, int code) const;
+
+    const std::unique_ptr<const Calls> calls_;
+};
+
+/// Makes a context current for a scope and puts the caller's back.
+class ContextScope {
+public:
+    ContextScope(const CudaDriver& driver, ContextRef context)
+        : driver_(driver), status_(driver.push_context(context)) {}
+    ContextScope(const ContextScope&) = delete;
+    ContextScope& operator=(const ContextScope&) = delete;
+    ~ContextScope() {
+        if (status_.is_ok()) driver_.pop_context();
+    }
+    /// Not ok: the context is not current.
+    [[nodiscard]] const Status& status() const noexcept { return status_; }
+
+private:
+    const CudaDriver& driver_;
+    const Status status_;
+};
+
+}  // namespace gradsieve::client

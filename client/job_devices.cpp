@@ -1,0 +1,159 @@
+// Tensors that lie on a device: telling the daemon where, and ordering its work and the program's by events. See
+// job_core.hpp; docs/shared-memory.md has the order of events and messages.
+#include "client/flag_guard.hpp"
+#include "client/job_core.hpp"
+
+#include <algorithm>
+
+namespace gradsieve::client {
+
+Status JobCore::not_on_host(std::uint32_t tensor_index) const {
+    return {StatusCode::kFailedPrecondition,
+            tensor_text(tensor_index) +
+                " is on a device and has no slab: allowed is the memory given to bind_device; write there, or register "
+                "the tensor without on_device"};
+}
+
+Status JobCore::check_change(std::uint32_t tensor_index) const {
+    const auto& tensor = registry_.tensors()[tensor_index];
+    if (!tensor.on_device && tensor.elements() > 0)
+        return {StatusCode::kFailedPrecondition,
+                tensor_text(tensor_index) +
+                    " is in host memory: allowed is a tensor registered with on_device; set it in add_tensor"};
+    if (!ledger_->has_open_step(tensor_index)) return {};
+    return {StatusCode::kBusy,
+            tensor_text(tensor_index) + ": step " + std::to_string(ledger_->submitted(tensor_index)) +
+                " is open: allowed is binding and unbinding between steps; wait for that step first"};
+}
+
+Status JobCore::change_bindings(std::span<const BindingChange> changes, Timeout timeout) {
+    GRADSIEVE_TRY(mark_.check());
+    const auto deadline = deadline_after(timeout);
+    Lock lock(m_);
+    GRADSIEVE_TRY(check_live());
+    if (is_binding_)
+        return {StatusCode::kBusy, options_.label() +
+                                       ": another thread binds or unbinds device memory: allowed is one at a time; let "
+                                       "it end, or bind many tensors with one bind_devices"};
+    const FlagGuard binding(is_binding_);
+    GRADSIEVE_ASSIGN(const auto plans, plan_changes(changes));
+    auto status = send_plans(lock, plans, deadline, timeout);
+    if (is_hang_up_due_) attachment_->hang_up();
+    return status;
+}
+
+Result<std::vector<BindingPlan>> JobCore::plan_changes(std::span<const BindingChange> changes) {
+    std::vector<std::uint32_t> indices;
+    for (const auto& change : changes) {
+        GRADSIEVE_TRY(check_change(change.tensor_index));
+        indices.push_back(change.tensor_index);
+    }
+    std::ranges::sort(indices);
+    if (const auto twice = std::ranges::adjacent_find(indices); twice != indices.end())
+        return Status(StatusCode::kInvalidArgument,
+                      tensor_text(*twice) + " is named twice: allowed is each tensor once; bind it to one buffer");
+    std::vector<BindingPlan> plans;
+    plans.reserve(changes.size());
+    for (const auto& change : changes) {
+        if (!is_on_device(change.tensor_index)) continue;  // no elements: nothing to bind
+        if (!bindings_) {
+            if (change.buffer == nullptr) continue;  // nothing was ever bound
+            GRADSIEVE_ASSIGN(auto driver, CudaDriver::load(options_.cuda_driver));
+            bindings_ = std::make_unique<DeviceBindings>(std::move(driver), registry_.tensors().size());
+        }
+        if (change.buffer != nullptr) {
+            GRADSIEVE_ASSIGN(auto plan, bindings_->plan(change.tensor_index, registry_.tensors()[change.tensor_index],
+                                                        *change.buffer));
+            GRADSIEVE_TRY(BindBatch::check_plan(plan));
+            plans.push_back(std::move(plan));
+        } else {
+            auto& plan = plans.emplace_back();
+            plan.binding.tensor_index = change.tensor_index;
+            plan.subject = tensor_text(change.tensor_index);
+        }
+    }
+    return plans;
+}
+
+Status JobCore::send_plans(Lock& lock, std::span<const BindingPlan> plans, TimePoint deadline, Timeout timeout) {
+    BindBatch batch;
+    for (const auto& plan : plans) {
+        if (!batch.has_room_for(plan) && !batch.is_empty()) {
+            GRADSIEVE_TRY(exchange(lock, batch, deadline, timeout));
+            batch = {};
+        }
+        // What the program's stream has not seen yet of the daemon's work, it never would after this.
+        GRADSIEVE_TRY(order_behind_daemon(plan.binding.tensor_index));
+        GRADSIEVE_TRY(batch.add(bindings_->driver(), plan));
+    }
+    return batch.is_empty() ? Status() : exchange(lock, batch, deadline, timeout);
+}
+
+Status JobCore::exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeout timeout) {
+    auto& request = batch.request();
+    request.number = ++bind_number_;
+    const auto descriptors = batch.descriptors();
+    GRADSIEVE_TRY(shm::check_bind_request(request, registry_.tensors(), descriptors.size()));
+    if (auto sent = attachment_->send_bind_request(request, descriptors); !sent.is_ok())
+        return sent.with_context(options_.label());
+    bindings_->on_sent(batch);
+    const auto reply = await_bind_reply(lock, request.number, deadline);
+    if (!reply.is_ok() || !*reply) {
+        bindings_->on_lost(batch);
+        return reply.is_ok() ? timeout_status("gradsieved's answer to the request to bind device memory", timeout)
+                             : reply.error();
+    }
+    const auto& answer = **reply;
+    if (!answer.status.is_ok()) {
+        bindings_->on_refused(batch);
+        return answer.status.with_context(options_.label());
+    }
+    const auto bound = static_cast<std::size_t>(
+        std::ranges::count_if(request.bindings, [](const auto& binding) { return !binding.is_unbinding(); }));
+    if (answer.done_events.size() != bound) {
+        bindings_->on_lost(batch);
+        return {StatusCode::kCorrupt, options_.label() + ": gradsieved answered with " +
+                                          std::to_string(answer.done_events.size()) + " pairs of events: allowed is " +
+                                          std::to_string(bound) + ", one per bound tensor; report it"};
+    }
+    return bindings_->on_done(batch, answer.done_events);
+}
+
+Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std::uint64_t number, TimePoint deadline) {
+    const auto attachment = attachment_;
+    for (;;) {
+        const TimePoint now = std::chrono::steady_clock::now();
+        const auto until = std::min<TimePoint>(deadline, now + kSleepSlice);
+        lock.unlock();
+        auto reply = attachment->receive_bind_reply(number, until);
+        lock.lock();
+        if (reply.is_ok() && *reply) return reply;
+        if (!reply.is_ok()) {
+            look_for_daemon(now);  // its last words explain more than its silence
+            return ledger_->has_ended() ? ledger_->ended() : reply.error().with_context(options_.label());
+        }
+        drain();
+        if (ledger_->has_ended()) return ledger_->ended();
+        if (now >= deadline) return reply;
+    }
+}
+
+Status JobCore::record_ready(std::uint32_t tensor_index, Step step) {
+    if (!is_on_device(tensor_index)) return {};
+    if (bindings_) {
+        auto status = bindings_->record_ready(tensor_index, registry_.tensors()[tensor_index].name, step);
+        return status.is_ok() ? status : status.with_context(options_.label());
+    }
+    return {StatusCode::kFailedPrecondition,
+            tensor_text(tensor_index) +
+                " is registered with on_device and not bound: allowed is a step of a bound tensor; call bind_device "
+                "first"};
+}
+
+Status JobCore::order_behind_daemon(std::uint32_t tensor_index) {
+    if (!is_on_device(tensor_index) || !bindings_ || ledger_->submitted(tensor_index) == 0) return {};
+    auto status = bindings_->await_done(tensor_index, ledger_->submitted(tensor_index));
+    return status.is_ok() ? status : status.with_context(options_.label() + ": " + tensor_text(tensor_index));
+}
+
+}  // namespace gradsieve::client

@@ -1,0 +1,376 @@
+// Tensors on a device from bind_device to wait, against client/job_devices.cpp: a fake driver on one side, a fake
+// daemon on the other, and one log of what happened in which order.
+#include "device_fixture.hpp"
+#include "environment.hpp"
+#include "forked.hpp"
+#include "job_fixture.hpp"
+
+#include <thread>
+
+namespace gradsieve::client::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Completions = shm::CompletionKind;
+
+const TensorOptions kOnDevice{.samples_max = 1, .has_second_moment = false, .group = "", .on_device = true};
+
+DeviceBuffer buffer_at(DeviceAddress address) {
+    return {.pointer = pointer_to(address),
+            .elements = 4,
+            .type = ElementType::kF32,
+            .stream = FakeCuda::stream_of(0),
+            .sample_stride_elements = 0,
+            .second_moment = nullptr};
+}
+
+class JobDevices : public ::testing::Test {
+protected:
+    JobDevices() { environment_.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path()); }
+
+    FakeMemory memory_;
+    Environment environment_;
+    DeviceBuffer good_ = buffer_at(FakeMemory::kLegacy + 64);
+};
+
+/// Writes into the log when a submission arrives and when its answer leaves.
+FakeDaemon::Script noting() {
+    FakeDaemon::Script script;
+    script.on_submission = [](FakeDaemon& at, const shm::Submission& submission) {
+        if (submission.kind == shm::SubmissionKind::kAverage) {
+            FakeCuda::get().note("popped " + std::to_string(submission.step));
+            FakeCuda::get().note("announced " + std::to_string(submission.step));
+        }
+        at.serve(submission);
+    };
+    return script;
+}
+/// Says nothing to bind requests.
+FakeDaemon::Script deaf_to_binds() {
+    FakeDaemon::Script script;
+    script.on_bind = [](FakeDaemon&, const shm::BindRequest&) {};
+    return script;
+}
+
+TEST_F(JobDevices, Binding_tells_the_daemon_where_memory_and_events_are) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"a", "b"}, kOnDevice);
+    ASSERT_TRUE(daemon.await_attach().tensors[1].on_device);
+    const auto status = started.tensor(1).bind_device(good_, kPatient);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    const auto request = daemon.await_binds(1).front().request;
+    EXPECT_EQ(request.number, 1U);
+    ASSERT_EQ(request.bindings.size(), 1U);
+    const auto& binding = request.bindings[0];
+    EXPECT_EQ(binding.tensor_index, 1U);
+    EXPECT_EQ(binding.gradient.kind, shm::MemoryKind::kIpcHandle);
+    EXPECT_EQ(binding.gradient.offset_bytes, 64U);
+    EXPECT_EQ(binding.ready_events[1][0], std::byte{2});
+    EXPECT_THAT(FakeCuda::get().log_of("cuIpcOpenEventHandle"),
+                ElementsAre("cuIpcOpenEventHandle(102)", "cuIpcOpenEventHandle(103)"));
+}
+TEST_F(JobDevices, Record_precedes_the_push_and_the_streams_wait_follows_the_completion) {
+    FakeDaemon daemon(noting());
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    for (Step step = 1; step <= 2; ++step) {
+        FakeCuda::get().clear_log();
+        ASSERT_TRUE(started.tensor().submit(step).is_ok());
+        const auto result = started.tensor().wait(kPatient);
+        ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+        EXPECT_TRUE(result->empty()) << "the average is in the bound memory";
+        auto lines = FakeCuda::get().log();
+        std::erase_if(lines, [](const std::string& line) { return line.starts_with("cuCtx"); });
+        const auto number = std::to_string(step);
+        EXPECT_THAT(lines,
+                    ElementsAre("cuEventRecord(" + std::string(step == 1 ? "2" : "1") + ", 20480) in context (49152)",
+                                "popped " + number, "announced " + number,
+                                "cuStreamWaitEvent(20480, " + std::string(step == 1 ? "101)" : "100)")));
+    }
+}
+TEST_F(JobDevices, Slabs_are_empty_and_broadcast_names_the_remedy) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, {.samples_max = 2, .has_second_moment = true, .group = "", .on_device = true});
+    EXPECT_TRUE(started.tensor().gradient(1).empty());
+    EXPECT_TRUE(started.tensor().second_moment().empty());
+    EXPECT_EQ(started.tensor().elements(), 4U);
+    const auto status = started.job.broadcast(started.tensor(), 0, kPatient).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(status.text(), AllOf(HasSubstr("tensor 'w' is on a device"), HasSubstr("without on_device")));
+}
+TEST_F(JobDevices, Steps_need_a_binding_and_others_need_none) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    const auto unbound = started.tensor().submit(1);
+    EXPECT_EQ(unbound.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(unbound.text(), AllOf(HasSubstr("tensor 'w'"), HasSubstr("call bind_device first")));
+    EXPECT_TRUE(started.tensor().unbind_device(kPatient).is_ok()) << "nothing to do";
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    ASSERT_TRUE(started.tensor().submit(1).is_ok());
+    ASSERT_TRUE(started.tensor().wait(kPatient).is_ok());
+    ASSERT_TRUE(started.tensor().unbind_device(kPatient).is_ok());
+    EXPECT_TRUE(daemon.await_binds(2)[1].request.bindings[0].is_unbinding());
+    EXPECT_EQ(started.tensor().submit(2).code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(daemon.await_submissions(1).size(), 1U);
+
+    FakeDaemon other;
+    StartedJob host(other);
+    const auto status = host.tensor().bind_device(good_, kPatient);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.text(), AllOf(HasSubstr("is in host memory"), HasSubstr("on_device")));
+}
+TEST_F(JobDevices, Binding_while_a_step_is_open_is_busy_and_works_after_it) {
+    FakeDaemon daemon(silent());
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    ASSERT_TRUE(started.tensor().submit(1).is_ok());
+    const auto submission = daemon.await_submissions(1).front();
+    for (const auto& status :
+         {started.tensor().bind_device(good_, kPatient), started.tensor().unbind_device(kPatient)}) {
+        EXPECT_EQ(status.code(), StatusCode::kBusy);
+        EXPECT_THAT(status.text(), HasSubstr("tensor 'w': step 1 is open"));
+    }
+    daemon.run([&](FakeDaemon& at) { at.serve(submission); });
+    ASSERT_TRUE(started.job.finish(1, kPatient).is_ok());
+    FakeCuda::get().clear_log();
+    EXPECT_TRUE(started.tensor().bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
+    EXPECT_THAT(FakeCuda::get().log_of("cuStreamWaitEvent"), ElementsAre("cuStreamWaitEvent(20480, 101)"))
+        << "nobody called wait: the stream is ordered before its binding goes";
+}
+TEST_F(JobDevices, Failed_step_orders_the_stream_as_well) {
+    FakeDaemon daemon(silent());
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    ASSERT_TRUE(started.tensor().submit(1).is_ok());
+    daemon.await_submissions(1);
+    daemon.run([](FakeDaemon& at) { at.answer(Completions::kStepDone, 0, 1, {StatusCode::kNonFinite, "a NaN"}); });
+    EXPECT_EQ(started.tensor().wait(kPatient).status().text(), "a NaN");
+    EXPECT_THAT(FakeCuda::get().log_of("cuStreamWaitEvent"), ElementsAre("cuStreamWaitEvent(20480, 101)"));
+}
+TEST_F(JobDevices, Errors_of_the_driver_in_a_step_hand_nothing_in_and_say_why) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    FakeCuda::get().fail("cuEventRecord", 700);
+    const auto status = started.tensor().submit(1);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(status.text(), AllOf(HasSubstr("job 'job'"), HasSubstr("cuEventRecord answered 700")));
+    ASSERT_TRUE(started.tensor().submit(1).is_ok());
+    EXPECT_EQ(daemon.await_submissions(1).size(), 1U);
+    FakeCuda::get().fail("cuStreamWaitEvent", 700);
+    EXPECT_THAT(started.tensor().wait(kPatient).status().text(), HasSubstr("cuStreamWaitEvent answered 700"));
+    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok()) << "it may be called again";
+}
+TEST_F(JobDevices, Late_answer_is_not_taken_for_the_next_one) {
+    FakeDaemon::Script script;
+    script.on_bind = [](FakeDaemon& at, const shm::BindRequest& request) {
+        if (request.number == 1) return;
+        auto late = request;
+        late.number = 1;
+        late.bindings[0].tensor_index = 40;  // other events than those of the second answer
+        at.serve_bind(late);
+        at.serve_bind(request);
+    };
+    FakeDaemon daemon(script);
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    const auto late = started.tensor().bind_device(good_, kShort);
+    EXPECT_EQ(late.code(), StatusCode::kTimeout);
+    EXPECT_THAT(late.text(), HasSubstr("waited 20 ms for gradsieved's answer to the request to bind device memory"));
+    EXPECT_EQ(started.tensor().submit(1).code(), StatusCode::kFailedPrecondition) << "counts as not bound";
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    EXPECT_THAT(FakeCuda::get().log_of("cuIpcOpenEventHandle"),
+                ElementsAre("cuIpcOpenEventHandle(100)", "cuIpcOpenEventHandle(101)"));
+    EXPECT_TRUE(started.tensor().submit(1).is_ok());
+}
+TEST_F(JobDevices, Refusal_is_passed_on_and_the_former_binding_stays) {
+    FakeDaemon::Script script;
+    script.on_bind = [](FakeDaemon& at, const shm::BindRequest& request) {
+        if (request.number == 1) return at.serve_bind(request);
+        shm::BindReply refusal;
+        refusal.number = request.number;
+        refusal.status = Status(StatusCode::kResourceExhausted, "gpu_memory_limit is 1 GiB");
+        at.reply_bind(refusal);
+    };
+    FakeDaemon daemon(script);
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    const auto status = started.tensor().bind_device(buffer_at(FakeMemory::kLegacy), kPatient);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(status.text(), AllOf(HasSubstr("job 'job'"), HasSubstr("gpu_memory_limit is 1 GiB")));
+    EXPECT_TRUE(started.tensor().submit(1).is_ok());
+}
+TEST_F(JobDevices, Senseless_answers_are_named_and_bind_nothing) {
+    FakeDaemon::Script script;
+    script.on_bind = [](FakeDaemon& at, const shm::BindRequest& request) {
+        shm::BindReply reply;
+        reply.number = request.number == 1 ? 1 : 99;
+        at.reply_bind(reply);
+    };
+    FakeDaemon daemon(script);
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    const auto none = started.tensor().bind_device(good_, kPatient);
+    EXPECT_EQ(none.code(), StatusCode::kCorrupt);
+    EXPECT_THAT(none.text(), HasSubstr("0 pairs of events: allowed is 1"));
+    EXPECT_EQ(started.tensor().submit(1).code(), StatusCode::kFailedPrecondition);
+    const auto ahead = started.tensor().bind_device(good_, kPatient);
+    EXPECT_EQ(ahead.code(), StatusCode::kCorrupt);
+    EXPECT_THAT(ahead.text(), HasSubstr("answered bind request 99: allowed is up to 2"));
+}
+TEST_F(JobDevices, Daemon_that_goes_meanwhile_ends_the_wait) {
+    FakeDaemon::Script script;
+    script.on_bind = [](FakeDaemon& at, const shm::BindRequest&) { at.hang_up(); };
+    FakeDaemon daemon(script);
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    const auto status = started.tensor().bind_device(good_, kPatient);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(status.text(), HasSubstr("is gone"));
+}
+TEST_F(JobDevices, Job_that_ends_meanwhile_ends_the_wait) {
+    FakeDaemon::Script script;
+    script.on_bind = [](FakeDaemon& at, const shm::BindRequest&) {
+        at.answer(Completions::kJobEnded, 0, 0, {StatusCode::kPeerFailed, "rank 3 died"});
+    };
+    FakeDaemon daemon(script);
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    EXPECT_EQ(started.tensor().bind_device(good_, kPatient).text(), "rank 3 died");
+}
+TEST_F(JobDevices, Second_thread_is_busy_and_detach_does_not_take_the_socket_away) {
+    FakeDaemon daemon(deaf_to_binds());
+    StartedJob started(daemon, {"a", "b"}, kOnDevice);
+    Status bound;
+    std::thread binder([&] { bound = started.tensor(0).bind_device(good_, kPatient); });
+    daemon.await_binds(1);
+    const auto busy = started.tensor(1).bind_device(good_, kPatient);
+    EXPECT_EQ(busy.code(), StatusCode::kBusy);
+    EXPECT_THAT(busy.text(), HasSubstr("another thread binds"));
+    EXPECT_EQ(started.tensor(0).submit(1).code(), StatusCode::kBusy) << "being bound";
+    EXPECT_TRUE(started.job.detach(kPatient).is_ok());
+    binder.join();
+    EXPECT_EQ(bound.code(), StatusCode::kCancelled);
+}
+TEST_F(JobDevices, Many_tensors_take_one_round_trip) {
+    FakeDaemon daemon;
+    std::vector<std::string> names(160);
+    for (std::size_t index = 0; index < names.size(); ++index) names[index] = "t" + std::to_string(index);
+    StartedJob started(daemon, names, kOnDevice);
+    std::vector<DeviceBinding> bindings;
+    for (std::size_t index = 0; index < names.size(); ++index)
+        bindings.push_back({started.tensor(index), buffer_at(FakeMemory::kLegacy + 16 * index)});
+    ASSERT_TRUE(started.job.bind_devices(bindings, kPatient).is_ok());
+    const auto binds = daemon.await_binds(1);
+    ASSERT_EQ(binds.size(), 1U);
+    EXPECT_EQ(binds[0].request.bindings.size(), 160U);
+    EXPECT_EQ(binds[0].request.bindings[159].gradient.offset_bytes, 159U * 16);
+    for (auto& tensor : started.tensors) ASSERT_TRUE(tensor.submit(1).is_ok());
+    for (auto& tensor : started.tensors) ASSERT_TRUE(tensor.wait(kPatient).is_ok());
+}
+TEST_F(JobDevices, One_wrong_buffer_of_many_binds_none) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"a", "b"}, kOnDevice);
+    const std::vector<DeviceBinding> wrong{{started.tensor(0), good_},
+                                           {started.tensor(1), buffer_at(FakeMemory::kHost)}};
+    EXPECT_THAT(started.job.bind_devices(wrong, kPatient).text(), HasSubstr("tensor 'b': its gradient"));
+    const std::vector<DeviceBinding> twice{{started.tensor(0), good_}, {started.tensor(0), good_}};
+    EXPECT_THAT(started.job.bind_devices(twice, kPatient).text(), HasSubstr("tensor 'a' is named twice"));
+    FakeDaemon second;
+    StartedJob other(second, {"theirs"}, kOnDevice);
+    const std::vector<DeviceBinding> foreign{{other.tensor(), good_}};
+    EXPECT_THAT(started.job.bind_devices(foreign, kPatient).text(), HasSubstr("'theirs' is not of this job"));
+    EXPECT_TRUE(started.job.bind_devices({}, kPatient).is_ok()) << "nothing to do";
+    ASSERT_TRUE(started.tensor(0).bind_device(good_, kPatient).is_ok());
+    EXPECT_EQ(daemon.await_binds(1).size(), 1U) << "nothing was sent before";
+}
+TEST_F(JobDevices, Mapped_memory_goes_by_descriptors_in_as_many_messages_as_they_need) {
+    FakeDaemon daemon;
+    std::vector<std::string> names(10);
+    for (std::size_t index = 0; index < names.size(); ++index) names[index] = "t" + std::to_string(index);
+    StartedJob started(daemon, names, kOnDevice);
+    std::vector<DeviceBinding> bindings;
+    for (std::size_t index = 0; index < names.size(); ++index)
+        bindings.push_back({started.tensor(index), buffer_at(FakeMemory::kMapped + index * FakeMemory::kBytes)});
+    const auto status = started.job.bind_devices(bindings, kPatient);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    const auto binds = daemon.await_binds(2);
+    ASSERT_EQ(binds.size(), 2U);
+    ASSERT_EQ(binds[0].descriptor_words.size(), 8U);
+    EXPECT_EQ(binds[0].descriptor_words[7], FakeMemory::kMapped + 7 * FakeMemory::kBytes);
+    EXPECT_EQ(binds[1].descriptor_words.size(), 2U);
+    EXPECT_EQ(binds[1].request.number, 2U);
+    EXPECT_EQ(binds[1].request.bindings[1].gradient.pieces[0].descriptor, 1U);
+    EXPECT_TRUE(started.tensor(9).submit(1).is_ok());
+}
+TEST_F(JobDevices, Memory_that_cannot_be_shared_names_the_remedy) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    for (const auto address : {FakeMemory::kUnexported, FakeMemory::kPool}) {
+        const auto status = started.tensor().bind_device(buffer_at(address), kPatient);
+        EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+        EXPECT_THAT(status.text(), HasSubstr("expandable_segments:False"));
+    }
+}
+TEST_F(JobDevices, Host_without_a_driver_says_so_and_host_tensors_need_none) {
+    environment_.set("GRADSIEVE_CUDA_DRIVER", "/nowhere/libcuda.so.1");
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    const auto status = started.tensor().bind_device(good_, kPatient);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(status.text(), HasSubstr("/nowhere/libcuda.so.1 cannot be loaded"));
+    FakeDaemon other;
+    StartedJob host(other);
+    fill(host.tensor(), 2);
+    ASSERT_TRUE(host.tensor().submit(1).is_ok());
+    EXPECT_EQ(values_of(host.tensor().wait(kPatient)), four_of(2));
+}
+TEST_F(JobDevices, Tensor_without_elements_needs_no_memory) {
+    FakeDaemon daemon;
+    auto job = make_job(daemon);
+    auto empty = job.add_tensor("empty", {0}, kOnDevice).value();
+    ASSERT_TRUE(job.start(kPatient).is_ok());
+    EXPECT_TRUE(empty.bind_device({}, kPatient).is_ok());
+    EXPECT_TRUE(empty.submit(1).is_ok());
+    EXPECT_TRUE(empty.wait(kPatient).is_ok());
+    EXPECT_THAT(FakeCuda::get().log(), IsEmpty());
+}
+TEST_F(JobDevices, Forked_child_touches_no_driver) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    const auto calls = FakeCuda::get().log().size();
+    const auto code = exit_code_of_child([&] {
+        auto& tensor = started.tensor();
+        const DeviceBinding binding{tensor, good_};
+        for (const auto& status :
+             {tensor.bind_device(good_, kPatient), tensor.unbind_device(kPatient),
+              started.job.bind_devices({&binding, 1}, kPatient), tensor.submit(1), tensor.wait(kPatient).status()})
+            if (status.code() != StatusCode::kFailedPrecondition ||
+                status.text().find("forked child") == std::string::npos)
+                return 1;
+        {
+            const Job dropped = std::move(started.job);
+            started.tensors.clear();
+        }
+        return FakeCuda::get().log().size() == calls ? 7 : 2;
+    });
+    EXPECT_EQ(code, 7);
+    EXPECT_TRUE(started.tensor().submit(1).is_ok()) << "the parent goes on";
+}
+TEST_F(JobDevices, Goodbye_frees_all_events_and_none_before) {
+    {
+        FakeDaemon daemon;
+        StartedJob started(daemon, {"w"}, kOnDevice);
+        ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+        EXPECT_EQ(FakeCuda::get().live_events(), 4);
+        ASSERT_TRUE(started.tensor().submit(1).is_ok());
+        ASSERT_TRUE(started.job.finish(1, kPatient).is_ok());
+        ASSERT_TRUE(started.job.detach(kPatient).is_ok());
+        EXPECT_TRUE(started.tensor().wait(kPatient).is_ok()) << "results stay, and are ordered still";
+        EXPECT_EQ(FakeCuda::get().log_of("cuStreamWaitEvent").size(), 1U);
+    }
+    EXPECT_EQ(FakeCuda::get().live_events(), 0);
+}
+
+}  // namespace
+}  // namespace gradsieve::client::test
