@@ -1,5 +1,6 @@
 // Norm of a residual for status: fp64 in a fixed tree, so that the figure is the same on every host.
 #include "codec/encoder.hpp"
+#include "codec/tile_sum_tree.hpp"
 
 #include <algorithm>
 #include <array>
@@ -32,24 +33,13 @@ double tile_square_sum(std::span<const float> tile) {
 }  // namespace
 
 double residual_square_sum(std::span<const float> residual) noexcept {
-    // Tiles are joined like the digits of a binary counter: level l holds the sum of 2^l tiles, so the tree depends on
-    // the number of tiles alone.
-    std::array<double, 64> levels{};
-    std::uint64_t tiles = 0;
+    TileSumTree sums;
     while (!residual.empty()) {
         const std::size_t size = std::min<std::size_t>(residual.size(), kTileElements);
-        double sum = tile_square_sum(residual.first(size));
-        std::size_t level = 0;
-        for (; ((tiles >> level) & 1U) != 0; ++level) sum = levels[level] + sum;
-        levels[level] = sum;
-        ++tiles;
+        sums.add(tile_square_sum(residual.first(size)));
         residual = residual.subspan(size);
     }
-    double total = 0;
-    for (std::size_t level = 0; level < levels.size(); ++level) {
-        if (((tiles >> level) & 1U) != 0) total = levels[level] + total;
-    }
-    return total;
+    return sums.total();
 }
 
 }  // namespace gradsieve::codec

@@ -119,6 +119,7 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     running.round_deadline = fresh.round_deadline;
     running.max_late = fresh.max_late;
     running.credit_bytes = fresh.credit_bytes;
+    running.gpu_memory_limit_bytes = fresh.gpu_memory_limit_bytes;
     if (is_same_self(running, fresh)) running.nodes = fresh.nodes;
     for (const auto& key : config_keys())
         if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())

@@ -178,6 +178,14 @@ std::vector<ConfigKey> network_rows() {
     };
 }
 
+std::vector<ConfigKey> gpu_rows() {
+    return {
+        {"gpu", "memory_limit_mib", "0 to 16777216 MiB", "Most state and workspace on one GPU; 0 = all of the card.",
+         true, set_integer<&Config::gpu_memory_limit_bytes, 0, 16'777'216, 1U << 20U>,
+         integer_text<&Config::gpu_memory_limit_bytes, 1U << 20U>},
+    };
+}
+
 std::vector<ConfigKey> codec_rows() {
     return {
         {"codec", "default", "a codec such as \"topk(0.01) | pow2(bits=4) | auto\", or \"\"",
@@ -196,7 +204,7 @@ std::vector<ConfigKey> codec_rows() {
 
 std::vector<ConfigKey> build_config_keys() {
     auto rows = daemon_rows();
-    for (auto& more : {network_rows(), codec_rows()}) rows.insert(rows.end(), more.begin(), more.end());
+    for (auto& more : {network_rows(), gpu_rows(), codec_rows()}) rows.insert(rows.end(), more.begin(), more.end());
     return rows;
 }
 

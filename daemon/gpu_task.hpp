@@ -51,7 +51,9 @@ struct GpuBindTask {
     std::uint64_t job_hash = 0;
     std::uint64_t number = 0;  ///< the request's
     std::vector<GpuBufferSpec> specs;
-    std::vector<UniqueFd> descriptors;  ///< that the specs' pieces name
+    std::vector<UniqueFd> descriptors;   ///< that the specs' pieces name
+    std::vector<std::uint32_t> unbound;  ///< the session's tensors that are let go once the others are bound
+    ByteCount memory_limit_bytes = 0;    ///< for state and workspace; 0: none
     ByteCount state_bytes = 0;
     std::vector<exchange::TensorNumber> state_tensors;  ///< whose state that is
     // answers

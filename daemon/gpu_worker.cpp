@@ -1,8 +1,11 @@
 #include "daemon/gpu_worker.hpp"
 
+#include "codec/cuda/residual_norm.hpp"
+
 #include <pthread.h>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 namespace gradsieve::daemon {
 
@@ -26,6 +29,7 @@ Result<codec::cuda::ImportedMemory> open_memory(int device, GpuMemorySpec& spec)
 struct GpuWorker::Context {
     std::unique_ptr<codec::cuda::GpuEncoder> encoder;
     std::unique_ptr<codec::cuda::GpuDecoder> decoder;
+    codec::cuda::ResidualNorm norm;
     /// GPUs whose memory ours can reach, each with a stream that only tells its ranks when we are done.
     std::map<int, codec::cuda::Stream> peers;
 };
@@ -164,6 +168,7 @@ Status GpuWorker::bind(GpuBindTask& task) {
         handles.push_back({even, odd});
         buffers.push_back(std::move(*opened));
     }
+    GRADSIEVE_TRY(check_limit(task));
     if (task.state_bytes > 0) {
         GRADSIEVE_ASSIGN(auto state, codec::cuda::DeviceMemory::make(device_.ordinal, task.state_bytes,
                                                                      "the job's residual and variance"));
@@ -176,6 +181,15 @@ Status GpuWorker::bind(GpuBindTask& task) {
     task.buffers = std::move(buffers);
     task.done_handles = std::move(handles);
     return {};
+}
+
+Status GpuWorker::check_limit(const GpuBindTask& task) const {
+    const auto held = state_bytes_ + context_->encoder->workspace_bytes() + context_->decoder->workspace_bytes();
+    if (task.memory_limit_bytes == 0 || held + task.state_bytes <= task.memory_limit_bytes) return {};
+    const auto mebibytes = [](ByteCount bytes) { return std::to_string((bytes + (1U << 20U) - 1) >> 20U); };
+    return {StatusCode::kResourceExhausted, "state of " + mebibytes(task.state_bytes) + " MiB on GPU " + device_.uuid +
+                                                ": " + mebibytes(held) + " of " + mebibytes(task.memory_limit_bytes) +
+                                                " MiB are in use: raise gpu.memory_limit_mib, or end another job"};
 }
 
 Status GpuWorker::reach(int device) {
@@ -214,6 +228,14 @@ Status GpuWorker::announce_done(const CodecTask& task) {
     return {};
 }
 
+Status GpuWorker::take_norm(CodecTask& task) {
+    if (!task.wants_residual_norm || task.request.out.residual == nullptr) return {};
+    GRADSIEVE_ASSIGN(const double sum, context_->norm.square_sum(context_->encoder->stream(), task.request.out.residual,
+                                                                 task.tensor->elements));
+    task.residual_norm = std::sqrt(sum);
+    return {};
+}
+
 void GpuWorker::encode(std::span<CodecTask*> tasks) {
     std::vector<codec::cuda::GpuEncodeRequest> requests(tasks.size());
     std::vector<std::vector<ElementType>> types(tasks.size());
@@ -228,6 +250,8 @@ void GpuWorker::encode(std::span<CodecTask*> tasks) {
         status = wait_until_ready(task);
     }
     if (status.is_ok()) status = context_->encoder->encode(requests, results);
+    for (auto* task : tasks)
+        if (status.is_ok()) status = take_norm(*task);
     for (std::size_t number = 0; number < tasks.size(); ++number) {
         if (status.is_ok())
             tasks[number]->encoded.emplace(std::move(results[number]));

@@ -53,9 +53,11 @@ private:
     [[nodiscard]] Status bind(GpuBindTask& task);
     void encode(std::span<CodecTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
+    [[nodiscard]] Status check_limit(const GpuBindTask& task) const;
     /// Makes another GPU's memory readable and writable for ours.
     [[nodiscard]] Status reach(int device);
     [[nodiscard]] Status wait_until_ready(const CodecTask& task);
+    [[nodiscard]] Status take_norm(CodecTask& task);
     [[nodiscard]] Status announce_done(const CodecTask& task);
     void publish_figures();
 

@@ -152,8 +152,7 @@ private:
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
                                        std::size_t descriptor_count) const;
     void answer_bind(Session& session, const shm::BindReply& reply);
-    [[nodiscard]] static std::vector<std::unique_ptr<GpuBuffer>> take_bound(Session& session,
-                                                                            const shm::BindRequest& request);
+    void unbind(Session& session, std::span<const std::uint32_t> tensor_indices);
     static void place_state(HostedTensor& tensor, float*& inout_next);
     void release(std::vector<std::unique_ptr<GpuBuffer>> buffers);
     void release_gpu_state();

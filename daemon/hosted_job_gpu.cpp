@@ -89,13 +89,6 @@ void HostedJob::answer_bind(Session& session, const shm::BindReply& reply) {
                                    {.job = key().name});
 }
 
-std::vector<std::unique_ptr<GpuBuffer>> HostedJob::take_bound(Session& session, const shm::BindRequest& request) {
-    std::vector<std::unique_ptr<GpuBuffer>> taken;
-    for (const auto& binding : request.bindings)
-        if (auto& buffer = session.gpu_buffers[binding.tensor_index]) taken.push_back(std::move(buffer));
-    return taken;
-}
-
 void HostedJob::on_bind_request(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors) {
     if (const auto status = check_binding(session, request, descriptors.size()); !status.is_ok())
         return answer_bind(session, refusal(request.number, status));
@@ -105,7 +98,10 @@ void HostedJob::on_bind_request(Session& session, const shm::BindRequest& reques
     task->number = request.number;
     const shm::Binding* first = nullptr;
     for (const auto& binding : request.bindings) {
-        if (binding.is_unbinding()) continue;
+        if (binding.is_unbinding()) {
+            task->unbound.push_back(binding.tensor_index);
+            continue;
+        }
         first = &binding;
         const auto& tensor = tensors_[session.number_of_index[binding.tensor_index]];
         GpuBufferSpec spec;
@@ -126,13 +122,12 @@ void HostedJob::on_bind_request(Session& session, const shm::BindRequest& reques
         task->specs.push_back(std::move(spec));
     }
     task->descriptors = std::move(descriptors);
-    auto old = take_bound(session, request);
     if (first == nullptr) {
-        release(std::move(old));
+        unbind(session, task->unbound);
         return answer_bind(session, refusal(request.number, {}));
     }
+    task->memory_limit_bytes = surroundings_.config->gpu_memory_limit_bytes;
     auto worker = surroundings_.gpus->worker(first->device);
-    release(std::move(old));
     if (!worker.is_ok()) return answer_bind(session, refusal(request.number, worker.error()));
     session.is_binding = true;
     ++tasks_out_;
@@ -153,11 +148,19 @@ void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_pt
     shm::BindReply reply;
     reply.number = task->number;
     reply.status = task->status;
+    if (task->status.is_ok()) unbind(session, task->unbound);
     for (std::size_t place = 0; place < task->buffers.size(); ++place) {
-        session.gpu_buffers[task->specs[place].tensor_index] = std::move(task->buffers[place]);
+        std::swap(session.gpu_buffers[task->specs[place].tensor_index], task->buffers[place]);
         reply.done_events.push_back(task->done_handles[place]);
     }
+    release(std::move(task->buffers));  // those that stood there before
     answer_bind(session, reply);
+}
+
+void HostedJob::unbind(Session& session, std::span<const std::uint32_t> tensor_indices) {
+    std::vector<std::unique_ptr<GpuBuffer>> old;
+    for (const auto index : tensor_indices) old.push_back(std::move(session.gpu_buffers[index]));
+    release(std::move(old));
 }
 
 void HostedJob::place_state(HostedTensor& tensor, float*& inout_next) {

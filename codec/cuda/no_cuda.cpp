@@ -2,6 +2,7 @@
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
+#include "codec/cuda/residual_norm.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -29,6 +30,7 @@ Status Stream::synchronize() const { return not_built(); }
 Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(int, const GpuEncoderLimits&) { return not_built(); }
 Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(int) { return not_built(); }
 
+Result<double> ResidualNorm::square_sum(const Stream&, const float*, ElementCount) { return not_built(); }
 struct ImportedMemory::Impl {};
 ImportedMemory::ImportedMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
