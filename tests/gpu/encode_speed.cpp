@@ -117,6 +117,7 @@ private:
         // r has a variance of 1.01 after the step; 1 % of the squares are above 6.635 times that.
         std::ranges::fill(host, kVariance);
         if (!upload(3)) return false;
+        if (!is_done(cudaMemset(array(1), 0, kMost * sizeof(float)), "clearing")) return false;
         return is_done(cudaEventCreate(&begin_), "making an event") &&
                is_done(cudaEventCreate(&end_), "making an event");
     }
@@ -154,7 +155,7 @@ private:
         std::vector<GpuEncodeRequest> requests(sizes.size());
         ElementCount first = 0;
         for (std::size_t tensor = 0; tensor < sizes.size(); ++tensor) {
-            pointers_.push_back({array(0) + first, array(measured.samples > 1 ? 0 : 1) + first});
+            pointers_.push_back({array(0) + first, array(1) + first});
             codec::EncodeRequest& request = requests[tensor].request;
             request.pipeline = &pipeline_;
             request.elements = sizes[tensor];
@@ -176,8 +177,6 @@ private:
         const auto requests = requests_of(measured, sizes);
         std::vector<codec::EncodeResult> results(sizes.size());
         const auto stream = static_cast<cudaStream_t>(encoder_->stream().handle());
-        if (measured.has_moments && !is_done(cudaMemset(array(1), 0, kMost * sizeof(float)), "clearing moments"))
-            return {};
         std::vector<float> times;
         std::vector<float> host_times;
         Outcome outcome;
