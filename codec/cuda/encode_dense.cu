@@ -1,0 +1,190 @@
+// The dense pass of the pipelines that send every element (f32, bf16, sign): reads samples and residual, writes payload
+// and residual, each once. Where a chunk's payload lies is known beforehand, so no block waits for another.
+#include "codec/cuda/encode_kernels.hpp"
+#include "codec/cuda/tile_observe.cuh"
+#include "codec/payload.hpp"
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+template <bool kStagesValues>
+struct DenseShared {
+    TileWork works[2];
+    float values[kStagesValues ? kTile : 1];
+    float scale;
+};
+
+/// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
+struct DensePayload {
+    std::byte* header;
+    std::byte* scales;  ///< sign: fp32, one per tile
+    std::byte* values;
+};
+__device__ inline DensePayload payload_of(const EncodeRound& round, const TileWork& work, QuantizerKind quantizer) {
+    const ChunkPlan& chunk = round.chunks[work.chunk];
+    DensePayload payload;
+    payload.header = round.payload + chunk.payload_offset;
+    payload.scales = payload.header + 2;
+    payload.values = payload.scales + (quantizer == QuantizerKind::kSign ? sizeof(float) * chunk.tiles : 0);
+    return payload;
+}
+
+__device__ inline void store_code_f32(const TileWork& work, std::byte* values, unsigned number, const Vector& r) {
+    const VectorPlace place = place_of(work, number);
+    float* at = reinterpret_cast<float*>(values) + work.tile_in_chunk * kTile + place.local;
+    if (place.valid == 4) {
+        *reinterpret_cast<float4*>(at) = make_float4(r.at[0], r.at[1], r.at[2], r.at[3]);
+        return;
+    }
+    for (unsigned c = 0; c < place.valid; ++c) at[c] = r.at[c];
+}
+
+/// Leaves in `inout_r` what the code loses.
+__device__ inline void store_code_bf16(const TileWork& work, std::byte* values, unsigned number, Vector& inout_r) {
+    const VectorPlace place = place_of(work, number);
+    auto* at = reinterpret_cast<std::uint16_t*>(values) + work.tile_in_chunk * kTile + place.local;
+    std::uint32_t codes[4];
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) {
+        codes[c] = element::bf16_bits(inout_r.at[c]);
+        inout_r.at[c] = inout_r.at[c] - element::float_of(codes[c] << 16U);
+    }
+    if (place.valid == 4) {
+        *reinterpret_cast<uint2*>(at) = make_uint2(codes[0] | codes[1] << 16U, codes[2] | codes[3] << 16U);
+        return;
+    }
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c)
+        if (c < place.valid) at[c] = static_cast<std::uint16_t>(codes[c]);
+}
+
+/// The tile's mean magnitude, as tile_send.cuh sums a list; one warp.
+__device__ inline float mean_magnitude(const float* values, std::uint32_t count) {
+    double sum = 0;
+    std::uint32_t at = threadIdx.x % 32;
+#pragma unroll 4
+    for (; at < count; at += 32) sum = sum + static_cast<double>(element::magnitude(values[at]));
+#pragma unroll
+    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
+    return static_cast<float>(__shfl_sync(~0U, sum, 0) / static_cast<double>(count));
+}
+
+/// Eight lanes make one word of signs. Leaves in `inout_r` what the code loses.
+__device__ inline void store_signs(const TileWork& work, std::byte* bits, unsigned number, float scale,
+                                   Vector& inout_r) {
+    const VectorPlace place = place_of(work, number);
+    std::uint32_t word = 0;
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) {
+        const bool is_negative = inout_r.at[c] < 0.0F && scale > 0.0F;
+        word |= is_negative ? 1U << c : 0U;
+        const float size = scale > 0.0F ? scale : 0.0F;
+        inout_r.at[c] = inout_r.at[c] - (is_negative ? -size : size);
+    }
+    word <<= 4 * (threadIdx.x % 8);
+#pragma unroll
+    for (unsigned lanes = 4; lanes > 0; lanes /= 2) word |= __shfl_xor_sync(~0U, word, lanes);
+    if (threadIdx.x % 8 != 0) return;
+    std::byte* at = bits + (work.tile_in_chunk * kTile + place.local) / 8;
+    const std::uint32_t left = work.elements > place.local ? (work.elements - place.local + 7) / 8 : 0U;
+    if (left >= sizeof(word)) {
+        *reinterpret_cast<std::uint32_t*>(at) = word;
+        return;
+    }
+    for (unsigned byte = 0; byte < left; ++byte) at[byte] = static_cast<std::byte>(word >> (8 * byte));
+}
+
+/// Version, form, and that a tile's scale is its own.
+__device__ inline void store_header(std::byte* header, QuantizerKind quantizer) {
+    header[0] = static_cast<std::byte>(kPayloadVersion);
+    header[1] = static_cast<std::byte>(quantizer);
+}
+
+template <unsigned kSamples>
+__device__ inline bool accumulate(const TileWork& work, Vector (&ret_r)[kVectors]) {
+    bool is_finite = true;
+    Observed<kVectors> seen;
+    if (work.plan.residual_in != nullptr) load_floats(work, work.plan.residual_in, 0, ret_r);
+    observe<VarianceSource::kNone, kSamples, kVectors>(work, nullptr, 0, seen, is_finite);
+#pragma unroll
+    for (unsigned j = 0; j < kVectors; ++j) {
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) {
+            const float mean = seen.mean[j].at[c];
+            const bool has_residual = work.plan.residual_in != nullptr;
+            ret_r[j].at[c] = has_residual ? element::carried(work.plan.rescale, ret_r[j].at[c], mean) : mean;
+            is_finite = is_finite && element::is_finite(ret_r[j].at[c]);
+        }
+    }
+    return is_finite;
+}
+
+template <QuantizerKind kQuantizer, typename Shared>
+__device__ inline void code_tile(const EncodeRound& round, const TileWork& work, Shared& shared,
+                                 Vector (&inout_r)[kVectors]) {
+    const DensePayload payload = payload_of(round, work, kQuantizer);
+    if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer);
+    float scale = 0;
+    if constexpr (kQuantizer == QuantizerKind::kSign) {
+#pragma unroll
+        for (unsigned j = 0; j < kVectors; ++j) {
+            const float* at = inout_r[j].at;
+            *reinterpret_cast<float4*>(shared.values + place_of(work, j).local) =
+                make_float4(at[0], at[1], at[2], at[3]);
+        }
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            scale = mean_magnitude(shared.values, work.elements);
+            if (threadIdx.x == 0) {
+                shared.scale = scale;
+                reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
+            }
+        }
+        __syncthreads();
+        scale = shared.scale;
+    }
+#pragma unroll
+    for (unsigned j = 0; j < kVectors; ++j) {
+        if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(work, payload.values, j, inout_r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kBf16) store_code_bf16(work, payload.values, j, inout_r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kSign) store_signs(work, payload.values, j, scale, inout_r[j]);
+        if constexpr (kQuantizer != QuantizerKind::kF32) store_vector(work, work.plan.residual_out, j, inout_r[j]);
+    }
+}
+
+template <QuantizerKind kQuantizer, unsigned kSamples>
+__global__ void __launch_bounds__(kTileThreads, 4) code_tiles(const __grid_constant__ EncodeRound round) {
+    __shared__ DenseShared<kQuantizer == QuantizerKind::kSign> shared;
+    const unsigned warp = threadIdx.x / 32;
+    if (warp == 0) take_tile(round, shared.works[0]);
+    __syncthreads();
+    for (unsigned turn = 0; shared.works[turn].tile != kNothing; turn ^= 1U) {
+        const TileWork& work = shared.works[turn];
+        Vector r[kVectors];
+        const bool is_finite = accumulate<kSamples>(work, r);
+        if (!is_finite) report_trouble(work, round.tensor_states[round.chunks[work.chunk].tensor]);
+        if (warp == 1) take_tile(round, shared.works[turn ^ 1U]);
+        code_tile<kQuantizer>(round, work, shared, r);
+        __syncthreads();
+    }
+}
+
+template <QuantizerKind kQuantizer>
+KernelHandle pick(unsigned samples) {
+    return samples == 1 ? reinterpret_cast<KernelHandle>(&code_tiles<kQuantizer, 1>)
+                        : reinterpret_cast<KernelHandle>(&code_tiles<kQuantizer, 0>);
+}
+
+}  // namespace
+
+KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept {
+    switch (quantizer) {
+        case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
+        case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
+        case QuantizerKind::kF32:
+        case QuantizerKind::kPow2: break;  // pow2 sends lists
+    }
+    return pick<QuantizerKind::kF32>(samples);
+}
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,32 @@
+// The encoder's kernels by what they are for; each takes one EncodeRound by value and runs blocks of kTileThreads. The
+// .cu files define them, the host launches them; the pointers mean nothing else.
+#pragma once
+
+#include "codec/cuda/encode_plan.hpp"
+#include "codec/encoder.hpp"
+#include "codec/pipeline.hpp"
+
+namespace gradsieve::codec::cuda {
+
+using KernelHandle = const void*;
+
+/// Samples that the dense kernels keep in registers: `sample_count` if there is a form for it, 0 for any number.
+[[nodiscard]] unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept;
+
+/// The dense pass that lists; a grid of any size. Parts: encode_list.cu (no variance, moments, one gradient),
+/// encode_list_groups.cu (groups).
+[[nodiscard]] KernelHandle find_list_kernel(VarianceSource source, unsigned samples) noexcept;
+[[nodiscard]] KernelHandle find_group_list_kernel(VarianceSource source, unsigned samples) noexcept;
+/// The dense pass that codes every element (f32, bf16, sign); a grid of any size.
+[[nodiscard]] KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
+
+/// Lists again where the floor let too few through; one block per group of tiles, as the next three.
+[[nodiscard]] KernelHandle relist_kernel() noexcept;
+/// Leading 11 bits of the k-th magnitude, then 10, then the last 10.
+[[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
+/// Where ties are cut: how many stand before each tile.
+[[nodiscard]] KernelHandle tie_kernel() noexcept;
+/// Sends the lists that waited, and codes the chunks.
+[[nodiscard]] KernelHandle send_kernel() noexcept;
+
+}  // namespace gradsieve::codec::cuda

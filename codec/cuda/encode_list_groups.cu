@@ -1,0 +1,33 @@
+// The list kernels of groups of samples: the usual numbers have code of their own, which keeps them in registers.
+#include "codec/cuda/encode_list.cuh"
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+template <VarianceSource kSource>
+KernelHandle pick(unsigned samples) {
+    switch (samples) {
+        case 2: return reinterpret_cast<KernelHandle>(&list_tiles<kSource, 2>);
+        case 4: return reinterpret_cast<KernelHandle>(&list_tiles<kSource, 4>);
+        default: return reinterpret_cast<KernelHandle>(&list_tiles<kSource, 0>);
+    }
+}
+
+}  // namespace
+
+KernelHandle find_group_list_kernel(VarianceSource source, unsigned samples) noexcept {
+    if (source == VarianceSource::kGroups) {
+        if (samples == 8) return reinterpret_cast<KernelHandle>(&list_tiles<VarianceSource::kGroups, 8>);
+        return pick<VarianceSource::kGroups>(samples);
+    }
+    return pick<VarianceSource::kGroupsPooled>(samples);
+}
+
+unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept {
+    const bool is_of_groups_here = source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
+    if (!is_of_groups_here) return sample_count == 1 ? 1 : 0;
+    if (sample_count == 2 || sample_count == 4) return sample_count;
+    return sample_count == 8 && source == VarianceSource::kGroups ? 8 : 0;
+}
+
+}  // namespace gradsieve::codec::cuda

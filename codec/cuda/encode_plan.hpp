@@ -1,0 +1,140 @@
+// What the encoder's kernels are told and what they leave behind: plain structs in device memory, filled on the host
+// before a batch's one upload. Must hold nothing that needs a constructor; shared by .cpp and .cu files of this folder.
+#pragma once
+
+#include "base/id.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gradsieve::codec::cuda {
+
+inline constexpr unsigned kTileThreads = 256;  ///< threads of a block; as many as a chunk has tiles
+inline constexpr unsigned kWarps = kTileThreads / 32;
+inline constexpr std::uint32_t kTile = kTileElements;
+inline constexpr std::uint32_t kChunkTiles = kChunkElements / kTileElements;
+inline constexpr std::uint32_t kWarpElements = kTile / kWarps;   ///< consecutive elements that a warp looks at
+inline constexpr unsigned kVectors = kWarpElements / (32U * 4);  ///< vectors of four elements per thread
+inline constexpr std::uint32_t kGroupTiles = 32;                 ///< tiles of a chunk that a block lists again
+/// Gaps inside a tile are below 2^12: shifted by more they are 0.
+inline constexpr unsigned kRiceSums = 12;
+/// Counters of a tensor while its k-th magnitude is searched.
+inline constexpr std::uint32_t kHistogramBins = 2048;
+inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
+inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
+static_assert(kTileThreads == kChunkTiles && kVectors * 4 * kTileThreads == kTile);
+
+/// One sample's array and its share of the mean.
+struct SampleView {
+    const void* data;
+    float weight;
+    std::uint32_t type;  ///< ElementType
+};
+
+/// One tensor of the batch; constant while the kernels run.
+struct TensorPlan {
+    const SampleView* samples;
+    const float* const* moments;
+    const float* residual_in;
+    const float* variance_in;
+    float* residual_out;
+    float* variance_out;
+    std::uint32_t elements;
+    std::uint32_t sample_count;
+    std::uint32_t moment_count;
+    std::uint32_t first_tile;       ///< the tensor's first tile in its round
+    std::uint32_t tile_count;       ///< its tiles
+    std::uint32_t group_count;      ///< its groups of kGroupTiles tiles
+    std::uint32_t keep_count;       ///< top-k: k
+    std::uint32_t magnitude_floor;  ///< bits of the least |r| listed
+    float rescale, rescale_squared;
+    float ratio_floor, zeta;
+    float least_magnitude;  ///< hybrid: |r| must exceed tau; else -1
+    float moment_scale, deviation_scale, noise_share, mean_share;
+    float sign_scale;            ///< sign(scale=tau): tau; 0: mean magnitude
+    std::uint8_t selector;       ///< SelectorKind
+    std::uint8_t quantizer;      ///< QuantizerKind
+    std::uint8_t index_coder;    ///< IndexCoderKind
+    std::uint8_t pow2_bits;      ///< 2..8
+    std::uint8_t value_bytes;    ///< of one code in a slot: 1, 2 or 4
+    std::uint8_t is_deferred;    ///< listed first, sent once the whole tensor is known
+    std::uint8_t is_by_tensor;   ///< pow2: one exponent for the tensor
+    std::uint8_t is_faithful;    ///< r = 0 on send
+    std::uint8_t has_variance;   ///< v exists
+    std::uint8_t is_hybrid;      ///< v is reduced on send instead of cleared
+    std::uint8_t is_aligned;     ///< every array allows loads and stores of four elements
+    std::uint8_t has_low_floor;  ///< top-k: floor is 1, so nothing can have been missed
+};
+static_assert(sizeof(TensorPlan) % 8 == 0);
+
+/// What the kernels find out about a tensor.
+struct TensorState {
+    std::uint64_t non_finite;  ///< least element << 16 | sample; kAllFinite
+    std::uint32_t listed;      ///< candidates of the dense pass
+    std::uint32_t relisted;    ///< candidates of the second look
+    std::uint32_t is_missed;   ///< 1: a second look was needed
+    std::uint32_t largest;     ///< magnitude bits of the largest candidate
+    std::uint32_t prefix;      ///< top-k: leading bits of the k-th magnitude, all of them in the end
+    std::uint32_t wanted;      ///< top-k: how many of those with this prefix are kept
+    std::uint32_t ties;        ///< top-k: candidates equal to the k-th magnitude
+    std::uint32_t groups_done[4];
+    std::uint32_t reserved;
+};
+
+struct ChunkPlan {
+    std::uint32_t tensor;
+    std::uint32_t chunk_index;     ///< in the tensor
+    std::uint32_t elements;        ///< of the chunk
+    std::uint32_t tiles;           ///< of the chunk
+    std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies
+};
+struct ChunkState {
+    std::uint32_t parts_done;  ///< tiles or groups
+    std::uint32_t is_coded;    ///< its slots may be used again
+};
+struct ChunkResult {
+    std::uint64_t offset;
+    std::uint32_t bytes;  ///< 0: nothing is sent
+    std::uint32_t sent;
+};
+
+/// What a tile's list says, once it holds what is sent (before: `count` candidates).
+struct TileInfo {
+    std::uint32_t count;
+    std::uint32_t first;  ///< index in the tile of the first element sent
+    std::uint32_t last;
+    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits; while deferred: ties, then ties before this tile
+    std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r
+};
+
+/// One launch: consecutive chunks whose tensors want the same kernel. Passed to it by value.
+struct EncodeRound {
+    const TensorPlan* tensors;
+    TensorState* tensor_states;
+    const ChunkPlan* chunks;            ///< of this round, as the next four
+    const std::uint32_t* first_tiles;   ///< ascending
+    const std::uint32_t* first_groups;  ///< ascending
+    ChunkState* chunk_states;
+    ChunkResult* chunk_results;
+    std::uint32_t chunk_count;
+    std::uint32_t tile_count;
+    std::uint32_t group_count;
+    std::uint32_t ring_tiles;  ///< slots: tile t uses slot t mod ring_tiles
+    std::uint32_t* ticket;     ///< next tile that nobody has taken
+
+    std::uint16_t* slot_indices;  ///< kTile per slot
+    std::byte* slot_values;       ///< kTile * slot_value_bytes per slot
+    TileInfo* tiles;              ///< one per slot
+    std::uint32_t* gate_words;    ///< kTile / 32 per slot: elements that passed the gate; null without a gate
+    std::uint32_t* histograms;    ///< 2048 bins per tensor, zero between kernels; null without top-k
+    float* sample_scratch;        ///< scratch_samples * kTileThreads vectors per block; only for many samples
+    std::uint32_t slot_value_bytes;
+    std::uint32_t scratch_samples;
+
+    std::byte* payload;     ///< device memory: every payload of the batch
+    std::byte* mirror;      ///< host memory: the first mirror_bytes of it
+    std::uint64_t* cursor;  ///< first free byte
+    std::uint64_t mirror_bytes;
+};
+
+}  // namespace gradsieve::codec::cuda

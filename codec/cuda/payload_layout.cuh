@@ -1,0 +1,136 @@
+// Where each section of a list's payload begins: the size formula and the header of docs/payload-format.md for the
+// kernels, and fields of bits. Device code only.
+#pragma once
+
+#include "codec/cuda/encode_plan.hpp"
+#include "codec/payload.hpp"
+
+namespace gradsieve::codec::cuda {
+
+inline constexpr unsigned kLargestRice = 20;
+inline constexpr unsigned kNoExponents = kNoTileExponents;
+inline constexpr std::uint32_t kPayloadAlignment = 16;
+static_assert(kLargestRice == kMaximumRiceParameter);
+
+/// What the size of a list's payload depends on.
+struct ListShape {
+    std::uint32_t elements = 0;  ///< of the chunk
+    std::uint32_t count = 0;     ///< sent
+    std::uint32_t tiles = 0;     ///< with something sent
+    std::uint32_t rice_parameter = 0;
+    std::uint32_t unary_bits = 0;
+    std::uint32_t base_exponent = 0;
+    std::uint32_t exponent_parameter = kNoExponents;
+    std::uint32_t exponent_bits = 0;
+};
+
+/// A payload: what its header says, and the first bit of each section.
+struct PayloadLayout {
+    ByteCount offset;  ///< in the batch's payload memory
+    std::uint32_t bytes;
+    std::uint32_t count;
+    QuantizerKind quantizer;
+    IndexForm form;
+    std::uint32_t rice_parameter;
+    std::uint32_t exponent_parameter;
+    std::uint32_t base_exponent;
+    std::uint32_t value_bits;
+    std::uint32_t indices_bit, unary_bit, scales_bit, values_bit;
+};
+
+__device__ inline std::uint32_t count_bytes(std::uint32_t count) {
+    return count < (1U << 7U) ? 1 : count < (1U << 14U) ? 2 : 3;
+}
+__device__ inline std::uint32_t whole_bytes(std::uint32_t bits) { return (bits + 7U) / 8U; }
+
+__device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm form) {
+    switch (static_cast<QuantizerKind>(plan.quantizer)) {
+        case QuantizerKind::kF32: return 32;
+        case QuantizerKind::kBf16: return 16;
+        case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.pow2_bits == 4 ? 0 : plan.pow2_bits;
+        case QuantizerKind::kSign: return 1;
+    }
+    return 0;
+}
+
+/// The layout in one form. A chunk's sections together stay below 2^26 bits.
+__device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShape& shape, IndexForm form) {
+    PayloadLayout layout{};
+    layout.count = shape.count;
+    layout.quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    layout.form = form;
+    layout.rice_parameter = form == IndexForm::kRice ? shape.rice_parameter : 0;
+    layout.exponent_parameter = shape.exponent_parameter;
+    layout.base_exponent = shape.base_exponent;
+    layout.value_bits = value_bits_of(plan, form);
+    const bool is_list = form != IndexForm::kEvery;
+    const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
+    const bool is_sign = layout.quantizer == QuantizerKind::kSign;
+    const bool has_chunk_scale = is_sign && plan.sign_scale > 0;
+    std::uint32_t at = 2 + (is_list ? count_bytes(shape.count) : 0) + (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) +
+                       (has_chunk_scale ? 4 : 0);
+    layout.indices_bit = at * 8;
+    if (form == IndexForm::kRice) at += whole_bytes(shape.count * shape.rice_parameter);
+    if (form == IndexForm::kBitmap) at += whole_bytes(shape.elements);
+    if (form == IndexForm::kRaw32) at += shape.count * 4;
+    layout.unary_bit = at * 8;
+    if (form == IndexForm::kRice) at += whole_bytes(shape.unary_bits);
+    layout.scales_bit = at * 8;
+    if (is_pow2 && shape.exponent_parameter != kNoExponents) at += whole_bytes(shape.exponent_bits);
+    if (is_sign && !has_chunk_scale) at += shape.tiles * (is_list ? 2 : 4);
+    layout.values_bit = at * 8;
+    layout.bytes = at + whole_bytes(shape.count * layout.value_bits);
+    return layout;
+}
+
+/// The smallest form that the pipeline allows; on a tie the earlier one of every, Rice, bitmap, words.
+__device__ inline PayloadLayout choose_layout(const TensorPlan& plan, const ListShape& shape) {
+    switch (static_cast<IndexCoderKind>(plan.index_coder)) {
+        case IndexCoderKind::kRice: return layout_in(plan, shape, IndexForm::kRice);
+        case IndexCoderKind::kBitmap: return layout_in(plan, shape, IndexForm::kBitmap);
+        case IndexCoderKind::kRaw32: return layout_in(plan, shape, IndexForm::kRaw32);
+        case IndexCoderKind::kAuto: break;
+    }
+    PayloadLayout best = layout_in(plan, shape, IndexForm::kRice);
+    if (shape.count == shape.elements) {
+        const PayloadLayout every = layout_in(plan, shape, IndexForm::kEvery);
+        if (every.bytes <= best.bytes) best = every;
+    }
+    const PayloadLayout bitmap = layout_in(plan, shape, IndexForm::kBitmap);
+    if (bitmap.bytes < best.bytes) best = bitmap;
+    const PayloadLayout words = layout_in(plan, shape, IndexForm::kRaw32);
+    if (words.bytes < best.bytes) best = words;
+    return best;
+}
+
+/// Sets a field of at most 32 bits in zeroed memory; fields of several threads may share a word.
+__device__ inline void or_bits(std::uint32_t* words, std::uint32_t bit, std::uint32_t value, unsigned width) {
+    const unsigned shift = bit % 32;
+    atomicOr(words + bit / 32, value << shift);
+    if (shift + width > 32) atomicOr(words + bit / 32 + 1, value >> (32 - shift));
+}
+
+__device__ inline void write_header(const TensorPlan& plan, const PayloadLayout& layout, std::uint32_t* words) {
+    std::uint32_t at = 0;
+    const auto write = [&](std::uint32_t byte) {
+        or_bits(words, at, byte, 8);
+        at += 8;
+    };
+    const bool is_list = layout.form != IndexForm::kEvery;
+    const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
+    const bool has_chunk_scale = layout.quantizer == QuantizerKind::kSign && plan.sign_scale > 0;
+    const std::uint32_t parameter = is_pow2 ? plan.pow2_bits - 1U : has_chunk_scale ? 1U : 0U;
+    write(kPayloadVersion);
+    write(static_cast<std::uint32_t>(layout.quantizer) | static_cast<std::uint32_t>(layout.form) << 2U |
+          parameter << 5U);
+    if (is_list) {
+        std::uint32_t count = layout.count;
+        for (; count >= 128; count >>= 7U) write((count & 127U) | 128U);
+        write(count);
+    }
+    if (is_list || is_pow2) write(layout.rice_parameter | (is_pow2 ? layout.exponent_parameter << 5U : 0U));
+    if (is_pow2) write(layout.base_exponent);
+    if (has_chunk_scale) or_bits(words, at, __float_as_uint(plan.sign_scale), 32);
+}
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,69 @@
+// A group of tiles of one chunk, for the kernels that look at lists that wait: which tiles, and what is known of their
+// tensor. Device code only.
+#pragma once
+
+#include "codec/cuda/chunk_code.cuh"
+#include "codec/cuda/encode_kernels.hpp"
+#include "codec/cuda/tile_send.cuh"
+
+namespace gradsieve::codec::cuda {
+
+struct GroupWork {
+    const TensorPlan* plan;
+    TensorState* state;
+    std::uint32_t tensor;
+    std::uint32_t chunk;           ///< in the round
+    std::uint32_t first_in_chunk;  ///< the group's first tile
+    std::uint32_t tiles;
+};
+
+/// The group of this block's number; every warp finds it for itself.
+__device__ inline GroupWork group_work(const EncodeRound& round) {
+    GroupWork work;
+    work.chunk = find_owner(round.first_groups, round.chunk_count, blockIdx.x);
+    const ChunkPlan& chunk = round.chunks[work.chunk];
+    work.tensor = chunk.tensor;
+    work.plan = round.tensors + chunk.tensor;
+    work.state = round.tensor_states + chunk.tensor;
+    work.first_in_chunk = (blockIdx.x - round.first_groups[work.chunk]) * kGroupTiles;
+    work.tiles = min(kGroupTiles, chunk.tiles - work.first_in_chunk);
+    return work;
+}
+
+struct GroupTile {
+    std::uint32_t slot;
+    std::uint32_t first;  ///< element in the tensor
+    std::uint32_t elements;
+};
+__device__ inline GroupTile group_tile(const EncodeRound& round, const GroupWork& work, std::uint32_t number) {
+    const std::uint32_t in_chunk = work.first_in_chunk + number;
+    GroupTile tile;
+    tile.slot = (round.first_tiles[work.chunk] + in_chunk) % round.ring_tiles;
+    tile.first = round.chunks[work.chunk].chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
+    tile.elements = min(kTile, work.plan->elements - tile.first);
+    return tile;
+}
+
+__device__ inline const std::byte* slot_values_of(const EncodeRound& round, std::uint32_t slot) {
+    return round.slot_values + std::size_t{slot} * kTile * round.slot_value_bytes;
+}
+
+// ---- what is known of a top-k tensor; the same for all its groups ----
+
+__device__ inline bool is_top_k(const GroupWork& work) {
+    return static_cast<SelectorKind>(work.plan->selector) == SelectorKind::kTopK;
+}
+/// Too few candidates, and the floor was a guess.
+__device__ inline bool was_missed(const GroupWork& work) {
+    return is_top_k(work) && work.plan->has_low_floor == 0 && work.state->listed < work.plan->keep_count;
+}
+/// Whether a k-th magnitude exists; without one every candidate is kept.
+__device__ inline bool is_cut(const GroupWork& work) {
+    const std::uint32_t candidates = was_missed(work) ? work.state->relisted : work.state->listed;
+    return is_top_k(work) && candidates >= work.plan->keep_count;
+}
+__device__ inline bool are_ties_cut(const GroupWork& work) {
+    return is_cut(work) && work.state->ties > work.state->wanted;
+}
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,136 @@
+// Loads and stores of a thread's elements: vectors of four where the tile is whole and aligned, one by one elsewhere.
+// Samples are loaded once each (a client may change them meanwhile) and converted exactly. Device code only.
+#pragma once
+
+#include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/tile_work.cuh"
+#include "codec/element.hpp"
+
+#include <cuda_fp16.h>
+
+namespace gradsieve::codec::cuda {
+
+/// Four consecutive elements.
+struct Vector {
+    float at[4];
+};
+
+/// Where a thread's vector lies.
+struct VectorPlace {
+    std::uint32_t local;  ///< first element, in the tile
+    std::uint32_t valid;  ///< how many of the four exist
+};
+
+/// Vector `number` of this thread: a warp looks at kWarpElements consecutive elements, in vectors of its 32 lanes.
+__device__ inline VectorPlace place_of(const TileWork& work, unsigned number) {
+    VectorPlace place;
+    place.local = (threadIdx.x / 32) * kWarpElements + number * 128 + (threadIdx.x % 32) * 4;
+    place.valid = work.elements > place.local ? min(4U, work.elements - place.local) : 0U;
+    return place;
+}
+
+// Read once and never again: they leave the caches first. Volatile, so that no load is repeated.
+__device__ inline Vector load_four(const float* address) {
+    Vector vector;
+    asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(vector.at[0]), "=f"(vector.at[1]), "=f"(vector.at[2]), "=f"(vector.at[3])
+                 : "l"(address));
+    return vector;
+}
+__device__ inline float load_one(const float* address) {
+    float value;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address));
+    return value;
+}
+__device__ inline std::uint16_t load_half(const std::uint16_t* address) {
+    std::uint16_t value;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(value) : "l"(address));
+    return value;
+}
+__device__ inline uint2 load_four_halves(const std::uint16_t* address) {
+    uint2 value;
+    asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(address));
+    return value;
+}
+
+__device__ inline float float_of_half(std::uint32_t bits, std::uint32_t type) {
+    if (type == static_cast<std::uint32_t>(ElementType::kBf16)) return element::float_of(bits << 16U);
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+
+/// kCount vectors from vector `first_number` on of an fp32 array; what does not exist is +0.
+template <unsigned kCount>
+__device__ inline void load_floats(const TileWork& work, const float* array, unsigned first_number,
+                                   Vector (&ret_vectors)[kCount]) {
+    const float* tile = array + work.first;
+    if (work.is_wide != 0) {
+#pragma unroll
+        for (unsigned j = 0; j < kCount; ++j) ret_vectors[j] = load_four(tile + place_of(work, first_number + j).local);
+        return;
+    }
+#pragma unroll
+    for (unsigned j = 0; j < kCount; ++j) {
+        const VectorPlace place = place_of(work, first_number + j);
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c)
+            ret_vectors[j].at[c] = c < place.valid ? load_one(tile + place.local + c) : 0.0F;
+    }
+}
+
+template <unsigned kCount>
+__device__ inline void load_halves(const TileWork& work, const SampleView& sample, unsigned first_number,
+                                   Vector (&ret_vectors)[kCount]) {
+    const auto* tile = static_cast<const std::uint16_t*>(sample.data) + work.first;
+#pragma unroll
+    for (unsigned j = 0; j < kCount; ++j) {
+        const VectorPlace place = place_of(work, first_number + j);
+        if (work.is_wide != 0) {
+            const uint2 raw = load_four_halves(tile + place.local);
+            ret_vectors[j].at[0] = float_of_half(raw.x & 0xFFFFU, sample.type);
+            ret_vectors[j].at[1] = float_of_half(raw.x >> 16U, sample.type);
+            ret_vectors[j].at[2] = float_of_half(raw.y & 0xFFFFU, sample.type);
+            ret_vectors[j].at[3] = float_of_half(raw.y >> 16U, sample.type);
+            continue;
+        }
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) {
+            const bool exists = c < place.valid;
+            ret_vectors[j].at[c] = exists ? float_of_half(load_half(tile + place.local + c), sample.type) : 0.0F;
+        }
+    }
+}
+
+/// The same of a sample of any type.
+template <unsigned kCount>
+__device__ inline void load_sample(const TileWork& work, const SampleView& sample, unsigned first_number,
+                                   Vector (&ret_vectors)[kCount]) {
+    if (sample.type == static_cast<std::uint32_t>(ElementType::kF32))
+        load_floats(work, static_cast<const float*>(sample.data), first_number, ret_vectors);
+    else
+        load_halves(work, sample, first_number, ret_vectors);
+}
+
+__device__ inline SampleView sample_view(const TileWork& work, unsigned sample) {
+    return sample < kNearSamples ? work.samples[sample] : work.plan.samples[sample];
+}
+
+/// Writes those that exist.
+__device__ inline void store_vector(const TileWork& work, float* array, unsigned number, const Vector& vector) {
+    const VectorPlace place = place_of(work, number);
+    float* address = array + work.first + place.local;
+    if (work.is_wide != 0) {
+        *reinterpret_cast<float4*>(address) = make_float4(vector.at[0], vector.at[1], vector.at[2], vector.at[3]);
+        return;
+    }
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c)
+        if (c < place.valid) address[c] = vector.at[c];
+}
+
+__device__ inline float load_sample_at(const SampleView& sample, std::uint32_t element) {
+    if (sample.type == static_cast<std::uint32_t>(ElementType::kF32))
+        return load_one(static_cast<const float*>(sample.data) + element);
+    return float_of_half(load_half(static_cast<const std::uint16_t*>(sample.data) + element), sample.type);
+}
+
+}  // namespace gradsieve::codec::cuda

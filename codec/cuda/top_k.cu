@@ -1,0 +1,166 @@
+// Exact top-k over the lists that wait in their slots: order by magnitude bits descending, then index ascending.
+// Integer counts only, whose order cannot show. Every kernel is launched in every step; those with nothing to do end at
+// once, so that the host never has to look. Blocks: one per group of tiles of one chunk.
+#include "codec/cuda/tile_group.cuh"
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+constexpr unsigned kLevels = 3;
+constexpr unsigned kTieLevel = 3;  ///< its place in TensorState::groups_done
+
+/// Bits of a magnitude that a level looks at; the levels before fixed what is above.
+template <unsigned kLevel>
+struct Level {
+    static constexpr unsigned kWidth = kLevel == 0 ? 11 : 10;
+    static constexpr unsigned kShift = kLevel == 0 ? 20 : kLevel == 1 ? 10 : 0;
+    static constexpr std::uint32_t kBins = 1U << kWidth;
+};
+
+/// Whether a group is the last of its tensor to come here; the whole block learns it.
+__device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
+    __shared__ std::uint32_t is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(&work.state->groups_done[place], 1U) + 1 == work.plan->group_count ? 1U : 0U;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last != 0;
+}
+
+__device__ inline void list_again(const EncodeRound& round, const GroupWork& work, std::uint32_t tile) {
+    const unsigned lane = threadIdx.x % 32;
+    const GroupTile place = group_tile(round, work, tile);
+    const TileTarget target = tile_target(round, *work.plan, place.slot, place.first);
+    const std::uint32_t* gates =
+        round.gate_words == nullptr ? nullptr : round.gate_words + std::size_t{place.slot} * (kTile / 32);
+    const bool is_gated = gates != nullptr && work.plan->has_variance != 0;
+    std::uint32_t count = 0;
+    std::uint32_t largest = 0;
+    for (std::uint32_t begin = 0; begin < place.elements; begin += 32) {
+        const std::uint32_t index = begin + lane;
+        const float value = index < place.elements ? target.residual_out[index] : 0.0F;
+        const std::uint32_t size = element::magnitude_bits(value);
+        const std::uint32_t gate = is_gated ? gates[begin / 32] : ~0U;
+        const std::uint32_t listed = __ballot_sync(~0U, size != 0) & gate;
+        if (((listed >> lane) & 1U) != 0) {
+            const std::uint32_t at = count + __popc(listed & ((1U << lane) - 1U));
+            target.indices[at] = static_cast<std::uint16_t>(index);
+            reinterpret_cast<float*>(target.values)[at] = value;
+            largest = max(largest, size);
+        }
+        count += __popc(listed);
+    }
+    largest = __reduce_max_sync(~0U, largest);
+    if (lane != 0) return;
+    target.info->count = count;
+    atomicAdd(&work.state->relisted, count);
+    atomicMax(&work.state->largest, largest);
+}
+
+/// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
+__global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constant__ EncodeRound round) {
+    const GroupWork work = group_work(round);
+    if (!was_missed(work)) return;
+    if (threadIdx.x == 0) work.state->is_missed = 1;
+    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
+}
+
+/// Finds the bin that holds the wanted-th largest and how many of it are wanted; leaves the bins zero. A whole block.
+template <unsigned kLevel>
+__device__ void pick_bin(const GroupWork& work, std::uint32_t* bins, std::uint32_t wanted, CodeShared& shared) {
+    constexpr std::uint32_t kPerThread = Level<kLevel>::kBins / kTileThreads;
+    const std::uint32_t highest = Level<kLevel>::kBins - 1 - threadIdx.x * kPerThread;
+    std::uint32_t counts[kPerThread];
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        counts[place] = __ldcg(bins + highest - place);
+        bins[highest - place] = 0;
+        sum += counts[place];
+    }
+    std::uint32_t total = 0;
+    std::uint32_t above = scan_block(sum, Sum{}, shared, total);
+    if (above >= wanted || above + sum < wanted) return;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        if (above < wanted && above + counts[place] >= wanted) {
+            work.state->prefix = (work.state->prefix << Level<kLevel>::kWidth) | (highest - place);
+            work.state->wanted = wanted - above;
+            work.state->ties = counts[place];
+        }
+        above += counts[place];
+    }
+}
+
+template <unsigned kLevel>
+__global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
+    __shared__ std::uint32_t counts[Level<kLevel>::kBins];
+    __shared__ CodeShared shared;
+    const GroupWork work = group_work(round);
+    if (!is_cut(work)) return;
+    const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
+    const std::uint32_t wanted = kLevel == 0 ? work.plan->keep_count : work.state->wanted;
+    for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) counts[bin] = 0;
+    __syncthreads();
+    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
+        const std::uint32_t slot = group_tile(round, work, tile).slot;
+        const auto* values = reinterpret_cast<const float*>(slot_values_of(round, slot));
+        const std::uint32_t count = round.tiles[slot].count;
+        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32) {
+            const std::uint32_t place = element::magnitude_bits(values[entry]) >> Level<kLevel>::kShift;
+            if (kLevel == 0 || place >> Level<kLevel>::kWidth == prefix)
+                atomicAdd(counts + (place & (Level<kLevel>::kBins - 1U)), 1U);
+        }
+    }
+    __syncthreads();
+    std::uint32_t* bins = round.histograms + std::size_t{work.tensor} * kHistogramBins;
+    for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads)
+        if (counts[bin] > 0) atomicAdd(bins + bin, counts[bin]);
+    if (is_last_group(work, kLevel)) pick_bin<kLevel>(work, bins, wanted, shared);
+}
+
+/// Where not all of those equal to the k-th are kept: how many there are in each tile, then before each tile.
+__global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
+    __shared__ CodeShared shared;
+    const GroupWork work = group_work(round);
+    if (!are_ties_cut(work)) return;
+    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
+        const std::uint32_t slot = group_tile(round, work, tile).slot;
+        const auto* values = reinterpret_cast<const float*>(slot_values_of(round, slot));
+        const std::uint32_t count = round.tiles[slot].count;
+        std::uint32_t ties = 0;
+        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
+            ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
+        ties = __reduce_add_sync(~0U, ties);
+        if (threadIdx.x % 32 == 0) round.tiles[slot].scale = ties;
+    }
+    if (!is_last_group(work, kTieLevel)) return;
+    std::uint32_t before = 0;
+    for (std::uint32_t first = 0; first < work.plan->tile_count; first += kTileThreads) {
+        const std::uint32_t tile = first + threadIdx.x;
+        const bool exists = tile < work.plan->tile_count;
+        TileInfo* info = round.tiles + (work.plan->first_tile + tile) % round.ring_tiles;
+        std::uint32_t total = 0;
+        const std::uint32_t ties = scan_block(exists ? __ldcg(&info->scale) : 0U, Sum{}, shared, total);
+        if (exists) info->scale = before + ties;
+        before += total;
+    }
+}
+
+}  // namespace
+
+KernelHandle relist_kernel() noexcept { return reinterpret_cast<KernelHandle>(&list_missed); }
+
+KernelHandle histogram_kernel(unsigned level) noexcept {
+    static_assert(kLevels == 3);
+    if (level == 0) return reinterpret_cast<KernelHandle>(&count_magnitudes<0>);
+    if (level == 1) return reinterpret_cast<KernelHandle>(&count_magnitudes<1>);
+    return reinterpret_cast<KernelHandle>(&count_magnitudes<2>);
+}
+
+KernelHandle tie_kernel() noexcept { return reinterpret_cast<KernelHandle>(&count_ties); }
+
+}  // namespace gradsieve::codec::cuda
