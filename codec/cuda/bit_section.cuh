@@ -11,8 +11,8 @@ namespace gradsieve::codec::cuda {
 class BitSection {
 public:
     __device__ explicit BitSection(const std::byte* section)
-        : words_(reinterpret_cast<const std::uint32_t*>(reinterpret_cast<std::uintptr_t>(section) &
-                                                        ~std::uintptr_t{3})),
+        : words_(
+              reinterpret_cast<const std::uint32_t*>(reinterpret_cast<std::uintptr_t>(section) & ~std::uintptr_t{3})),
           shift_(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(section) & 3U) * 8) {}
 
     /// 32 bits from `bit` on; `bit` < 2^32 - 32.

@@ -44,8 +44,8 @@ Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests) {
     GRADSIEVE_TRY(grow(answers_, layout.answers_bytes, "GPU decoder's answers"));
     GRADSIEVE_TRY(grow(upload_, layout.total_bytes, stream_, "GPU decoder's payloads"));
     GRADSIEVE_TRY(grow(entries_, plan_.round_entries() * kEntryBytes, stream_, "GPU decoder's lists"));
-    GRADSIEVE_TRY(grow(starts_, plan_.round_lists() * kStartsPerList * sizeof(std::uint32_t), stream_,
-                       "GPU decoder's tables"));
+    GRADSIEVE_TRY(
+        grow(starts_, plan_.round_lists() * kStartsPerList * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
     point_tables();
     return {};
 }

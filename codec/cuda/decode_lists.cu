@@ -229,8 +229,7 @@ __device__ bool read_exponents(const DevicePayload& payload, const BitSection& s
         if (is_whole) {
             const std::uint32_t end = shared.code_at[code + 1];
             const std::uint32_t quotient = end - shared.code_at[code] - 1 - parameter;
-            const std::uint32_t octaves =
-                (quotient << parameter) + section.read(window + end - parameter, parameter);
+            const std::uint32_t octaves = (quotient << parameter) + section.read(window + end - parameter, parameter);
             is_bad = octaves >= payload.base_exponent;
             shared.tile_scale[done + code] = payload.base_exponent - octaves;
         }
@@ -294,8 +293,8 @@ __device__ std::uint32_t value_bits(const DevicePayload& payload, const BitSecti
         return ((code >> (width - 1)) << 31U) | ((tile_scale - octaves) << 23U);
     }
     if (payload.quantizer == QuantizerKind::kSign) return tile_scale | (values.read(element, 1) << 31U);
-    const std::uint32_t bits = payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element)
-                                                                        : values.read(16 * element, 16) << 16U;
+    const std::uint32_t bits =
+        payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element) : values.read(16 * element, 16) << 16U;
     inout_is_bad |= (bits & 0x7F800000U) == 0x7F800000U;
     return bits;
 }

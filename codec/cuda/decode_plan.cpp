@@ -85,9 +85,8 @@ Status DecodePlan::make(std::span<const GpuDecodeRequest> requests) {
         plan.first_word = static_cast<std::uint32_t>(last_touched_.size());
         const std::uint64_t tiles = tiles_of(requests[place].elements);
         if (tiles_ + tiles > std::numeric_limits<std::uint32_t>::max())
-            return {StatusCode::kInvalidArgument,
-                    "GPU decoder: tiles of a batch " + std::to_string(tiles_ + tiles) +
-                        ": allowed are fewer than 2^32; decode fewer tensors at once"};
+            return {StatusCode::kInvalidArgument, "GPU decoder: tiles of a batch " + std::to_string(tiles_ + tiles) +
+                                                      ": allowed are fewer than 2^32; decode fewer tensors at once"};
         plan.words = static_cast<std::uint32_t>((tiles + 31) / 32);
         plans_.push_back(plan);
         plans_.back().refusal = plan_tensor(requests[place]);

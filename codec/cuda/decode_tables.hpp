@@ -66,8 +66,8 @@ struct DeviceResult {
     bool holds_last = false;
 };
 
-/// What the kernels report of one tensor. If one of the flags is set, a payload is corrupt and the numbers mean nothing.
-/// Two flags, each written by one kernel: the second kernel may read the first one's without a race.
+/// What the kernels report of one tensor. If one of the flags is set, a payload is corrupt and the numbers mean
+/// nothing. Two flags, each written by one kernel: the second kernel may read the first one's without a race.
 struct TensorReport {
     unsigned long long digest = 0;
     unsigned long long touched_elements = 0;

@@ -101,8 +101,7 @@ __device__ void add_bf16(const DevicePayload& payload, const std::byte* bytes, c
     }
 }
 
-__device__ void add_sign(const DevicePayload& payload, const std::byte* bytes, const Place& place,
-                         Groups& inout_sums) {
+__device__ void add_sign(const DevicePayload& payload, const std::byte* bytes, const Place& place, Groups& inout_sums) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(bytes + payload.body_offset) + place.tile * (kTile / 32);
     const float scale = payload.has_chunk_scale
                             ? payload.chunk_scale
@@ -271,9 +270,7 @@ __device__ void write_results(const DecodeTables& tables, const DeviceTensor& te
         const DeviceResult result = tables.results[tensor.first_result + place_of];
         if (is_unchanged && result.holds_last) continue;
         switch (result.type) {
-            case ElementType::kF32:
-                write_floats(static_cast<float*>(result.data) + first_element, sums, place);
-                break;
+            case ElementType::kF32: write_floats(static_cast<float*>(result.data) + first_element, sums, place); break;
             case ElementType::kF16:
                 write_halves(static_cast<__half*>(result.data) + first_element, sums, place,
                              [](float value) { return __float2half_rn(value); });

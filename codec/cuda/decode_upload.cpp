@@ -73,8 +73,7 @@ std::vector<std::jthread> start_threads(ByteCount bytes, Gathering& gathering) {
     try {
         for (unsigned thread = 1; thread < std::min(wanted, cores); ++thread)
             threads.emplace_back([&gathering] {
-                while (gathering.gather_one()) {
-                }
+                while (gathering.gather_one()) {}
             });
     } catch (const std::system_error&) {  // fewer threads then: the caller gathers what is left
     }
@@ -93,10 +92,10 @@ Status upload_pieces(std::span<const UploadPiece> pieces, const UploadLayout& la
         gathering.wait_for(place);
         if (!status.is_ok()) continue;
         const Segment& segment = segments[place];
-        status = status_of(cudaMemcpyAsync(device_memory + segment.begin, staging + segment.begin,
-                                           segment.end - segment.begin, cudaMemcpyHostToDevice,
-                                           static_cast<cudaStream_t>(stream.handle())),
-                           "copying payloads to a GPU");
+        status = status_of(
+            cudaMemcpyAsync(device_memory + segment.begin, staging + segment.begin, segment.end - segment.begin,
+                            cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream.handle())),
+            "copying payloads to a GPU");
     }
     return status;
 }

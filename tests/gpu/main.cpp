@@ -22,6 +22,7 @@ struct Section {
 constexpr std::array kSections{
     Section{"encode", false, check_encode_equality},
     Section{"decode", false, check_decode_equality},
+    Section{"decode-hostile", false, check_decode_hostile},
     Section{"encode-speed", true, measure_encode},
     Section{"decode-speed", true, measure_decode},
 };
@@ -51,7 +52,7 @@ int main(int argc, char** argv) {
     app.add_option("--device", options.device, "ordinal of the GPU")->check(CLI::NonNegativeNumber);
     app.add_flag("--small", options.is_small, "small sizes and no timing, for compute-sanitizer");
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
-    app.add_option("--only", options.only, "sections: encode decode encode-speed decode-speed");
+    app.add_option("--only", options.only, "sections: encode decode decode-hostile encode-speed decode-speed");
     CLI11_PARSE(app, argc, argv);
     options.has_timing = !options.is_small;
     if (!print_devices(options.device)) return 2;
