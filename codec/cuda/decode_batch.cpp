@@ -33,7 +33,7 @@ Status launched(int error, const char* doing) { return status_of(static_cast<cud
 
 Status DecodeBatch::open(int device) {
     GRADSIEVE_ASSIGN(stream_, Stream::make(device));
-    return launched(average_tiles_blocks(average_blocks_), "asking for the decoder's occupancy");
+    return launched(find_average_blocks(average_blocks_), "asking for the decoder's occupancy");
 }
 
 Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests) {
@@ -44,8 +44,7 @@ Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests) {
     GRADSIEVE_TRY(grow(answers_, layout.answers_bytes, "GPU decoder's answers"));
     GRADSIEVE_TRY(grow(upload_, layout.total_bytes, stream_, "GPU decoder's payloads"));
     GRADSIEVE_TRY(grow(entries_, plan_.round_entries() * kEntryBytes, stream_, "GPU decoder's lists"));
-    GRADSIEVE_TRY(
-        grow(starts_, plan_.round_lists() * kStartsPerList * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
+    GRADSIEVE_TRY(grow(list_tables_, plan_.round_table_words() * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
     point_tables();
     return {};
 }
@@ -54,6 +53,7 @@ void DecodeBatch::point_tables() {
     const UploadLayout& layout = plan_.layout();
     tables_.bytes = upload_.data();
     tables_.payloads = upload_.as<DevicePayload>(layout.payloads);
+    tables_.lists = upload_.as<std::uint32_t>(layout.lists);
     tables_.chunks = upload_.as<DeviceChunk>(layout.chunks);
     tables_.tensors = upload_.as<DeviceTensor>(layout.tensors);
     tables_.results = upload_.as<DeviceResult>(layout.results);
@@ -63,7 +63,7 @@ void DecodeBatch::point_tables() {
     tables_.payload_faults = upload_.as<std::uint32_t>(layout.payload_faults);
     tables_.indices = entries_.as<std::uint32_t>();
     tables_.values = entries_.as<float>(plan_.round_entries() * sizeof(std::uint32_t));
-    tables_.starts = starts_.as<std::uint32_t>();
+    tables_.list_tables = list_tables_.as<std::uint32_t>();
 }
 
 Status DecodeBatch::upload() {
@@ -73,12 +73,12 @@ Status DecodeBatch::upload() {
 }
 
 Status DecodeBatch::read_lists(const DecodeRound& round) {
-    if (!round.has_lists) return {};
+    if (round.lists == 0) return {};
     return launched(launch_decode_lists(tables_, round, stream_.handle()), "reading payloads on a GPU");
 }
 
 Status DecodeBatch::average(const DecodeRound& round) {
-    return launched(launch_average_tiles(tables_, round, average_blocks_, stream_.handle()), "averaging on a GPU");
+    return launched(launch_average_units(tables_, round, average_blocks_, stream_.handle()), "averaging on a GPU");
 }
 
 Status DecodeBatch::download() {
@@ -87,7 +87,7 @@ Status DecodeBatch::download() {
                      "copying a GPU decoder's answers");
 }
 
-ByteCount DecodeBatch::device_bytes() const noexcept { return upload_.size() + entries_.size() + starts_.size(); }
+ByteCount DecodeBatch::device_bytes() const noexcept { return upload_.size() + entries_.size() + list_tables_.size(); }
 
 const TensorReport& DecodeBatch::report_of(std::size_t request) const {
     return answers_.as<TensorReport>(plan_.layout().reports)[request];

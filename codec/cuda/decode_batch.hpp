@@ -33,10 +33,10 @@ private:
     void point_tables();
 
     Stream stream_;
-    unsigned average_blocks_ = 0;
+    AverageBlocks average_blocks_;
     DecodePlan plan_;
     PinnedMemory staging_, answers_;
-    DeviceMemory upload_, entries_, starts_;
+    DeviceMemory upload_, entries_, list_tables_;
     DecodeTables tables_;
 };
 

@@ -11,9 +11,11 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-/// Lists of one round of kernels: 8 bytes of workspace for each element. Only lists that hold most of a very large
+/// List elements of one round of kernels: 8 bytes of workspace for each. Only lists that hold most of a very large
 /// tensor need a second round.
 constexpr std::uint64_t kRoundEntries = std::uint64_t{1} << 27U;
+/// Tables of one round of kernels: 20 bytes for each 4,096 elements of each node.
+constexpr std::uint64_t kRoundTableWords = std::uint64_t{1} << 26U;
 /// Vector loads, and results' groups of four.
 constexpr ByteCount kPieceAlignment = 16;
 constexpr ByteCount kReadBehind = 16;
@@ -83,16 +85,18 @@ Status DecodePlan::make(std::span<const GpuDecodeRequest> requests) {
         TensorPlan plan;
         plan.first_payload = static_cast<std::uint32_t>(payloads_.size());
         plan.first_word = static_cast<std::uint32_t>(last_touched_.size());
-        const std::uint64_t tiles = tiles_of(requests[place].elements);
-        if (tiles_ + tiles > std::numeric_limits<std::uint32_t>::max())
-            return {StatusCode::kInvalidArgument, "GPU decoder: tiles of a batch " + std::to_string(tiles_ + tiles) +
-                                                      ": allowed are fewer than 2^32; decode fewer tensors at once"};
-        plan.words = static_cast<std::uint32_t>((tiles + 31) / 32);
+        const std::uint64_t units = units_ + (requests[place].elements + kUnitElements - 1) / kUnitElements;
+        if (units > std::numeric_limits<std::uint32_t>::max())
+            return {StatusCode::kInvalidArgument,
+                    "GPU decoder: elements of a batch " + std::to_string(units * kUnitElements) +
+                        ": allowed are fewer than 2^42; decode fewer tensors at once"};
+        plan.words = static_cast<std::uint32_t>((tiles_of(requests[place].elements) + 31) / 32);
         plans_.push_back(plan);
         plans_.back().refusal = plan_tensor(requests[place]);
         plans_.back().payloads = static_cast<std::uint32_t>(payloads_.size()) - plan.first_payload;
     }
-    cut_rounds();
+    order_chunks();
+    GRADSIEVE_TRY(cut_rounds());
     lay_out();
     return {};
 }
@@ -101,6 +105,7 @@ void DecodePlan::clear() {
     plans_.clear();
     sources_.clear();
     payloads_.clear();
+    lists_.clear();
     chunks_.clear();
     tensors_.clear();
     results_.clear();
@@ -108,7 +113,7 @@ void DecodePlan::clear() {
     pieces_.clear();
     rounds_.clear();
     piece_bytes_ = 0;
-    tiles_ = 0;
+    units_ = 0;
 }
 
 Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
@@ -128,7 +133,7 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
     const std::size_t chunks = chunks_.size();
     const std::size_t pieces = pieces_.size();
     const ByteCount piece_bytes = piece_bytes_;
-    const std::uint32_t tiles = tiles_;
+    const std::uint32_t units = units_;
     const std::uint64_t count = (request.elements + kChunkElements - 1) / kChunkElements;
     Status status = check_chunk_order(request.contributions, count);
     if (status.is_ok()) status = plan_chunks(request);
@@ -138,7 +143,7 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
     payloads_.resize(plan.first_payload);
     sources_.resize(plan.first_payload);
     piece_bytes_ = piece_bytes;
-    tiles_ = tiles;
+    units_ = units;
     return status;
 }
 
@@ -150,8 +155,7 @@ Status DecodePlan::plan_chunks(const GpuDecodeRequest& request) {
         const ElementCount elements = std::min(kChunkElements, request.elements - first);
         chunk.first_element = first;
         chunk.digest_key = digest_key(request.tensor, request.step, chunk_index);
-        chunk.first_tile = tiles_;
-        chunk.tiles = static_cast<std::uint32_t>(tiles_of(elements));
+        chunk.units = units_of(elements);
         chunk.elements = static_cast<std::uint32_t>(elements);
         chunk.tensor = static_cast<std::uint32_t>(tensors_.size() - 1);
         chunk.first_payload = static_cast<std::uint32_t>(payloads_.size());
@@ -164,7 +168,7 @@ Status DecodePlan::plan_chunks(const GpuDecodeRequest& request) {
         }
         if (!is_plausible_chunk)
             return explain_refusal(request.elements, std::span(sources_).subspan(plans_.back().first_payload), {});
-        tiles_ += chunk.tiles;
+        units_ += chunk.units;
         chunks_.push_back(chunk);
     }
     return {};
@@ -200,10 +204,14 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     else
         add_dense(*view, payload);
     inout_chunk.has_dense |= !payload.is_list;
+    inout_chunk.has_lists |= payload.is_list;
+    inout_chunk.has_direct |= payload.is_direct;
     return true;
 }
 
 void DecodePlan::add_list(const PayloadView& view, DevicePayload& inout_payload) {
+    const IndexForm form = view.header.index_form;
+    inout_payload.is_direct = form == IndexForm::kEvery || form == IndexForm::kBitmap;
     inout_payload.body_bytes = static_cast<std::uint32_t>(view.body.size());
     inout_payload.body_offset = place(view.body);
 }
@@ -220,36 +228,57 @@ ByteCount DecodePlan::place(ByteView bytes) {
     return offset;
 }
 
-// Consecutive chunks whose lists fit into the workspace, at least one.
-void DecodePlan::cut_rounds() {
+// Each kernel gets consecutive chunks: those of lists alone, which a leaner kernel averages, first.
+void DecodePlan::order_chunks() {
+    std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_dense; });
+    std::uint32_t unit = 0;
+    for (DeviceChunk& chunk : chunks_) {
+        chunk.first_unit = unit;
+        unit += chunk.units;
+    }
+}
+
+// Consecutive chunks of one kind whose lists fit into the workspace, at least one.
+Status DecodePlan::cut_rounds() {
     round_entries_ = 0;
-    round_lists_ = 0;
+    round_table_words_ = 0;
     std::uint64_t entries = 0;
-    std::uint32_t lists = 0;
+    std::uint64_t words = 0;
     for (std::uint32_t place = 0; place < chunks_.size(); ++place) {
         const DeviceChunk& chunk = chunks_[place];
-        const std::span<DevicePayload> payloads = std::span(payloads_).subspan(chunk.first_payload, chunk.payloads);
+        const auto payloads = std::span(payloads_).subspan(chunk.first_payload, chunk.payloads);
+        const std::uint64_t chunk_words = std::uint64_t{chunk.payloads} * table_words(chunk.elements);
         std::uint64_t listed = 0;
-        for (const DevicePayload& payload : payloads) listed += payload.is_list ? payload.count : 0;
-        if (rounds_.empty() || entries + listed > kRoundEntries) {
-            rounds_.push_back({chunk.first_payload, 0, place, 0, chunk.first_tile, 0, false});
+        for (const DevicePayload& payload : payloads)
+            listed += payload.is_list && !payload.is_direct ? payload.count : 0;
+        if (std::max(listed, chunk_words) > std::numeric_limits<std::uint32_t>::max())
+            return {StatusCode::kResourceExhausted,
+                    "GPU decoder: list elements of one chunk " + std::to_string(listed) +
+                        ": allowed are fewer than 2^32; use the CPU, or a sparser pipeline"};
+        if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense || entries + listed > kRoundEntries ||
+            words + chunk_words > kRoundTableWords) {
+            rounds_.push_back(
+                {static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0, chunk.has_dense});
             entries = 0;
-            lists = 0;
-        }
-        for (DevicePayload& payload : payloads) {
-            if (!payload.is_list) continue;
-            payload.entry_offset = entries;
-            payload.list = lists++;
-            entries += payload.count;
+            words = 0;
         }
         DecodeRound& round = rounds_.back();
-        round.payloads += chunk.payloads;
+        for (std::uint32_t of_chunk = 0; of_chunk < chunk.payloads; ++of_chunk) {
+            DevicePayload& payload = payloads[of_chunk];
+            if (!payload.is_list) continue;
+            lists_.push_back(chunk.first_payload + of_chunk);
+            ++round.lists;
+            payload.entry_offset = static_cast<std::uint32_t>(entries);
+            payload.table_offset = static_cast<std::uint32_t>(words);
+            entries += payload.is_direct ? 0 : payload.count;
+            words += table_words(chunk.elements);
+        }
         ++round.chunks;
-        round.tiles += chunk.tiles;
-        round.has_lists |= listed > 0;
+        round.units += chunk.units;
         round_entries_ = std::max(round_entries_, entries);
-        round_lists_ = std::max<std::uint64_t>(round_lists_, lists);
+        round_table_words_ = std::max(round_table_words_, words);
     }
+    return {};
 }
 
 void DecodePlan::lay_out() {
@@ -264,6 +293,7 @@ void DecodePlan::lay_out() {
     layout_.payload_faults = take(payloads_.size(), sizeof(std::uint32_t));
     layout_.answers_bytes = end;
     layout_.payloads = take(payloads_.size(), sizeof(DevicePayload));
+    layout_.lists = take(lists_.size(), sizeof(std::uint32_t));
     layout_.chunks = take(chunks_.size(), sizeof(DeviceChunk));
     layout_.tensors = take(tensors_.size(), sizeof(DeviceTensor));
     layout_.results = take(results_.size(), sizeof(DeviceResult));
@@ -280,6 +310,7 @@ void DecodePlan::lay_out() {
 void DecodePlan::write_tables(std::byte* ret_upload) const {
     std::memset(ret_upload, 0, layout_.tables_bytes);
     write_rows(std::span(payloads_), ret_upload + layout_.payloads);
+    write_rows(std::span(lists_), ret_upload + layout_.lists);
     write_rows(std::span(chunks_), ret_upload + layout_.chunks);
     write_rows(std::span(tensors_), ret_upload + layout_.tensors);
     write_rows(std::span(results_), ret_upload + layout_.results);

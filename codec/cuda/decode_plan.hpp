@@ -21,7 +21,7 @@ struct UploadPiece {
 struct UploadLayout {
     ByteCount reports = 0, touched = 0, payload_faults = 0;
     ByteCount answers_bytes = 0;
-    ByteCount payloads = 0, chunks = 0, tensors = 0, results = 0, last_touched = 0;
+    ByteCount payloads = 0, lists = 0, chunks = 0, tensors = 0, results = 0, last_touched = 0;
     ByteCount tables_bytes = 0;  ///< all of the above
     ByteCount total_bytes = 0;   ///< with the payloads, and what a kernel may read behind them
 };
@@ -54,7 +54,7 @@ public:
     }
     /// Workspace of the largest round.
     [[nodiscard]] std::uint64_t round_entries() const noexcept { return round_entries_; }
-    [[nodiscard]] std::uint64_t round_lists() const noexcept { return round_lists_; }
+    [[nodiscard]] std::uint64_t round_table_words() const noexcept { return round_table_words_; }
 
 private:
     void clear();
@@ -65,7 +65,8 @@ private:
     void add_list(const PayloadView& view, DevicePayload& inout_payload);
     void add_dense(const PayloadView& view, DevicePayload& inout_payload);
     ByteCount place(ByteView bytes);
-    void cut_rounds();
+    void order_chunks();
+    Status cut_rounds();
     void lay_out();
 
     std::span<const GpuDecodeRequest> requests_;
@@ -73,6 +74,7 @@ private:
     std::vector<PlannedPayload> sources_;
     std::vector<std::size_t> cursors_;
     std::vector<DevicePayload> payloads_;
+    std::vector<std::uint32_t> lists_;
     std::vector<DeviceChunk> chunks_;
     std::vector<DeviceTensor> tensors_;
     std::vector<DeviceResult> results_;
@@ -81,9 +83,9 @@ private:
     std::vector<DecodeRound> rounds_;
     UploadLayout layout_;
     ByteCount piece_bytes_ = 0;
-    std::uint32_t tiles_ = 0;
+    std::uint32_t units_ = 0;
     std::uint64_t round_entries_ = 0;
-    std::uint64_t round_lists_ = 0;
+    std::uint64_t round_table_words_ = 0;
 };
 
 }  // namespace gradsieve::codec::cuda

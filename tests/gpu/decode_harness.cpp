@@ -205,8 +205,8 @@ void DecodeComparison::run_step(std::size_t step, Report& report) {
                            contributions[place],          results[place], side.remembers ? &side.touched : nullptr};
     }
     std::vector<Result<codec::DecodeResult>> gpu(cases_.size());
-    if (!report.expect_ok(decoder_.begin(requests), "begin")) return;
-    if (!report.expect_ok(decoder_.finish(gpu), "finish")) return;
+    const std::string batch = fmt::format("{} tensors, the first {}, step {}", cases_.size(), cases_[0].name, step + 1);
+    if (!report.expect_ok(decoder_.begin(requests), batch) || !report.expect_ok(decoder_.finish(gpu), batch)) return;
     require_cuda(cudaMemcpy(seen_.data(), device_.data(), seen_.size(), cudaMemcpyDeviceToHost), "reading results");
     std::vector<Result<codec::DecodeResult>> cpu(cases_.size());
     in_parallel(cases_.size(), [&](std::size_t place) {
