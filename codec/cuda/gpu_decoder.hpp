@@ -22,7 +22,8 @@ struct GpuResult {
     bool holds_last_result = false;
 };
 
-/// What a decoder remembers of one tensor between steps: which tiles the last result touched. Starts as "all".
+/// What a decoder remembers of one tensor between steps: which tiles the last result touched. Empty, as it starts, or
+/// of another tensor's size: all of them; emptied when a decode fails.
 struct TouchedTiles {
     std::vector<std::uint32_t> words;  ///< bit i % 32 of word i / 32: tile i
 };
@@ -31,7 +32,7 @@ struct GpuDecodeRequest {
     TensorId tensor = 0;
     Step step = 0;
     ElementCount elements = 0;
-    std::span<const Contribution> contributions;  ///< host memory, in node order
+    std::span<const Contribution> contributions;  ///< host memory, in node order; factors in [0, 1], up to 65,535
     std::span<const GpuResult> results;           ///< each gets the same average
     TouchedTiles* touched = nullptr;              ///< null: every tile is written
 };
@@ -42,13 +43,14 @@ public:
     [[nodiscard]] static Result<std::unique_ptr<GpuDecoder>> make(int device);
     virtual ~GpuDecoder() = default;
 
-    /// Enqueues copies, checks and averages of a batch behind what `stream()` holds; returns without waiting. The
-    /// requests and all they point at stay until `finish`. Errors: kInvalidArgument, kResourceExhausted, kUnavailable,
-    /// and kCorrupt for what the host sees already (chunk indices); after an error nothing is under way.
+    /// Copies the payloads out and enqueues checks and averages of a batch behind what `stream()` holds; does not wait
+    /// for the GPU. The requests and all they point at stay until `finish`, which must follow. Errors:
+    /// kInvalidArgument, kFailedPrecondition (a batch is under way), kResourceExhausted, kUnavailable; after an error
+    /// nothing is under way. A corrupt payload is no error of the batch: see `finish`.
     [[nodiscard]] virtual Status begin(std::span<const GpuDecodeRequest> tensors) = 0;
     /// Waits; one result per request. A tensor with a corrupt payload has its Status (which contribution, which chunk,
     /// what is wrong, as codec/decoder.hpp words it) and its results are unspecified; the others are complete. Errors:
-    /// kUnavailable (the device failed).
+    /// kUnavailable (the device failed; all results unspecified), kInvalidArgument, kFailedPrecondition.
     [[nodiscard]] virtual Status finish(std::span<Result<DecodeResult>> ret_results) = 0;
 
     [[nodiscard]] virtual const Stream& stream() const noexcept = 0;

@@ -45,6 +45,7 @@ private:
 void check_encode_equality(const Options& options, Report& report);
 void measure_encode(const Options& options, Report& report);
 void check_decode_equality(const Options& options, Report& report);
+void check_decode_hostile(const Options& options, Report& report);
 void measure_decode(const Options& options, Report& report);
 void check_end_to_end(const Options& options, Report& report);
 void measure_end_to_end(const Options& options, Report& report);

@@ -1,0 +1,106 @@
+#include "codec/cuda/decode_batch.hpp"
+
+#include "codec/cuda/decode_upload.hpp"
+#include "codec/cuda/runtime.hpp"
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+constexpr ByteCount kGranule = ByteCount{1} << 20U;
+constexpr ByteCount kEntryBytes = sizeof(std::uint32_t) + sizeof(float);
+
+/// A quarter more than is asked for, since the sizes of sparse payloads differ from step to step.
+ByteCount with_headroom(ByteCount bytes) { return (bytes + bytes / 4 + kGranule - 1) / kGranule * kGranule; }
+
+/// Frees before it allocates, so that the largest use is one allocation.
+Status grow(DeviceMemory& inout_memory, ByteCount bytes, const Stream& stream, std::string_view what) {
+    if (inout_memory.size() >= bytes) return {};
+    inout_memory = {};
+    GRADSIEVE_ASSIGN(inout_memory, DeviceMemory::make(stream.device(), with_headroom(bytes), what));
+    return {};
+}
+
+Status grow(PinnedMemory& inout_memory, ByteCount bytes, std::string_view what) {
+    if (inout_memory.size() >= bytes) return {};
+    inout_memory = {};
+    GRADSIEVE_ASSIGN(inout_memory, PinnedMemory::make(with_headroom(bytes), what));
+    return {};
+}
+
+Status launched(int error, const char* doing) { return status_of(static_cast<cudaError_t>(error), doing); }
+
+}  // namespace
+
+Status DecodeBatch::open(int device) {
+    GRADSIEVE_ASSIGN(stream_, Stream::make(device));
+    return launched(find_average_blocks(average_blocks_), "asking for the decoder's occupancy");
+}
+
+Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests) {
+    GRADSIEVE_TRY(stream_.make_current());
+    GRADSIEVE_TRY(plan_.make(requests));
+    const UploadLayout& layout = plan_.layout();
+    GRADSIEVE_TRY(grow(staging_, layout.total_bytes, "GPU decoder's staged payloads"));
+    GRADSIEVE_TRY(grow(answers_, layout.answers_bytes, "GPU decoder's answers"));
+    GRADSIEVE_TRY(grow(upload_, layout.total_bytes, stream_, "GPU decoder's payloads"));
+    GRADSIEVE_TRY(grow(entries_, plan_.round_entries() * kEntryBytes, stream_, "GPU decoder's lists"));
+    GRADSIEVE_TRY(grow(list_tables_, plan_.round_table_words() * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
+    point_tables();
+    return {};
+}
+
+void DecodeBatch::point_tables() {
+    const UploadLayout& layout = plan_.layout();
+    tables_.bytes = upload_.data();
+    tables_.payloads = upload_.as<DevicePayload>(layout.payloads);
+    tables_.lists = upload_.as<std::uint32_t>(layout.lists);
+    tables_.chunks = upload_.as<DeviceChunk>(layout.chunks);
+    tables_.tensors = upload_.as<DeviceTensor>(layout.tensors);
+    tables_.results = upload_.as<DeviceResult>(layout.results);
+    tables_.last_touched = upload_.as<std::uint32_t>(layout.last_touched);
+    tables_.reports = upload_.as<TensorReport>(layout.reports);
+    tables_.touched = upload_.as<std::uint32_t>(layout.touched);
+    tables_.payload_faults = upload_.as<std::uint32_t>(layout.payload_faults);
+    tables_.indices = entries_.as<std::uint32_t>();
+    tables_.values = entries_.as<float>(plan_.round_entries() * sizeof(std::uint32_t));
+    tables_.list_tables = list_tables_.as<std::uint32_t>();
+}
+
+Status DecodeBatch::upload() {
+    GRADSIEVE_TRY(stream_.make_current());
+    plan_.write_tables(staging_.data());
+    return upload_pieces(plan_.pieces(), plan_.layout(), staging_.data(), upload_.data(), stream_);
+}
+
+Status DecodeBatch::read_lists(const DecodeRound& round) {
+    if (round.lists == 0) return {};
+    return launched(launch_decode_lists(tables_, round, stream_.handle()), "reading payloads on a GPU");
+}
+
+Status DecodeBatch::average(const DecodeRound& round) {
+    return launched(launch_average_units(tables_, round, average_blocks_, stream_.handle()), "averaging on a GPU");
+}
+
+Status DecodeBatch::download() {
+    return status_of(cudaMemcpyAsync(answers_.data(), upload_.data(), plan_.layout().answers_bytes,
+                                     cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream_.handle())),
+                     "copying a GPU decoder's answers");
+}
+
+ByteCount DecodeBatch::device_bytes() const noexcept { return upload_.size() + entries_.size() + list_tables_.size(); }
+
+const TensorReport& DecodeBatch::report_of(std::size_t request) const {
+    return answers_.as<TensorReport>(plan_.layout().reports)[request];
+}
+
+std::span<const std::uint32_t> DecodeBatch::touched_of(std::size_t request) const {
+    const TensorPlan& plan = plan_.plan_of(request);
+    return {answers_.as<std::uint32_t>(plan_.layout().touched) + plan.first_word, plan.words};
+}
+
+std::span<const std::uint32_t> DecodeBatch::faults_of(std::size_t request) const {
+    const TensorPlan& plan = plan_.plan_of(request);
+    return {answers_.as<std::uint32_t>(plan_.layout().payload_faults) + plan.first_payload, plan.payloads};
+}
+
+}  // namespace gradsieve::codec::cuda

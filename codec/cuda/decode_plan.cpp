@@ -1,0 +1,320 @@
+#include "codec/cuda/decode_plan.hpp"
+
+#include "codec/bit_stream.hpp"
+#include "codec/digest.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+/// List elements of one round of kernels: 8 bytes of workspace for each. Only lists that hold most of a very large
+/// tensor need a second round.
+constexpr std::uint64_t kRoundEntries = std::uint64_t{1} << 27U;
+/// Tables of one round of kernels: 20 bytes for each 4,096 elements of each node.
+constexpr std::uint64_t kRoundTableWords = std::uint64_t{1} << 26U;
+/// Vector loads, and results' groups of four.
+constexpr ByteCount kPieceAlignment = 16;
+constexpr ByteCount kReadBehind = 16;
+constexpr std::size_t kMaximumContributions = std::numeric_limits<std::uint16_t>::max();
+/// Longest section of tile exponents: 254 zeros, a one and 6 bits for each tile.
+constexpr std::uint64_t kLongestExponents = bytes_of_bits(kMaximumTiles * (254 + 1 + 6));
+
+ByteCount align(ByteCount offset) { return (offset + kPieceAlignment - 1) & ~(kPieceAlignment - 1); }
+
+Status check_request(const GpuDecodeRequest& request, std::size_t place) {
+    const auto refuse = [&](const std::string& what) {
+        return Status(StatusCode::kInvalidArgument, "GPU decoder: request " + std::to_string(place) + ": " + what);
+    };
+    if (request.contributions.size() > kMaximumContributions)
+        return refuse("contributions " + std::to_string(request.contributions.size()) + ": allowed are up to " +
+                      std::to_string(kMaximumContributions) + "; average fewer nodes");
+    for (const Contribution& contribution : request.contributions)
+        if (!(contribution.factor >= 0 && contribution.factor <= 1))
+            return refuse("factor " + std::to_string(contribution.factor) +
+                          ": allowed is 0 to 1; hand over a node's share of the ranks");
+    for (const GpuResult& result : request.results) {
+        const std::uintptr_t element_bytes = result.type == ElementType::kF32 ? 4 : 2;
+        if (request.elements > 0 && result.data == nullptr)
+            return refuse("a result without memory: allowed is device memory of all elements; hand it over");
+        if (reinterpret_cast<std::uintptr_t>(result.data) % element_bytes != 0)
+            return refuse("a result at a byte that is no multiple of " + std::to_string(element_bytes) +
+                          ": allowed are whole elements; align it");
+    }
+    return {};
+}
+
+/// Whether the sections of known length lie inside the body with clear padding, and it is not longer than any list of
+/// this header can be. What this refuses, decode_list refuses with a reason.
+bool is_plausible(const PayloadView& view) {
+    const PayloadHeader& header = view.header;
+    const std::uint64_t values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
+    std::uint64_t indices = 0;
+    std::uint64_t variable = header.quantizer == QuantizerKind::kPow2 ? kLongestExponents : 0;
+    if (header.quantizer == QuantizerKind::kSign) variable = kMaximumTiles * header.tile_scale_bytes();
+    std::uint64_t used_bits = 0;
+    switch (header.index_form) {
+        case IndexForm::kEvery: break;
+        case IndexForm::kRice:
+            used_bits = std::uint64_t{header.count} * header.rice_parameter;
+            variable += bytes_of_bits(header.count + ((view.elements - header.count) >> header.rice_parameter));
+            break;
+        case IndexForm::kBitmap: used_bits = view.elements; break;
+        case IndexForm::kRaw32: used_bits = std::uint64_t{header.count} * 32; break;
+    }
+    indices = bytes_of_bits(used_bits);
+    if (view.body.size() < indices || view.body.size() > indices + variable + values) return false;
+    return has_zero_padding(view.body, used_bits);
+}
+
+template <typename Row>
+void write_rows(std::span<const Row> rows, std::byte* ret_rows) {
+    if (!rows.empty()) std::memcpy(ret_rows, rows.data(), rows.size_bytes());
+}
+
+}  // namespace
+
+Status DecodePlan::make(std::span<const GpuDecodeRequest> requests) {
+    clear();
+    requests_ = requests;
+    for (std::size_t place = 0; place < requests.size(); ++place) {
+        GRADSIEVE_TRY(check_request(requests[place], place));
+        TensorPlan plan;
+        plan.first_payload = static_cast<std::uint32_t>(payloads_.size());
+        plan.first_word = static_cast<std::uint32_t>(last_touched_.size());
+        const std::uint64_t units = units_ + (requests[place].elements + kUnitElements - 1) / kUnitElements;
+        if (units > std::numeric_limits<std::uint32_t>::max())
+            return {StatusCode::kInvalidArgument,
+                    "GPU decoder: elements of a batch " + std::to_string(units * kUnitElements) +
+                        ": allowed are fewer than 2^42; decode fewer tensors at once"};
+        plan.words = static_cast<std::uint32_t>((tiles_of(requests[place].elements) + 31) / 32);
+        plans_.push_back(plan);
+        plans_.back().refusal = plan_tensor(requests[place]);
+        plans_.back().payloads = static_cast<std::uint32_t>(payloads_.size()) - plan.first_payload;
+    }
+    order_chunks();
+    GRADSIEVE_TRY(cut_rounds());
+    lay_out();
+    return {};
+}
+
+void DecodePlan::clear() {
+    plans_.clear();
+    sources_.clear();
+    payloads_.clear();
+    lists_.clear();
+    chunks_.clear();
+    tensors_.clear();
+    results_.clear();
+    last_touched_.clear();
+    pieces_.clear();
+    rounds_.clear();
+    piece_bytes_ = 0;
+    units_ = 0;
+}
+
+Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
+    const TensorPlan& plan = plans_.back();
+    DeviceTensor tensor;
+    tensor.first_result = static_cast<std::uint32_t>(results_.size());
+    tensor.results = static_cast<std::uint32_t>(request.results.size());
+    tensor.first_word = plan.first_word;
+    tensor.knows_last = request.touched != nullptr && request.touched->words.size() == plan.words;
+    tensors_.push_back(tensor);
+    for (const GpuResult& result : request.results)
+        results_.push_back({result.data, result.type, result.holds_last_result});
+    last_touched_.resize(last_touched_.size() + plan.words);
+    if (tensor.knows_last)
+        std::copy_n(request.touched->words.begin(), plan.words, last_touched_.begin() + plan.first_word);
+
+    const std::size_t chunks = chunks_.size();
+    const std::size_t pieces = pieces_.size();
+    const ByteCount piece_bytes = piece_bytes_;
+    const std::uint32_t units = units_;
+    const std::uint64_t count = (request.elements + kChunkElements - 1) / kChunkElements;
+    Status status = check_chunk_order(request.contributions, count);
+    if (status.is_ok()) status = plan_chunks(request);
+    if (status.is_ok()) return status;
+    chunks_.resize(chunks);  // a refused tensor has no work
+    pieces_.resize(pieces);
+    payloads_.resize(plan.first_payload);
+    sources_.resize(plan.first_payload);
+    piece_bytes_ = piece_bytes;
+    units_ = units;
+    return status;
+}
+
+Status DecodePlan::plan_chunks(const GpuDecodeRequest& request) {
+    cursors_.assign(request.contributions.size(), 0);
+    for (ElementCount first = 0; first < request.elements; first += kChunkElements) {
+        DeviceChunk chunk;
+        const auto chunk_index = static_cast<std::uint32_t>(first / kChunkElements);
+        const ElementCount elements = std::min(kChunkElements, request.elements - first);
+        chunk.first_element = first;
+        chunk.digest_key = digest_key(request.tensor, request.step, chunk_index);
+        chunk.units = units_of(elements);
+        chunk.elements = static_cast<std::uint32_t>(elements);
+        chunk.tensor = static_cast<std::uint32_t>(tensors_.size() - 1);
+        chunk.first_payload = static_cast<std::uint32_t>(payloads_.size());
+        bool is_plausible_chunk = true;
+        for (std::uint32_t node = 0; node < request.contributions.size(); ++node) {
+            const auto& node_chunks = request.contributions[node].chunks;
+            std::size_t& cursor = cursors_[node];
+            if (cursor == node_chunks.size() || node_chunks[cursor].chunk_index != chunk_index) continue;
+            is_plausible_chunk &= add_payload({node, &node_chunks[cursor++]}, request, elements, chunk);
+        }
+        if (!is_plausible_chunk)
+            return explain_refusal(request.elements, std::span(sources_).subspan(plans_.back().first_payload), {});
+        units_ += chunk.units;
+        chunks_.push_back(chunk);
+    }
+    return {};
+}
+
+// False if the payload is corrupt; it is among the sources then too, so that the reason can be found.
+bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeRequest& request, ElementCount elements,
+                             DeviceChunk& inout_chunk) {
+    sources_.push_back(source);
+    payloads_.emplace_back();
+    ++inout_chunk.payloads;
+    const auto view = open_payload(source.chunk->bytes, elements);
+    if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
+    const PayloadHeader& header = view->header;
+    DevicePayload& payload = payloads_.back();
+    payload.count = header.count;
+    payload.chunk_elements = static_cast<std::uint32_t>(elements);
+    payload.tensor = inout_chunk.tensor;
+    payload.factor = request.contributions[source.node].factor;
+    payload.chunk_scale = header.chunk_scale;
+    payload.quantizer = header.quantizer;
+    payload.index_form = header.index_form;
+    payload.value_bits = static_cast<std::uint8_t>(header.value_bits());
+    payload.pow2_bits = static_cast<std::uint8_t>(header.pow2_bits);
+    payload.rice_parameter = static_cast<std::uint8_t>(header.rice_parameter);
+    payload.exponent_parameter = static_cast<std::uint8_t>(header.exponent_parameter);
+    payload.base_exponent = header.base_exponent;
+    payload.is_list = view->is_list();
+    payload.has_chunk_scale = header.has_chunk_scale;
+    payload.is_paper_word = header.is_paper_word();
+    if (payload.is_list)
+        add_list(*view, payload);
+    else
+        add_dense(*view, payload);
+    inout_chunk.has_dense |= !payload.is_list;
+    inout_chunk.has_lists |= payload.is_list;
+    inout_chunk.has_direct |= payload.is_direct;
+    return true;
+}
+
+void DecodePlan::add_list(const PayloadView& view, DevicePayload& inout_payload) {
+    const IndexForm form = view.header.index_form;
+    inout_payload.is_direct = form == IndexForm::kEvery || form == IndexForm::kBitmap;
+    inout_payload.body_bytes = static_cast<std::uint32_t>(view.body.size());
+    inout_payload.body_offset = place(view.body);
+}
+
+void DecodePlan::add_dense(const PayloadView& view, DevicePayload& inout_payload) {
+    inout_payload.scale_offset = view.scales.empty() ? 0 : place(view.scales);
+    inout_payload.body_offset = place(view.values);
+}
+
+ByteCount DecodePlan::place(ByteView bytes) {
+    const ByteCount offset = piece_bytes_;
+    pieces_.push_back({bytes.data(), bytes.size(), offset});
+    piece_bytes_ = align(offset + bytes.size());
+    return offset;
+}
+
+// Each kernel gets consecutive chunks: those of lists alone, which a leaner kernel averages, first.
+void DecodePlan::order_chunks() {
+    std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_dense; });
+    std::uint32_t unit = 0;
+    for (DeviceChunk& chunk : chunks_) {
+        chunk.first_unit = unit;
+        unit += chunk.units;
+    }
+}
+
+// Consecutive chunks of one kind whose lists fit into the workspace, at least one.
+Status DecodePlan::cut_rounds() {
+    round_entries_ = 0;
+    round_table_words_ = 0;
+    std::uint64_t entries = 0;
+    std::uint64_t words = 0;
+    for (std::uint32_t place = 0; place < chunks_.size(); ++place) {
+        const DeviceChunk& chunk = chunks_[place];
+        const auto payloads = std::span(payloads_).subspan(chunk.first_payload, chunk.payloads);
+        const std::uint64_t chunk_words = std::uint64_t{chunk.payloads} * table_words(chunk.elements);
+        std::uint64_t listed = 0;
+        for (const DevicePayload& payload : payloads)
+            listed += payload.is_list && !payload.is_direct ? payload.count : 0;
+        if (std::max(listed, chunk_words) > std::numeric_limits<std::uint32_t>::max())
+            return {StatusCode::kResourceExhausted,
+                    "GPU decoder: list elements of one chunk " + std::to_string(listed) +
+                        ": allowed are fewer than 2^32; use the CPU, or a sparser pipeline"};
+        if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense || entries + listed > kRoundEntries ||
+            words + chunk_words > kRoundTableWords) {
+            rounds_.push_back(
+                {static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0, chunk.has_dense});
+            entries = 0;
+            words = 0;
+        }
+        DecodeRound& round = rounds_.back();
+        for (std::uint32_t of_chunk = 0; of_chunk < chunk.payloads; ++of_chunk) {
+            DevicePayload& payload = payloads[of_chunk];
+            if (!payload.is_list) continue;
+            lists_.push_back(chunk.first_payload + of_chunk);
+            ++round.lists;
+            payload.entry_offset = static_cast<std::uint32_t>(entries);
+            payload.table_offset = static_cast<std::uint32_t>(words);
+            entries += payload.is_direct ? 0 : payload.count;
+            words += table_words(chunk.elements);
+        }
+        ++round.chunks;
+        round.units += chunk.units;
+        round_entries_ = std::max(round_entries_, entries);
+        round_table_words_ = std::max(round_table_words_, words);
+    }
+    return {};
+}
+
+void DecodePlan::lay_out() {
+    ByteCount end = 0;
+    const auto take = [&](std::size_t rows, std::size_t row_bytes) {
+        const ByteCount offset = end;
+        end = align(end + rows * row_bytes);
+        return offset;
+    };
+    layout_.reports = take(plans_.size(), sizeof(TensorReport));
+    layout_.touched = take(last_touched_.size(), sizeof(std::uint32_t));
+    layout_.payload_faults = take(payloads_.size(), sizeof(std::uint32_t));
+    layout_.answers_bytes = end;
+    layout_.payloads = take(payloads_.size(), sizeof(DevicePayload));
+    layout_.lists = take(lists_.size(), sizeof(std::uint32_t));
+    layout_.chunks = take(chunks_.size(), sizeof(DeviceChunk));
+    layout_.tensors = take(tensors_.size(), sizeof(DeviceTensor));
+    layout_.results = take(results_.size(), sizeof(DeviceResult));
+    layout_.last_touched = take(last_touched_.size(), sizeof(std::uint32_t));
+    layout_.tables_bytes = end;
+    layout_.total_bytes = end + piece_bytes_ + kReadBehind;
+    for (UploadPiece& piece : pieces_) piece.offset += end;
+    for (DevicePayload& payload : payloads_) {
+        payload.body_offset += end;
+        payload.scale_offset += end;
+    }
+}
+
+void DecodePlan::write_tables(std::byte* ret_upload) const {
+    std::memset(ret_upload, 0, layout_.tables_bytes);
+    write_rows(std::span(payloads_), ret_upload + layout_.payloads);
+    write_rows(std::span(lists_), ret_upload + layout_.lists);
+    write_rows(std::span(chunks_), ret_upload + layout_.chunks);
+    write_rows(std::span(tensors_), ret_upload + layout_.tensors);
+    write_rows(std::span(results_), ret_upload + layout_.results);
+    write_rows(std::span(last_touched_), ret_upload + layout_.last_touched);
+}
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,191 @@
+// Second kernel of decoding: blocks take consecutive units, and each of their warps adds all nodes' values of one unit in
+// node order, writes the average to every result and sums the digest. Products and sums are rounded one by one, starting
+// from +0, exactly as payload_kernels.inl does. Leaves tensors alone whose lists were corrupt; marks values that the
+// first kernel did not look at and that are not finite or below the normal range.
+#include "codec/cuda/unit_dense.cuh"
+#include "codec/cuda/unit_lists.cuh"
+#include "codec/cuda/unit_results.cuh"
+
+#include <cuda_runtime_api.h>
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kWarps = kThreads / kLanes;
+/// More resident warps hide more waits; what registers and shared memory allow.
+constexpr unsigned kListBlocks = 5;
+constexpr unsigned kDenseBlocks = 3;
+
+/// Takes half a unit out of shared memory, which is zero afterwards.
+__device__ Groups take_sums(UnitShared& shared, std::uint32_t half) {
+    Groups sums;
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        sums.of[part] = shared.sums[group_of(half, part)];
+        shared.sums[group_of(half, part)] = float4{};
+    }
+    return sums;
+}
+
+__device__ void put_sums(UnitShared& shared, std::uint32_t half, const Groups& sums) {
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) shared.sums[group_of(half, part)] = sums.of[part];
+}
+
+/// Sums of a chunk with lists between dense payloads, in shared memory.
+__device__ void sum_mixed(const DecodeTables& tables, const DeviceChunk& chunk, const Unit& unit, UnitShared& shared,
+                          Tally& inout_tally) {
+    for (std::uint32_t place = chunk.first_payload; place < chunk.first_payload + chunk.payloads; ++place) {
+        if (tables.payloads[place].is_list) {
+            add_list(tables, place, unit, shared, inout_tally);
+            continue;
+        }
+        for (std::uint32_t half = 0; half < kHalves; ++half) {
+            Groups sums = take_sums(shared, half);
+            add_dense(tables, place, unit, half, sums, inout_tally);
+            put_sums(shared, half, sums);
+        }
+        __syncwarp();
+    }
+    shared.touched[lane_of_thread()] = 0;  // every element is
+}
+
+__device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
+                              const Unit& unit, UnitShared& shared, Tally& inout_tally) {
+    if (chunk.has_lists) sum_mixed(tables, chunk, unit, shared, inout_tally);
+    for (std::uint32_t half = 0; half < kHalves; ++half) {
+        Groups sums{};
+        if (chunk.has_lists)
+            sums = take_sums(shared, half);
+        else
+            for (std::uint32_t source = 0; source < chunk.payloads; ++source)
+                add_dense(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
+        tally_groups(chunk, unit, half, sums, inout_tally);
+        write_results(tables, tensor, chunk.first_element + unit.place * kUnitElements, unit, half, sums, false);
+    }
+    if (lane_of_thread() == 0) inout_tally.touched += unit.elements;
+    __syncwarp();
+}
+
+/// Whether this step or the last touched the unit's tile; notes that this one did.
+__device__ bool note_touched(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
+                             const Unit& unit, bool is_touched) {
+    const auto tile = static_cast<std::uint32_t>(chunk.first_element / kTileElements) + unit.place / kUnitsPerTile;
+    const std::uint32_t word = tensor.first_word + tile / 32;
+    const std::uint32_t bit = 1U << (tile % 32);
+    if (is_touched && lane_of_thread() == 0) atomicOr(tables.touched + word, bit);
+    return is_touched || !tensor.knows_last || (tables.last_touched[word] & bit) != 0;
+}
+
+__device__ void average_lists(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
+                              const Unit& unit, UnitShared& shared, Tally& inout_tally) {
+    const bool is_touched = chunk.has_direct ? sum_lists(tables, chunk, unit, shared, inout_tally)
+                                             : sum_packed(tables, chunk, unit, shared, inout_tally);
+    const bool is_changed = note_touched(tables, chunk, tensor, unit, is_touched);
+    __syncwarp();  // the tally has read the sums
+    for (std::uint32_t half = 0; half < kHalves; ++half) {
+        Groups sums{};
+        if (is_touched) sums = take_sums(shared, half);
+        write_results(tables, tensor, chunk.first_element + unit.place * kUnitElements, unit, half, sums, !is_changed);
+    }
+    __syncwarp();
+}
+
+/// Adds what the warp saw of a tensor to its report, and starts anew.
+__device__ void flush(TensorReport& report, Tally& inout_tally) {
+    unsigned long long digest = inout_tally.digest;
+    const unsigned long long touched = __reduce_add_sync(kAllLanes, inout_tally.touched);
+    for (std::uint32_t distance = kLanes / 2; distance > 0; distance /= 2)
+        digest += __shfl_down_sync(kAllLanes, digest, distance);
+    const bool is_bad = __any_sync(kAllLanes, inout_tally.is_bad);
+    if (lane_of_thread() == 0 && touched != 0) {
+        atomicAdd(&report.digest, digest);
+        atomicAdd(&report.touched_elements, touched);
+        if (is_bad) report.has_bad_value = 1;
+    }
+    inout_tally = {};
+}
+
+/// The chunk of the round that holds a unit.
+__device__ std::uint32_t find_chunk(const DecodeTables& tables, const DecodeRound& round, std::uint32_t unit) {
+    std::uint32_t first = round.first_chunk;
+    std::uint32_t end = first + round.chunks;
+    while (end - first > 1) {
+        const std::uint32_t middle = first + (end - first) / 2;
+        (tables.chunks[middle].first_unit <= unit ? first : end) = middle;
+    }
+    return first;
+}
+
+template <bool kHasDense>
+__global__ void __launch_bounds__(kThreads, kHasDense ? kDenseBlocks : kListBlocks)
+    average_units(DecodeTables tables, DecodeRound round) {
+    __shared__ UnitShared all_shared[kWarps];
+    const std::uint32_t warp = threadIdx.x / kLanes;
+    UnitShared& shared = all_shared[warp];
+    for (std::uint32_t half = 0; half < kHalves; ++half) put_sums(shared, half, Groups{});
+    shared.touched[lane_of_thread()] = 0;
+    __syncwarp();
+    const auto share = [&](std::uint64_t block) {
+        return round.first_unit + static_cast<std::uint32_t>(block * round.units / gridDim.x);
+    };
+    // The block's warps take turns, so that they write one stretch of memory together.
+    std::uint32_t unit = share(blockIdx.x) + warp;
+    const std::uint32_t end = share(blockIdx.x + 1ULL);
+    if (unit >= end) return;
+    std::uint32_t place = find_chunk(tables, round, unit);
+    Tally tally;
+    for (; unit < end; ++place) {
+        const DeviceChunk& chunk = tables.chunks[place];
+        const std::uint32_t chunk_end = min(end, chunk.first_unit + chunk.units);
+        if (unit >= chunk_end) continue;
+        const DeviceTensor tensor = tables.tensors[chunk.tensor];
+        const bool is_good = tables.reports[chunk.tensor].has_bad_list == 0;
+        for (; unit < chunk_end; unit += kWarps) {
+            if (!is_good) continue;
+            const std::uint32_t in_chunk = unit - chunk.first_unit;
+            const Unit one{in_chunk, min(kUnitElements, chunk.elements - in_chunk * kUnitElements)};
+            if constexpr (kHasDense)
+                average_dense(tables, chunk, tensor, one, shared, tally);
+            else
+                average_lists(tables, chunk, tensor, one, shared, tally);
+        }
+        flush(tables.reports[chunk.tensor], tally);
+    }
+}
+
+cudaError_t blocks_of(const void* kernel, int processors, unsigned& ret_blocks) {
+    int per_processor = 0;
+    const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, kThreads, 0);
+    ret_blocks = static_cast<unsigned>(processors * per_processor);
+    return error;
+}
+
+}  // namespace
+
+int launch_average_units(const DecodeTables& tables, const DecodeRound& round, const AverageBlocks& blocks,
+                         void* stream) {
+    const unsigned resident = round.has_dense ? blocks.dense : blocks.lists;
+    const unsigned useful = (round.units + kWarps - 1) / kWarps;
+    const unsigned used = useful < resident ? useful : resident;
+    if (round.has_dense)
+        average_units<true><<<used, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(tables, round);
+    else
+        average_units<false><<<used, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(tables, round);
+    return cudaGetLastError();
+}
+
+int find_average_blocks(AverageBlocks& ret_blocks) {
+    int device = 0;
+    int processors = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        error = blocks_of(reinterpret_cast<const void*>(&average_units<false>), processors, ret_blocks.lists);
+    if (error == cudaSuccess)
+        error = blocks_of(reinterpret_cast<const void*>(&average_units<true>), processors, ret_blocks.dense);
+    return error;
+}
+
+}  // namespace gradsieve::codec::cuda

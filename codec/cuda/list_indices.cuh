@@ -1,0 +1,162 @@
+// The index section of a list payload, read by one block: sorted indices, and where each unit of the chunk begins in the
+// list. False answers say that the payload is corrupt, and are the same in every thread.
+#pragma once
+
+#include "codec/cuda/list_block.cuh"
+
+namespace gradsieve::codec::cuda {
+
+/// Says that `element` lies in the unit of `index`; for at least the first element of each unit.
+__device__ inline void mark_start(ListShared& shared, std::uint32_t index, std::uint32_t element) {
+    atomicMin(&shared.starts[index / kUnitElements], element);
+}
+
+/// Before indices are read: no unit has begun.
+__device__ inline void clear_starts(const DevicePayload& payload, ListShared& shared) {
+    for (std::uint32_t unit = threadIdx.x; unit <= kUnitsPerChunk; unit += kListThreads)
+        shared.starts[unit] = payload.count;
+    __syncthreads();
+}
+
+/// After all were marked: a unit without elements begins where the next one does.
+__device__ inline void fill_starts(ListShared& shared) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned warp = threadIdx.x / 32;
+    std::uint32_t* own = shared.starts + kUnitsPerThread * threadIdx.x;
+    std::uint32_t least = own[kUnitsPerThread - 1];
+    for (std::uint32_t unit = kUnitsPerThread - 1; unit-- > 0;) least = own[unit] = min(own[unit], least);
+    std::uint32_t here = least;  // the least of this lane and those behind it
+    for (unsigned distance = 1; distance < 32; distance *= 2) {
+        const std::uint32_t higher = __shfl_down_sync(~0U, here, distance);
+        if (lane + distance < 32) here = min(here, higher);
+    }
+    if (lane == 0) shared.warp_counts[warp] = here;
+    const std::uint32_t next_lane = __shfl_down_sync(~0U, here, 1);
+    std::uint32_t behind = lane < 31 ? next_lane : ~0U;
+    __syncthreads();
+    for (unsigned other = warp + 1; other < kListWarps; ++other) behind = min(behind, shared.warp_counts[other]);
+    for (std::uint32_t unit = 0; unit < kUnitsPerThread; ++unit) own[unit] = min(own[unit], behind);
+    __syncthreads();
+}
+
+/// Fills indices from remainders and unary quotients: the j-th one stands at position (sum of quotients up to j) + j.
+/// Each thread takes one word of the unary section. False if corrupt.
+__device__ inline bool read_rice(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+                          std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
+    const std::uint32_t count = payload.count;
+    const unsigned parameter = payload.rice_parameter;
+    const std::uint32_t remainder_bytes = bytes_of(count * parameter);
+    const BitSection remainders(body);
+    const BitSection unary(body + remainder_bytes);
+    // Quotients of indices inside the chunk sum up to no more.
+    const std::uint32_t limit =
+        min(8 * (payload.body_bytes - remainder_bytes), count + ((payload.chunk_elements - count) >> parameter));
+    std::uint32_t done = 0;
+    std::uint64_t done_sum = 0;
+    bool is_bad = false;
+    for (std::uint32_t first = 0; first < limit && done < count; first += 32 * kListThreads) {
+        const std::uint32_t bit = first + 32 * threadIdx.x;
+        std::uint32_t word = bit < limit ? unary.word_at(bit) : 0;
+        if (bit < limit && limit - bit < 32) word &= (1U << (limit - bit)) - 1;
+        const std::uint32_t ones = __popc(word);
+        std::uint32_t total = 0;
+        std::uint32_t element = done + scan_block(ones, shared.warp_counts, total);
+        const std::uint32_t end = min(element + ones, count);
+        std::uint64_t sum = 0;
+#pragma unroll 4
+        for (std::uint32_t j = element; j < end; ++j) sum += remainders.read(j * parameter, parameter);
+        std::uint64_t total_sum = 0;
+        std::uint64_t remainder_sum = done_sum + scan_block(sum, shared.warp_sums, total_sum);
+        std::uint32_t last_unit = ~0U;
+#pragma unroll 4
+        for (; element < end; ++element, word &= word - 1) {
+            const std::uint32_t position = bit + __ffs(static_cast<int>(word)) - 1;
+            remainder_sum += remainders.read(element * parameter, parameter);
+            const std::uint64_t index =
+                (static_cast<std::uint64_t>(position - element) << parameter) + remainder_sum + element;
+            const auto index_bits = static_cast<std::uint32_t>(min(index, std::uint64_t{kChunkElements} - 1));
+            is_bad |= index >= payload.chunk_elements;
+            ret_indices[element] = index_bits;
+            if (index_bits / kUnitElements != last_unit) mark_start(shared, index_bits, element);
+            last_unit = index_bits / kUnitElements;
+            if (element == count - 1) shared.used_bits = position + 1;
+        }
+        done += total;
+        done_sum += total_sum;
+    }
+    if (__syncthreads_or(is_bad || done < count)) return false;
+    ret_used_bytes = remainder_bytes + bytes_of(shared.used_bits);
+    return has_clear_padding(unary, shared.used_bits);
+}
+
+/// Counts the ones of each unit, a warp for each and a word for each lane. False if corrupt.
+__device__ inline bool read_bitmap(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+                            std::uint32_t& ret_used_bytes) {
+    const std::uint32_t elements = payload.chunk_elements;
+    const BitSection bitmap(body);
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll 4
+    for (std::uint32_t unit = threadIdx.x / 32; unit < kUnitsPerChunk; unit += kListWarps) {
+        const std::uint32_t bit = unit * kUnitElements + 32 * lane;
+        std::uint32_t word = bit < elements ? bitmap.word_at(bit) : 0;
+        if (bit < elements && elements - bit < 32) word &= (1U << (elements - bit)) - 1;
+        const std::uint32_t ones = __reduce_add_sync(~0U, static_cast<std::uint32_t>(__popc(word)));
+        if (lane == 0) shared.starts[unit] = ones;
+    }
+    __syncthreads();
+    std::uint32_t* own = shared.starts + kUnitsPerThread * threadIdx.x;
+    std::uint32_t ones = 0;
+    for (std::uint32_t unit = 0; unit < kUnitsPerThread; ++unit) ones += own[unit];
+    std::uint32_t total = 0;
+    std::uint32_t before = scan_block(ones, shared.warp_counts, total);
+    for (std::uint32_t unit = 0; unit < kUnitsPerThread; ++unit) {
+        const std::uint32_t of_unit = own[unit];
+        own[unit] = before;
+        before += of_unit;
+    }
+    if (threadIdx.x == 0) shared.starts[kUnitsPerChunk] = total;
+    __syncthreads();
+    ret_used_bytes = bytes_of(elements);
+    return total == payload.count;
+}
+
+/// Indices of 32 bits, or the paper's words. False if corrupt.
+__device__ inline bool read_words(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+                           std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
+    const std::uint32_t mask = payload.is_paper_word ? kPaperWordIndexMask : ~0U;
+    const BitSection words(body);
+    bool is_bad = false;
+#pragma unroll 4
+    for (std::uint32_t element = threadIdx.x; element < payload.count; element += kListThreads) {
+        const std::uint32_t index = words.word_at(32 * element) & mask;
+        const std::uint32_t last = element > 0 ? words.word_at(32 * (element - 1)) & mask : 0;
+        ret_indices[element] = index;
+        if (index >= payload.chunk_elements || (element > 0 && index <= last))
+            is_bad = true;
+        else if (element == 0 || last / kUnitElements != index / kUnitElements)
+            mark_start(shared, index, element);
+    }
+    ret_used_bytes = 4 * payload.count;
+    return !__syncthreads_or(is_bad);
+}
+
+/// Reads the index section: `starts`, and the indices unless the payload is direct. False if corrupt.
+__device__ inline bool read_indices(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+                             std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
+    ret_used_bytes = 0;
+    if (payload.index_form == IndexForm::kBitmap) return read_bitmap(payload, body, shared, ret_used_bytes);
+    if (payload.index_form == IndexForm::kEvery) {
+        for (std::uint32_t unit = threadIdx.x; unit <= kUnitsPerChunk; unit += kListThreads)
+            shared.starts[unit] = min(unit * kUnitElements, payload.count);
+        __syncthreads();
+        return true;
+    }
+    clear_starts(payload, shared);
+    const bool is_good = payload.index_form == IndexForm::kRice
+                             ? read_rice(payload, body, shared, ret_indices, ret_used_bytes)
+                             : read_words(payload, body, shared, ret_indices, ret_used_bytes);
+    if (is_good) fill_starts(shared);
+    return is_good;
+}
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,34 @@
+// One element's value in a list payload, for the kernel that lists elements and the one that reads bitmaps in place.
+// Any thread.
+#pragma once
+
+#include "codec/cuda/bit_section.cuh"
+#include "codec/cuda/decode_tables.hpp"
+
+namespace gradsieve::codec::cuda {
+
+inline constexpr std::uint32_t kExponentBits = 0x7F800000U;
+
+/// fp32 bits of a power of two; `inout_is_bad` if it lies below the normal range. `exponent`: the tile's, biased.
+__device__ inline std::uint32_t pow2_bits_of(std::uint32_t code, unsigned width, std::uint32_t exponent,
+                                             bool& inout_is_bad) {
+    const std::uint32_t octaves = code & ((1U << (width - 1)) - 1);
+    inout_is_bad |= octaves >= exponent;
+    return ((code >> (width - 1)) << 31U) | ((exponent - octaves) << 23U);
+}
+
+/// fp32 bits of element `element` of a list (not of the paper's words); `inout_is_bad` if there is no such value.
+/// `tile_scale`: the tile's exponent (pow2) or scale (sign).
+__device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, const BitSection& values,
+                                              std::uint32_t element, std::uint32_t tile_scale, bool& inout_is_bad) {
+    if (payload.quantizer == QuantizerKind::kPow2)
+        return pow2_bits_of(values.read(element * payload.pow2_bits, payload.pow2_bits), payload.pow2_bits, tile_scale,
+                            inout_is_bad);
+    if (payload.quantizer == QuantizerKind::kSign) return tile_scale | (values.read(element, 1) << 31U);
+    const std::uint32_t bits = payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element)
+                                                                        : values.read(16 * element, 16) << 16U;
+    inout_is_bad |= (bits & kExponentBits) == kExponentBits;
+    return bits;
+}
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,82 @@
+// Adding dense payloads, in which every element has a value, to half a unit in registers. Value sections begin on 16
+// bytes and may be read to the end of a group of four.
+#pragma once
+
+#include "codec/cuda/list_values.cuh"
+#include "codec/cuda/unit_sums.cuh"
+
+namespace gradsieve::codec::cuda {
+
+/// Adds four values, given as fp32 bits, of which `valid` exist.
+__device__ inline void add_four(float4& inout_sum, uint4 bits, float factor, std::uint32_t valid, bool& inout_is_bad) {
+    inout_is_bad |= valid > 0 && (bits.x & kExponentBits) == kExponentBits;
+    inout_is_bad |= valid > 1 && (bits.y & kExponentBits) == kExponentBits;
+    inout_is_bad |= valid > 2 && (bits.z & kExponentBits) == kExponentBits;
+    inout_is_bad |= valid > 3 && (bits.w & kExponentBits) == kExponentBits;
+    inout_sum.x = inout_sum.x + factor * __uint_as_float(bits.x);
+    inout_sum.y = inout_sum.y + factor * __uint_as_float(bits.y);
+    inout_sum.z = inout_sum.z + factor * __uint_as_float(bits.z);
+    inout_sum.w = inout_sum.w + factor * __uint_as_float(bits.w);
+}
+
+__device__ inline uint4 widen(uint2 halves) {
+    return {halves.x << 16U, halves.x & 0xFFFF0000U, halves.y << 16U, halves.y & 0xFFFF0000U};
+}
+__device__ inline uint4 widen(uint4 words) { return words; }
+
+/// fp32 (Four = uint4) or bf16 (uint2). All loads are under way before the first is used.
+template <typename Four>
+__device__ void add_numbers(const DevicePayload& payload, const std::byte* bytes, const Unit& unit, std::uint32_t half,
+                            Groups& inout_sums, bool& inout_is_bad) {
+    const auto* values =
+        reinterpret_cast<const Four*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 4);
+    Four loaded[kGroupsPerHalf];
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        const std::uint32_t group = group_of(half, part);
+        loaded[part] = valid_of(unit, group) > 0 ? __ldcs(values + group) : Four{};
+    }
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part)
+        add_four(inout_sums.of[part], widen(loaded[part]), payload.factor, valid_of(unit, group_of(half, part)),
+                 inout_is_bad);
+}
+
+__device__ inline void add_signs(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                                 std::uint32_t half, Groups& inout_sums) {
+    const auto* words =
+        reinterpret_cast<const std::uint32_t*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 32);
+    const auto* scales = reinterpret_cast<const float*>(bytes + payload.scale_offset);
+    const float scale = payload.has_chunk_scale ? payload.chunk_scale : __ldg(scales + unit.place / kUnitsPerTile);
+    const std::uint32_t magnitude = __float_as_uint(payload.factor * scale);
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        const std::uint32_t group = group_of(half, part);
+        const std::uint32_t word = valid_of(unit, group) > 0 ? __ldg(words + group / 8) >> (4 * (group % 8)) : 0;
+        float4& sum = inout_sums.of[part];
+        sum.x = sum.x + __uint_as_float(magnitude ^ ((word << 31U) & 0x80000000U));
+        sum.y = sum.y + __uint_as_float(magnitude ^ ((word << 30U) & 0x80000000U));
+        sum.z = sum.z + __uint_as_float(magnitude ^ ((word << 29U) & 0x80000000U));
+        sum.w = sum.w + __uint_as_float(magnitude ^ ((word << 28U) & 0x80000000U));
+    }
+}
+
+/// Adds one dense payload; marks it if a value is not finite. All lanes.
+__device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place, const Unit& unit, std::uint32_t half,
+                                 Groups& inout_sums, Tally& inout_tally) {
+    const DevicePayload& payload = tables.payloads[place];
+    bool is_bad = false;
+    if (payload.quantizer == QuantizerKind::kF32)
+        add_numbers<uint4>(payload, tables.bytes, unit, half, inout_sums, is_bad);
+    else if (payload.quantizer == QuantizerKind::kBf16)
+        add_numbers<uint2>(payload, tables.bytes, unit, half, inout_sums, is_bad);
+    else
+        add_signs(payload, tables.bytes, unit, half, inout_sums);
+    if (is_bad) {
+        tables.payload_faults[place] = 1;
+        inout_tally.is_bad = true;
+    }
+    __syncwarp();
+}
+
+}  // namespace gradsieve::codec::cuda
