@@ -18,6 +18,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -68,6 +69,8 @@ public:
     /// Agrees, with done events whose first byte is `done_event` of the tensor.
     void serve_bind(const shm::BindRequest& request);
     void reply_bind(const shm::BindReply& reply);
+    /// Those of the request that `on_bind` is called with.
+    [[nodiscard]] std::span<const UniqueFd> bind_descriptors() const { return bind_descriptors_; }
     [[nodiscard]] static std::uint8_t done_event(std::uint32_t tensor_index, Step step) {
         return static_cast<std::uint8_t>(100 + 2 * tensor_index + step % 2);
     }
@@ -106,6 +109,7 @@ private:
     std::optional<shm::DaemonSession> session_;
     std::optional<shm::ResultArea> results_;
     UniqueFd doorbell_;
+    std::span<const UniqueFd> bind_descriptors_;
     shm::AttachRequest request_;
     std::map<std::pair<std::uint32_t, Step>, std::size_t> handed_in_;  ///< by first tensor of the group and step
 
