@@ -40,7 +40,7 @@ public:
             config.self = self;
             thread = std::make_unique<NetworkThread>(network->make_endpoint(self), wake_, log.log());
         }
-        conductor.emplace(config, listener_, doorbell_, wake_, pool_, std::move(thread), page_, log.log());
+        conductor.emplace(config, listener_, doorbell_, wake_, pool_, gpus_, std::move(thread), page_, log.log());
     }
     [[nodiscard]] std::string socket() const { return folder_ / "gradsieved.sock"; }
     [[nodiscard]] TimePoint now() const { return SteadyClock().now() + ahead; }
@@ -94,6 +94,7 @@ private:
     shm::Doorbell doorbell_;
     WakeFlag wake_;
     CodecPool pool_;
+    GpuPool gpus_{wake_};
     shm::StatusPageWriter page_;
 
 public:

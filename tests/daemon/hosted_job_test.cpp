@@ -26,7 +26,7 @@ public:
         network_ = std::make_unique<NetworkThread>(network->make_endpoint(self), wake_, log.log());
     }
     [[nodiscard]] JobSurroundings surroundings() {
-        return {&config, &pool_, network_.get(), &workspace_, &budget, &log.log(), 17};
+        return {&config, &pool_, &gpus_, network_.get(), &workspace_, &budget, &log.log(), 17};
     }
     Status make_job(const shm::AttachRequest& request) {
         auto made = HostedJob::make(request, surroundings(), now());
@@ -76,6 +76,7 @@ private:
     shm::Doorbell doorbell_;
     WakeFlag wake_;
     CodecPool pool_;
+    GpuPool gpus_{wake_};
     codec::EncodeWorkspace workspace_;
     std::unique_ptr<NetworkThread> network_;
 };

@@ -23,7 +23,8 @@ public:
         : doorbell_(shm::Doorbell::make().value()), wake_(doorbell_.fd()), pool_(1, wake_), rank_(request, 99) {
         budget_.limit_bytes = ByteCount{64} << 20U;
         job_ =
-            HostedJob::make(request, {&config_, &pool_, nullptr, &workspace_, &budget_, &log_.log(), 1}, now_).value();
+            HostedJob::make(request, {&config_, &pool_, &gpus_, nullptr, &workspace_, &budget_, &log_.log(), 1}, now_)
+                .value();
         const auto status = rank_.attach(*job_, now_);
         EXPECT_TRUE(status.is_ok()) << status.to_string();
         job_->run(now_);
@@ -47,6 +48,7 @@ private:
     shm::Doorbell doorbell_;
     WakeFlag wake_;
     CodecPool pool_;
+    GpuPool gpus_{wake_};
     codec::EncodeWorkspace workspace_;
     MemoryRank rank_;
     TimePoint now_ = TimePoint(100h);

@@ -65,9 +65,9 @@ void fill(std::vector<float>& values, std::uint64_t seed) {
 struct RankTensor {
     gradsieve::Tensor tensor;
     std::uint64_t elements = 0;
-    std::vector<std::vector<float>> host;  ///< per gradient set: samples slices one after the other
+    std::vector<std::vector<float>> host{};  ///< per gradient set: samples slices one after the other
     float* gradient = nullptr;             ///< device: samples slices
-    std::vector<float*> sets;              ///< device: per gradient set
+    std::vector<float*> sets{};              ///< device: per gradient set
 };
 
 struct Rank {
