@@ -1,7 +1,7 @@
 // The GPU's averages, digests and counts against the CPU decoder's, bit for bit: every pipeline and index coder, sizes
 // around every boundary, one to eight nodes, several steps of which some leave chunks, nodes or everything out.
 #include "decode_harness.hpp"
-#include "encoder_harness.hpp"
+#include "tests/codec/encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
 
 #include <fmt/format.h>

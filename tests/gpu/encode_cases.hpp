@@ -4,8 +4,8 @@
 #pragma once
 
 #include "codec/cuda/gpu_encoder.hpp"
-#include "encoder_harness.hpp"
 #include "gpu_check.hpp"
+#include "tests/codec/encoder_harness.hpp"
 
 namespace gradsieve::gpu_check {
 
