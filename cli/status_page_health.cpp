@@ -4,9 +4,7 @@
 #include "shm/status_page.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 
 namespace gradsieve::cli {
@@ -50,14 +48,15 @@ PageReading describe(const shm::StatusSnapshot& snapshot) {
     return reading;
 }
 
-/// Where a daemon's page lies. A stopped one takes its socket away but leaves the page, so the page is looked for too.
+/// Where a daemon's page lies. A stopped one takes its socket away but leaves the page, so pages are looked for too.
 std::string find_page(const std::string& socket) {
-    const auto page = shm::status_page_path(socket.empty() ? shm::default_socket_path() : socket);
-    const char* named = std::getenv("GRADSIEVE_SOCKET");
-    const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-    if (!socket.empty() || (named != nullptr && *named != '\0') || runtime == nullptr || *runtime == '\0') return page;
-    const auto own = std::string(runtime) + "/gradsieve/status";
-    return ::access(page.c_str(), F_OK) != 0 && ::access(own.c_str(), F_OK) == 0 ? own : page;
+    if (!socket.empty()) return shm::status_page_path(socket);
+    const auto hints = shm::read_socket_hints();
+    const auto nearest = shm::find_socket_path(hints);
+    if (hints.exists(nearest)) return shm::status_page_path(nearest);
+    for (const auto& candidate : shm::socket_candidates(hints))
+        if (const auto page = shm::status_page_path(candidate); hints.exists(page)) return page;
+    return shm::status_page_path(nearest);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,21 @@ Status take_pointer(Spans spans, Pointer* ret_values) {
 
 gradsieve::Timeout timeout_of(std::int64_t timeout_ms) { return gradsieve::Timeout(timeout_ms); }
 
+/// Errors: kInvalidArgument (an array or a pointer is missing, named with its place).
+gradsieve::Result<std::vector<std::span<const std::byte>>> parts_of(const void* const* parameters,
+                                                                    const std::size_t* byte_counts, std::size_t count) {
+    if (parameters == nullptr && count > 0) return null_argument("parameters");
+    if (byte_counts == nullptr && count > 0) return null_argument("byte_counts");
+    std::vector<std::span<const std::byte>> parts;
+    parts.reserve(count);
+    for (std::size_t place = 0; place < count; ++place) {
+        if (parameters[place] == nullptr && byte_counts[place] > 0)
+            return null_argument(("parameters[" + std::to_string(place) + "]").c_str());
+        parts.emplace_back(static_cast<const std::byte*>(parameters[place]), byte_counts[place]);
+    }
+    return parts;
+}
+
 gradsieve::Result<gradsieve::JobOptions> job_options_of(const gradsieve_job_options* options) {
     gradsieve_job_options known = GRADSIEVE_JOB_OPTIONS_INIT;
     GRADSIEVE_TRY(gradsieve::client::read_options("gradsieve_job_options", options, kJobOptionsFirstSize, known));
@@ -120,6 +136,7 @@ gradsieve::Result<gradsieve::JobOptions> job_options_of(const gradsieve_job_opti
     converted.world_size = known.world_size;
     converted.codec = text_or_empty(known.codec);
     converted.socket_path = text_or_empty(known.socket_path);
+    converted.check_every = known.check_every;
     converted.non_finite = static_cast<gradsieve::NonFinite>(known.non_finite);
     return converted;
 }
@@ -253,6 +270,16 @@ gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* t
 gradsieve_status gradsieve_job_check_equal(gradsieve_job* job, uint64_t digest, int64_t timeout_ms) {
     return guarded(
         [&] { return job == nullptr ? null_argument("job") : job->core->check_equal(digest, timeout_of(timeout_ms)); });
+}
+gradsieve_status gradsieve_job_check_parameters(gradsieve_job* job, uint64_t step, const void* const* parameters,
+                                                const size_t* byte_counts, size_t count, int64_t timeout_ms) {
+    return guarded([&]() -> Status {
+        if (job == nullptr) return null_argument("job");
+        GRADSIEVE_ASSIGN(const bool is_due, job->core->is_check_due(step));
+        if (!is_due) return {};
+        GRADSIEVE_ASSIGN(const auto parts, parts_of(parameters, byte_counts, count));
+        return job->core->check_parameters(step, parts, timeout_of(timeout_ms));
+    });
 }
 gradsieve_status gradsieve_job_detach(gradsieve_job* job, int64_t timeout_ms) {
     return guarded([&] { return job == nullptr ? null_argument("job") : job->core->detach(timeout_of(timeout_ms)); });

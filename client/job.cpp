@@ -70,6 +70,23 @@ Result<std::span<const float>> Job::broadcast(Tensor& tensor, std::uint32_t root
 Status Job::check_equal(std::uint64_t digest, Timeout timeout) {
     return impl_ ? impl_->core->check_equal(digest, timeout) : moved_from();
 }
+Status Job::check_parameters(std::uint64_t step, std::span<const std::span<const std::byte>> parameters,
+                             Timeout timeout) {
+    return impl_ ? impl_->core->check_parameters(step, parameters, timeout) : moved_from();
+}
+Status Job::check_parameters(std::uint64_t step, std::span<const std::span<const float>> parameters, Timeout timeout) {
+    if (!impl_) return moved_from();
+    GRADSIEVE_ASSIGN(const bool is_due, impl_->core->is_check_due(step));
+    if (!is_due) return {};  // so that a step without a comparison allocates nothing
+    std::vector<std::span<const std::byte>> bytes;
+    bytes.reserve(parameters.size());
+    for (const auto parameter : parameters) bytes.push_back(std::as_bytes(parameter));
+    return impl_->core->check_parameters(step, bytes, timeout);
+}
+Status Job::check_parameters(std::uint64_t step, std::span<const float> parameters, Timeout timeout) {
+    const auto bytes = std::as_bytes(parameters);
+    return check_parameters(step, std::span(&bytes, 1), timeout);
+}
 Status Job::detach(Timeout timeout) { return impl_ ? impl_->core->detach(timeout) : moved_from(); }
 std::uint32_t Job::rank() const noexcept { return impl_ ? impl_->core->options().rank : 0; }
 std::uint32_t Job::world_size() const noexcept { return impl_ ? impl_->core->options().world_size : 0; }

@@ -67,6 +67,11 @@ public:
     [[nodiscard]] Status finish(Step step, Timeout timeout, std::string_view group);
     [[nodiscard]] Result<std::span<const float>> broadcast(std::uint32_t tensor_index, Rank root, Timeout timeout);
     [[nodiscard]] Status check_equal(std::uint64_t digest, Timeout timeout);
+    [[nodiscard]] Status check_parameters(Step step, std::span<const std::span<const std::byte>> parameters,
+                                          Timeout timeout);
+    /// Whether `check_parameters` compares at this step. The first step asked for is the job's start: always due, as is
+    /// its repetition. Errors: as any call on a job that does not run.
+    [[nodiscard]] Result<bool> is_check_due(Step step);
 
     /// Tells the daemon where on a device these tensors lie. What is wrong with a buffer is found before anything is
     /// sent; then each message takes effect as a whole.
@@ -146,6 +151,7 @@ private:
     std::uint64_t bind_number_ = 0;             ///< last bind request
     bool is_binding_ = false;                   ///< a thread is inside `change_bindings`, and reads the socket
     bool is_hang_up_due_ = false;               ///< that thread is to hang up when it leaves
+    std::optional<Step> first_check_;           ///< step of the first `check_parameters`
     bool is_starting_ = false;                  ///< a thread is inside `start`
     bool is_leaving_ = false;                   ///< kDetach was sent
     TimePoint daemon_seen_{};                   ///< when the socket was looked at last

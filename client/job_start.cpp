@@ -2,6 +2,7 @@
 #include "client/flag_guard.hpp"
 #include "client/job_core.hpp"
 
+#include <thread>
 #include <utility>
 
 namespace gradsieve::client {
@@ -32,6 +33,13 @@ Result<bool> ask_daemon(std::shared_ptr<Attachment>& attachment, const ResolvedO
     return attachment->receive_reply(registry, deadline);
 }
 
+/// The last run of a job keeps its place until its last step has reached the other nodes: usually some milliseconds.
+constexpr std::chrono::milliseconds kBusyPause{50};
+bool is_worth_asking_again(const Result<bool>& answered, TimePoint deadline) {
+    return !answered.is_ok() && answered.error().code() == StatusCode::kBusy &&
+           std::chrono::steady_clock::now() + kBusyPause < deadline;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<JobCore>> JobCore::make(const JobOptions& options) {
@@ -46,10 +54,13 @@ Result<AddedTensor> JobCore::add_tensor(std::string_view name, std::span<const s
                                         const TensorOptions& options) {
     GRADSIEVE_TRY(mark_.check());
     const Lock lock(m_);
+    if (phase_ == Phase::kLeft) return left_status().with_context("tensor '" + std::string(name) + "'");
     if (phase_ != Phase::kFresh)
         return Status(StatusCode::kFailedPrecondition,
-                      "tensor '" + std::string(name) + "': " + options_.label() +
-                          " was started or left: allowed before start; register all tensors first");
+                      "tensor '" + std::string(name) + "': " + options_.label() + " is started with " +
+                          std::to_string(registry_.tensors().size()) +
+                          " tensors, and adding to them is not supported yet: allowed is add_tensor before start; "
+                          "register all first (one that may come later in a group of its own), or make a new job");
     GRADSIEVE_ASSIGN(const auto index, registry_.add(name, shape, options));
     return AddedTensor{index, registry_.tensors()[index].elements()};
 }
@@ -74,11 +85,19 @@ Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
     if (phase_ == Phase::kForming) return {};
     phase_ = Phase::kAttaching;
     auto attachment = attachment_;
-    lock.unlock();  // a long wait, and other calls are to answer meanwhile; `registry_` is constant from here on
-    const auto answered = ask_daemon(attachment, options_, registry_, deadline);
-    lock.lock();
-    if (phase_ == Phase::kLeft)
-        return {StatusCode::kCancelled, options_.label() + " was left with detach during start: make a new job"};
+    Result<bool> answered = false;
+    for (bool is_to_ask = true; is_to_ask;) {
+        lock.unlock();  // a long wait, and other calls are to answer meanwhile; `registry_` is constant from here on
+        answered = ask_daemon(attachment, options_, registry_, deadline);
+        is_to_ask = is_worth_asking_again(answered, deadline);
+        if (is_to_ask) {
+            attachment.reset();
+            std::this_thread::sleep_for(kBusyPause);
+        }
+        lock.lock();
+        if (phase_ == Phase::kLeft)
+            return {StatusCode::kCancelled, options_.label() + " was left with detach during start: make a new job"};
+    }
     if (!answered.is_ok()) {
         forget_attempt();
         return answered.error().with_context(options_.label());

@@ -1,4 +1,5 @@
 // The calls of a running job: handing in, waiting, and what all ranks do together. See job_core.hpp.
+#include "client/digest_of.hpp"
 #include "client/job_core.hpp"
 
 #include <array>
@@ -199,6 +200,24 @@ Status JobCore::check_equal(std::uint64_t digest, Timeout timeout) {
     GRADSIEVE_TRY(check_live());
     const shm::Submission submission{.kind = shm::SubmissionKind::kCheckEqual, .digest = digest};
     return run_collective(lock, ledger_->comparisons(), submission, timeout);
+}
+
+Result<bool> JobCore::is_check_due(Step step) {
+    GRADSIEVE_TRY(mark_.check());
+    const Lock lock(m_);
+    GRADSIEVE_TRY(check_live());
+    if (options_.check_every == 0) return false;
+    if (!first_check_) first_check_ = step;
+    return step == *first_check_ || step % options_.check_every == 0;
+}
+
+Status JobCore::check_parameters(Step step, std::span<const std::span<const std::byte>> parameters, Timeout timeout) {
+    GRADSIEVE_ASSIGN(const bool is_due, is_check_due(step));
+    if (!is_due) return {};
+    const auto digest = digest_of_all(parameters);  // long for a large model, so without the lock
+    const auto status = check_equal(digest, timeout);
+    if (status.is_ok()) return {};
+    return status.with_context("parameters after step " + std::to_string(step));
 }
 
 Status JobCore::run_collective(Lock& lock, Collective& kind, shm::Submission submission, Timeout timeout) {

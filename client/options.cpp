@@ -124,6 +124,7 @@ Result<ResolvedOptions> resolve_options(const JobOptions& options) {
     constexpr const char* kDriverVariables[] = {"GRADSIEVE_CUDA_DRIVER"};
     resolved.cuda_driver = find_text("", kDriverVariables, "libcuda.so.1");
     resolved.socket_path = options.socket_path.empty() ? shm::default_socket_path() : options.socket_path;
+    resolved.check_every = options.check_every;
     return resolved;
 }
 

@@ -1,7 +1,6 @@
 #include "daemon/conductor.hpp"
 
 #include "daemon/epoll_tag.hpp"
-#include "daemon/status_document.hpp"
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -66,7 +65,8 @@ bool Conductor::drain_network(TimePoint now) {
     inbox_.clear();
     network_->take_inbox(inbox_);
     for (const auto& event : inbox_.events) {
-        peers_[event.peer] = {event.state, event.instance, event.text};
+        peers_[event.peer] = {event.state, event.instance, event.text, now};
+        status_due_ = now;  // a peer that is lost is named at once
         const auto line = config_.nodes[event.peer].name + " is " +
                           std::string(transport::peer_state_name(event.state)) +
                           (event.text.empty() ? "" : ": " + event.text);
@@ -268,8 +268,26 @@ void Conductor::share_out_sent_bytes() {
                                               : fresh / static_cast<double>(shares.size()));
 }
 
+StatusFacts Conductor::status_facts() const {
+    StatusFacts facts{.config = config_,
+                      .peers = peers_,
+                      .counters = network_ ? network_->counters() : std::vector<transport::PeerCounters>(),
+                      .bound = network_ ? network_->bound_address() : "",
+                      .jobs = {},
+                      .ended_jobs = ended_jobs_,
+                      .errors = errors_,
+                      .memory_bytes = budget_.used_bytes,
+                      .memory_limit_bytes = budget_.limit_bytes,
+                      .threads = pool_.thread_count(),
+                      .started = started_,
+                      .is_stopping = is_stopping_};
+    for (const auto& [hash, job] : jobs_)
+        if (!job->is_ended()) facts.jobs.push_back(job.get());
+    return facts;
+}
+
 void Conductor::publish_status(TimePoint now) {
-    if (const auto status = status_page_.publish(status_document(*this, now), now); !status.is_ok()) {
+    if (const auto status = status_page_.publish(status_document(status_facts(), now), now); !status.is_ok()) {
         note_error("status page: " + status.text(), now);
         status_page_.beat(now);
     }

@@ -9,6 +9,7 @@
 #include "daemon/hosted_job.hpp"
 #include "daemon/network_thread.hpp"
 #include "daemon/session.hpp"
+#include "daemon/status_document.hpp"
 #include "daemon/wake.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/local_socket.hpp"
@@ -22,26 +23,6 @@
 #include <vector>
 
 namespace gradsieve::daemon {
-
-struct EndedJob {
-    exchange::JobKey key;
-    std::string text;
-    std::uint64_t steps_committed = 0;
-    double wire_ratio = 0;
-    double sent_bytes = 0;
-    TimePoint at{};
-};
-struct PeerView {
-    transport::PeerState state = transport::PeerState::kConnecting;
-    std::uint64_t instance = 0;
-    std::string text;
-};
-/// Errors are kept once with a count, so that a storm cannot fill anything.
-struct DistinctError {
-    std::string text;
-    std::uint64_t count = 0;
-    TimePoint last{};
-};
 
 class Conductor {
 public:
@@ -69,17 +50,8 @@ public:
     /// Moves with every run: what the watchdog and the peers' heartbeats look at. Any thread.
     [[nodiscard]] std::uint64_t tick() const noexcept { return tick_.load(std::memory_order_relaxed); }
 
-    // -- for the status document --
     [[nodiscard]] const Config& config() const noexcept { return config_; }
-    [[nodiscard]] const std::map<std::uint64_t, std::unique_ptr<HostedJob>>& jobs() const noexcept { return jobs_; }
-    [[nodiscard]] const std::deque<EndedJob>& ended_jobs() const noexcept { return ended_jobs_; }
     [[nodiscard]] const NetworkThread* network() const noexcept { return network_.get(); }
-    [[nodiscard]] const std::vector<PeerView>& peers() const noexcept { return peers_; }
-    [[nodiscard]] const std::deque<DistinctError>& errors() const noexcept { return errors_; }
-    [[nodiscard]] const MemoryBudget& budget() const noexcept { return budget_; }
-    [[nodiscard]] TimePoint started() const noexcept { return started_; }
-    [[nodiscard]] std::size_t pool_threads() const noexcept { return pool_.thread_count(); }
-    [[nodiscard]] bool is_stopping() const noexcept { return is_stopping_; }
 
 private:
     void watch(int fd, std::uint64_t tag);
@@ -99,6 +71,7 @@ private:
     void remove_gone(TimePoint now);
     void retire(HostedJob& job, TimePoint now);
     void share_out_sent_bytes();
+    [[nodiscard]] StatusFacts status_facts() const;
     void publish_status(TimePoint now);
     /// Looks for work a little longer before it sleeps, where that takes no core from anybody. True if there is some.
     [[nodiscard]] bool spin_for_work() const;

@@ -103,7 +103,12 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
     } else {
         reply.status = request.error();
     }
-    if (!reply.status.is_ok()) log_.warning("attach refused: " + reply.status.text(), {});
+    // Clients ask again and again while the last run of their job leaves.
+    if (reply.status.code() == StatusCode::kBusy)
+        log_.debug("attach put off: " + reply.status.text(), {.job = request->job_name});
+    else if (!reply.status.is_ok())
+        log_.warning("attach refused: " + reply.status.text(),
+                     {.job = request.is_ok() ? std::string_view(request->job_name) : std::string_view()});
     if (const auto sent = session.connection.send(shm::build_attach_reply(reply), descriptors); !sent.is_ok())
         note_error("attach reply to pid " + std::to_string(session.who.pid) + ": " + sent.text(), now);
 }

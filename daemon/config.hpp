@@ -19,6 +19,11 @@ struct NodeConfig {                     // [[node]], in file order: the position
     std::string name;                   // name = "a"
     std::string address;                // address = "10.0.0.1" (IP or resolvable name)
     std::uint16_t port = kDefaultPort;  // port = 7077
+    /// "10.0.0.1:7077", "[2001:db8::1]:7077".
+    [[nodiscard]] std::string endpoint() const {
+        const bool is_ipv6 = address.find(':') != std::string::npos;
+        return (is_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+    }
 };
 
 struct Config {

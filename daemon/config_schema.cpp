@@ -208,8 +208,13 @@ Refusal set_node_name(NodeConfig& node, const ConfigValue& value) {
 }
 Refusal set_node_address(NodeConfig& node, const ConfigValue& value) {
     const auto* text = as<std::string>(value);
-    if (text == nullptr || !is_host_address(*text)) return "";
-    node.address = *text;
+    if (text == nullptr) return "";
+    std::string_view address = *text;
+    // "[2001:db8::1]", as in front of a port, is the same without its brackets.
+    if (address.starts_with('[') && address.ends_with(']') && address.find(':') != std::string_view::npos)
+        address = address.substr(1, address.size() - 2);
+    if (!is_host_address(address)) return "";
+    node.address = address;
     return std::nullopt;
 }
 Refusal set_node_port(NodeConfig& node, const ConfigValue& value) {

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<exchange::NodeName> node_names(const Config& config) {
     std::vector<exchange::NodeName> names;
-    for (const auto& node : config.nodes) names.push_back({node.name, node.address + ":" + std::to_string(node.port)});
+    for (const auto& node : config.nodes) names.push_back({node.name, node.endpoint()});
     if (names.empty()) names.push_back({"this node", "local"});
     return names;
 }
@@ -161,7 +161,12 @@ Status HostedJob::check_request(const Session& session, const shm::AttachRequest
         return {StatusCode::kPermissionDenied, "job '" + key().name + "' belongs to uid " + std::to_string(owner_) +
                                                    ", you are " + session.user +
                                                    ": run all ranks of a job as one user"};
-    if (const auto taken = sessions_.find(request.rank); taken != sessions_.end())
+    const auto taken = sessions_.find(request.rank);
+    if (taken != sessions_.end() && taken->second->has_detached)
+        return {StatusCode::kBusy, "rank " + std::to_string(request.rank) + " of job '" + key().name +
+                                       "' has detached from a run that still goes on elsewhere: all of its ranks must "
+                                       "detach first; try again in a moment"};
+    if (taken != sessions_.end())
         return {StatusCode::kAlreadyExists, "rank " + std::to_string(request.rank) + " of job '" + key().name +
                                                 "' is held by pid " + std::to_string(taken->second->who.pid) + " of " +
                                                 taken->second->user +

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradsieve::daemon {
 
@@ -41,6 +42,10 @@ public:
 };
 /// Standard error: time, level (in colour on a terminal), text, fields.
 [[nodiscard]] std::unique_ptr<LogSink> make_stderr_sink();
+/// What the journal is told, one "FIELD=value" each: MESSAGE, PRIORITY (as syslog's), SYSLOG_IDENTIFIER, and those of
+/// JOB, PEER and STEP that are set.
+[[nodiscard]] std::vector<std::string> journal_entries(LogLevel level, const std::string& text,
+                                                       const LogFields& fields);
 /// The journal's native protocol: MESSAGE, PRIORITY, SYSLOG_IDENTIFIER=gradsieved, JOB, PEER, STEP.
 [[nodiscard]] std::unique_ptr<LogSink> make_journal_sink();
 /// Whether `journal_stream` ($JOURNAL_STREAM, "device:inode") names the file behind `fd`: then a journal reads it.

@@ -47,13 +47,7 @@ private:
 class JournalSink final : public LogSink {
 public:
     void write(LogLevel level, const std::string& text, const LogFields& fields) override {
-        constexpr std::array kPriorities = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
-        std::vector<std::string> entries = {"MESSAGE=" + text,
-                                            fmt::format("PRIORITY={}", kPriorities[static_cast<std::size_t>(level)]),
-                                            "SYSLOG_IDENTIFIER=gradsieved"};
-        if (!fields.job.empty()) entries.push_back(fmt::format("JOB={}", fields.job));
-        if (!fields.peer.empty()) entries.push_back(fmt::format("PEER={}", fields.peer));
-        if (fields.step) entries.push_back(fmt::format("STEP={}", *fields.step));
+        auto entries = journal_entries(level, text, fields);
         std::vector<iovec> parts;
         for (auto& entry : entries) parts.push_back({entry.data(), entry.size()});
         // Nothing is waited for and nobody is left to tell of a failure: the journal may be gone at shutdown.
@@ -62,6 +56,17 @@ public:
 };
 
 }  // namespace
+
+std::vector<std::string> journal_entries(LogLevel level, const std::string& text, const LogFields& fields) {
+    constexpr std::array kPriorities = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
+    std::vector<std::string> entries = {"MESSAGE=" + text,
+                                        fmt::format("PRIORITY={}", kPriorities[static_cast<std::size_t>(level)]),
+                                        "SYSLOG_IDENTIFIER=gradsieved"};
+    if (!fields.job.empty()) entries.push_back(fmt::format("JOB={}", fields.job));
+    if (!fields.peer.empty()) entries.push_back(fmt::format("PEER={}", fields.peer));
+    if (fields.step) entries.push_back(fmt::format("STEP={}", *fields.step));
+    return entries;
+}
 
 std::unique_ptr<LogSink> make_stderr_sink() { return std::make_unique<StderrSink>(); }
 

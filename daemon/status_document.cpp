@@ -1,7 +1,7 @@
 #include "daemon/status_document.hpp"
 
 #include "codec/cpu_form.hpp"
-#include "daemon/conductor.hpp"
+#include "daemon/hosted_job.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -34,45 +34,45 @@ std::string node_name(const Config& config, PeerIndex peer) {
     return peer < config.nodes.size() ? config.nodes[peer].name : "this node";
 }
 
-Json daemon_part(const Conductor& conductor, TimePoint now) {
-    const auto& config = conductor.config();
+Json daemon_part(const StatusFacts& facts, TimePoint now) {
     const auto wall = std::chrono::system_clock::now().time_since_epoch();
     Json errors = Json::array();
-    for (const auto& error : conductor.errors())
+    for (const auto& error : facts.errors)
         errors.push_back(
             {{"text", error.text}, {"count", error.count}, {"last_s_ago", rounded(seconds(now - error.last), 10)}});
     return {{"version", GRADSIEVE_VERSION},
             {"pid", ::getpid()},
-            {"node", node_name(config, config.self)},
-            {"started_unix_s",
-             std::chrono::duration_cast<std::chrono::seconds>(wall - (now - conductor.started())).count()},
-            {"uptime_s", rounded(seconds(now - conductor.started()), 10)},
-            {"config_file", config.file},
-            {"socket", config.socket_path},
-            {"bound", conductor.network() ? conductor.network()->bound_address() : "nothing: single node"},
+            {"node", node_name(facts.config, facts.config.self)},
+            {"started_unix_s", std::chrono::duration_cast<std::chrono::seconds>(wall - (now - facts.started)).count()},
+            {"uptime_s", rounded(seconds(now - facts.started), 10)},
+            {"config_file", facts.config.file},
+            {"socket", facts.config.socket_path},
+            {"bound", facts.bound.empty() ? "nothing: single node" : facts.bound},
             {"cpu_form", std::string(codec::cpu_form_name(codec::chosen_cpu_form().value_or(codec::CpuForm::kScalar)))},
-            {"threads", conductor.pool_threads()},
+            {"threads", facts.threads},
             {"cpu_s", rounded(cpu_seconds(), 1000)},
-            {"memory_bytes", conductor.budget().used_bytes},
-            {"memory_limit_bytes", conductor.budget().limit_bytes},
-            {"state", conductor.is_stopping() ? "stopping" : "running"},
+            {"memory_bytes", facts.memory_bytes},
+            {"memory_limit_bytes", facts.memory_limit_bytes},
+            {"state", facts.is_stopping ? "stopping" : "running"},
             {"errors", errors}};
 }
 
-Json peers_part(const Conductor& conductor, TimePoint now) {
-    const auto& config = conductor.config();
+/// The state is the conductor's, which knows it at once; counters are up to a tenth of a second older.
+Json peers_part(const StatusFacts& facts, TimePoint now) {
+    const auto& nodes = facts.config.nodes;
     Json peers = Json::array();
-    if (!conductor.network()) return peers;
-    const auto counters = conductor.network()->counters();
-    for (PeerIndex peer = 0; peer < config.nodes.size() && peer < counters.size(); ++peer) {
-        const auto& counter = counters[peer];
-        const bool is_self = peer == config.self;
+    for (PeerIndex peer = 0; peer < nodes.size() && peer < facts.counters.size(); ++peer) {
+        const auto& counter = facts.counters[peer];
+        const auto& view = facts.peers[peer];
+        const bool is_self = peer == facts.config.self;
         const bool was_heard = counter.last_heard != TimePoint{};
+        const bool has_changed = view.since != TimePoint{};
         peers.push_back(
-            {{"name", config.nodes[peer].name},
-             {"address", config.nodes[peer].address + ":" + std::to_string(config.nodes[peer].port)},
+            {{"name", nodes[peer].name},
+             {"address", nodes[peer].endpoint()},
              {"self", is_self},
-             {"state", is_self ? "self" : std::string(transport::peer_state_name(counter.state))},
+             {"state", is_self ? "self" : std::string(transport::peer_state_name(view.state))},
+             {"state_s", has_changed ? Json(rounded(seconds(now - view.since), 100)) : Json(nullptr)},
              {"silent_s", was_heard ? Json(rounded(seconds(now - counter.last_heard), 100)) : Json(nullptr)},
              {"bytes_sent", counter.bytes_sent},
              {"bytes_received", counter.bytes_received},
@@ -82,7 +82,7 @@ Json peers_part(const Conductor& conductor, TimePoint now) {
              {"queued_bytes", counter.queued_bytes},
              {"tick", counter.peer_tick},
              {"last_refusal", counter.last_refusal},
-             {"text", conductor.peers()[peer].text}});
+             {"text", view.text}});
     }
     return peers;
 }
@@ -226,12 +226,11 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
 
 }  // namespace
 
-std::string status_document(const Conductor& conductor, TimePoint now) {
+std::string status_document(const StatusFacts& facts, TimePoint now) {
     Json jobs = Json::array();
-    for (const auto& [hash, job] : conductor.jobs())
-        if (!job->is_ended()) jobs.push_back(job_part(*job, conductor.config(), now));
+    for (const auto* job : facts.jobs) jobs.push_back(job_part(*job, facts.config, now));
     Json ended = Json::array();
-    for (const auto& job : conductor.ended_jobs())
+    for (const auto& job : facts.ended_jobs)
         ended.push_back({{"name", job.key.name},
                          {"run_id", job.key.run_id},
                          {"text", job.text},
@@ -240,8 +239,8 @@ std::string status_document(const Conductor& conductor, TimePoint now) {
                          {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes)},
                          {"ago_s", rounded(seconds(now - job.at), 10)}});
     const Json document = {{"format", 1},
-                           {"daemon", daemon_part(conductor, now)},
-                           {"peers", peers_part(conductor, now)},
+                           {"daemon", daemon_part(facts, now)},
+                           {"peers", peers_part(facts, now)},
                            {"jobs", jobs},
                            {"ended_jobs", ended}};
     return document.dump(-1, ' ', false, Json::error_handler_t::replace);

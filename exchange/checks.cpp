@@ -14,6 +14,28 @@ std::string hex_text(std::uint64_t value) {
     return text;
 }
 
+/// A completion's text is short: the rest is counted.
+constexpr std::size_t kRanksNamed = 3;
+
+struct Common {
+    std::uint64_t digest = 0;
+    std::size_t ranks = 0;  ///< that have it
+    Rank first = 0;         ///< the lowest of them
+};
+/// What most ranks have is taken for right, else a single bad rank 0 would put the blame on all others. With a tie:
+/// what the lowest rank has.
+Common most_common(const std::map<Rank, std::uint64_t>& digests) {
+    std::map<std::uint64_t, Common> found;
+    for (const auto& [rank, digest] : digests) {
+        auto& entry = found.try_emplace(digest, Common{digest, 0, rank}).first->second;
+        ++entry.ranks;
+    }
+    Common best;
+    for (const auto& [digest, entry] : found)
+        if (entry.ranks > best.ranks || (entry.ranks == best.ranks && entry.first < best.first)) best = entry;
+    return best;
+}
+
 }  // namespace
 
 SideRounds::Comparison& SideRounds::comparison(Step number, TimePoint now) {
@@ -85,13 +107,23 @@ void SideRounds::advance_check(Step number) {
 }
 
 Status SideRounds::compare(Step number, const Comparison& round) const {
-    const auto first = round.digests.at(0);
-    for (const auto& [rank, digest] : round.digests)
-        if (digest != first)
-            return {StatusCode::kMismatch, "check " + std::to_string(number) + ": " + context_.rank_text(rank) +
-                                               " has " + hex_text(digest) + ", rank 0 has " + hex_text(first) +
-                                               ": all ranks must be equal here; broadcast from rank 0, or restart"};
-    return {};
+    const auto common = most_common(round.digests);
+    std::string differing;
+    std::size_t named = 0, unnamed = 0;
+    for (const auto& [rank, digest] : round.digests) {
+        if (digest == common.digest) continue;
+        if (named == kRanksNamed) {
+            ++unnamed;
+            continue;
+        }
+        differing += (named++ == 0 ? "" : ", ") + context_.rank_text(rank) + " has " + hex_text(digest);
+    }
+    if (differing.empty()) return {};
+    if (unnamed > 0) differing += " and " + std::to_string(unnamed) + " more differ";
+    return {StatusCode::kMismatch,
+            "check " + std::to_string(number) + ": " + differing + "; " + std::to_string(common.ranks) + " of " +
+                std::to_string(round.digests.size()) + " ranks (first " + context_.rank_text(common.first) + ") have " +
+                hex_text(common.digest) + ": all ranks must be equal here; broadcast from a good rank, or restart"};
 }
 
 }  // namespace gradsieve::exchange

@@ -97,7 +97,7 @@ struct ReadBroadcast {  ///< root is local: the hall answers with on_broadcast_b
 };
 struct DeliverCheck {
     Step number = 0;
-    Status status;  ///< kMismatch names the first rank that differs
+    Status status;  ///< kMismatch names the ranks that differ
 };
 /// Every wait of a local rank has been answered; kOk = all ranks detached. The machine can be dropped. As long as it is
 /// kept and fed, it answers peers that missed the end with SendFrame (take_actions, few at a time), and does nothing

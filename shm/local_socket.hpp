@@ -9,6 +9,7 @@
 #include "base/unique_fd.hpp"
 
 #include <sys/types.h>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -84,8 +85,21 @@ private:
 /// process id, as of a client in a PID namespace that the daemon does not see), kResourceExhausted.
 [[nodiscard]] Result<UniqueFd> open_process(pid_t pid);
 
-/// Where clients look: $GRADSIEVE_SOCKET, else /run/gradsieve/gradsieved.sock if it exists, else
-/// $XDG_RUNTIME_DIR/gradsieve/gradsieved.sock, else /run/gradsieve/gradsieved.sock.
+/// What decides where a daemon's socket is looked for, as a value, so that tests can describe any host.
+struct SocketHints {
+    std::string named;           ///< $GRADSIEVE_SOCKET
+    std::string runtime_folder;  ///< $XDG_RUNTIME_DIR; counts if it is absolute
+    unsigned user_id = 0;
+    std::function<bool(const std::string&)> exists;
+};
+/// This process on this host.
+[[nodiscard]] SocketHints read_socket_hints();
+/// Where daemons put their sockets if nobody says so, nearest first: the user's own in $XDG_RUNTIME_DIR/gradsieve
+/// (without that variable /run/user/UID/gradsieve), the system's in /run/gradsieve. Just `named` if there is one.
+[[nodiscard]] std::vector<std::string> socket_candidates(const SocketHints& hints);
+/// The first candidate that exists; where none does, the last one.
+[[nodiscard]] std::string find_socket_path(const SocketHints& hints);
+/// Where clients look: `find_socket_path` here.
 [[nodiscard]] std::string default_socket_path();
 /// The status page lies beside the socket: its folder + "/status".
 [[nodiscard]] std::string status_page_path(const std::string& socket_path);

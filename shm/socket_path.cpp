@@ -3,7 +3,9 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -11,6 +13,7 @@ namespace gradsieve::shm {
 namespace {
 
 constexpr const char* kSystemSocketPath = "/run/gradsieve/gradsieved.sock";
+constexpr const char* kOwnSocketPath = "/gradsieve/gradsieved.sock";  // below the user's runtime folder
 
 std::string environment(const char* name) {
     const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here changes the environment
@@ -24,13 +27,29 @@ bool exists(const std::string& path) {
 
 }  // namespace
 
-std::string default_socket_path() {
-    if (auto named = environment("GRADSIEVE_SOCKET"); !named.empty()) return named;
-    const auto runtime = environment("XDG_RUNTIME_DIR");
-    if (exists(kSystemSocketPath) || runtime.empty()) return kSystemSocketPath;
-    auto own = runtime + "/gradsieve/gradsieved.sock";
-    return exists(own) ? own : kSystemSocketPath;
+SocketHints read_socket_hints() {
+    return {environment("GRADSIEVE_SOCKET"), environment("XDG_RUNTIME_DIR"), ::getuid(), exists};
 }
+
+std::vector<std::string> socket_candidates(const SocketHints& hints) {
+    if (!hints.named.empty()) return {hints.named};
+    std::vector<std::string> candidates;
+    if (hints.runtime_folder.starts_with('/')) {
+        candidates.push_back(hints.runtime_folder + kOwnSocketPath);
+    } else if (hints.user_id != 0) {  // root's daemon is the system's
+        candidates.push_back("/run/user/" + std::to_string(hints.user_id) + kOwnSocketPath);
+    }
+    candidates.emplace_back(kSystemSocketPath);
+    return candidates;
+}
+
+std::string find_socket_path(const SocketHints& hints) {
+    const auto candidates = socket_candidates(hints);
+    const auto found = std::find_if(candidates.begin(), candidates.end(), hints.exists);
+    return found == candidates.end() ? candidates.back() : *found;
+}
+
+std::string default_socket_path() { return find_socket_path(read_socket_hints()); }
 
 std::string status_page_path(const std::string& socket_path) {
     const auto slash = socket_path.rfind('/');

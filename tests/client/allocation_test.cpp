@@ -40,6 +40,7 @@ TEST(Allocation, A_step_allocates_nothing) {
     FakeDaemon daemon;
     StartedJob started(daemon, {"a", "b"}, {.samples_max = 2});
     const std::uint32_t samples[] = {8, 8};
+    const std::vector<float> parameters(4);
     std::size_t failures = 0;
     const auto before = allocations_of_this_thread;
     for (Step step = 1; step <= 50; ++step) {
@@ -50,6 +51,7 @@ TEST(Allocation, A_step_allocates_nothing) {
         for (auto& tensor : started.tensors)
             if (!tensor.wait(kPatient).is_ok() || !tensor.is_ready()) ++failures;
         if (!started.job.finish(step, kPatient).is_ok()) ++failures;
+        if (!started.job.check_parameters(step, parameters, kPatient).is_ok()) ++failures;
     }
     EXPECT_EQ(allocations_of_this_thread - before, 0U);
     EXPECT_EQ(failures, 0U);

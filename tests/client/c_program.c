@@ -41,6 +41,8 @@ static int run_job(gradsieve_job* job) {
     gradsieve_tensor* tensor = NULL;
     float* moment = NULL;
     const float* value = NULL;
+    const void* parameters[1] = {NULL};
+    size_t byte_counts[1] = {0};
     const char* name = NULL;
     uint64_t first_step = 0;
     uint64_t elements = 0;
@@ -62,6 +64,9 @@ static int run_job(gradsieve_job* job) {
     EXPECT(moment != NULL);
     EXPECT_OK(gradsieve_job_broadcast(job, tensor, 0, PATIENT_MS, &value));
     EXPECT_OK(gradsieve_job_check_equal(job, gradsieve_digest_of(value, elements * sizeof(float)), PATIENT_MS));
+    parameters[0] = value;
+    byte_counts[0] = elements * sizeof(float);
+    EXPECT_OK(gradsieve_job_check_parameters(job, 0, parameters, byte_counts, 1, PATIENT_MS));
     EXPECT_OK(gradsieve_job_first_step(job, "g", &first_step));
     EXPECT(first_step == 1);
     for (uint64_t step = first_step; step < first_step + 3; ++step) {
@@ -81,6 +86,7 @@ int run_c_program(const char* socket_path) {
     options.rank = 0;
     options.world_size = 1;
     options.codec = "all | f32";
+    options.check_every = 100;
     options.socket_path = socket_path;
     EXPECT_OK(gradsieve_job_make(&options, &job));
     line = run_job(job);

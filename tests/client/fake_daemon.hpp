@@ -64,6 +64,7 @@ public:
     std::vector<SeenBind> await_binds(std::size_t count);
 
     // daemon thread
+    void set_refusal(Status refusal) { script_.refusal = std::move(refusal); }
     void reply();
     /// Agrees, with done events whose first byte is `done_event` of the tensor.
     void serve_bind(const shm::BindRequest& request);
@@ -97,7 +98,7 @@ private:
     /// The result area lists tensors in reverse: other ranks may have registered them in another order.
     [[nodiscard]] std::uint32_t result_position(std::uint32_t index) const;
 
-    // constant after construction
+    // constant after construction, but for the refusal, which the daemon's thread may change
     Script script_;
     std::filesystem::path folder_;
     std::string socket_path_;

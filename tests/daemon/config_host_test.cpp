@@ -1,5 +1,6 @@
 #include "daemon/config_host.hpp"
 
+#include "shm/local_socket.hpp"
 #include "tests/daemon/config_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -107,6 +108,19 @@ TEST_F(ConfigTest, Socket_of_a_user_without_a_session_falls_back_or_says_what_to
               "only this user can write to is needed; give --socket PATH, or set path in [socket]");
     host.folder_exists = [](const std::string& path) { return path == "/run/user/1000"; };
     EXPECT_EQ(default_socket(host)->path, "/run/user/1000/gradsieve/gradsieved.sock");
+}
+TEST_F(ConfigTest, Clients_look_for_the_socket_where_a_daemon_of_the_same_user_puts_it) {
+    host.folder_exists = [](const std::string&) { return true; };
+    for (const unsigned user_id : {0U, 1000U, 1001U})
+        for (const std::string runtime : {"/run/user/1000", "/tmp/elsewhere", "relative", ""}) {
+            host.user_id = user_id;
+            host.environment["XDG_RUNTIME_DIR"] = runtime;
+            const auto daemon = default_socket(host);
+            ASSERT_TRUE(daemon.is_ok()) << daemon.error().to_string();
+            const auto only_that = [&](const std::string& path) { return path == daemon->path; };
+            EXPECT_EQ(shm::find_socket_path({"", runtime, user_id, only_that}), daemon->path)
+                << user_id << " " << runtime;
+        }
 }
 TEST_F(ConfigTest, State_of_a_user_follows_the_base_directories) {
     host.environment.erase("XDG_STATE_HOME");

@@ -14,6 +14,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using namespace std::chrono_literals;
 
+TEST_F(ConfigTest, Ipv6_address_may_stand_in_brackets) {
+    for (const std::string address : {"2001:db8::7", "[2001:db8::7]"}) {
+        const auto config = load("[[node]]\nname = \"a\"\naddress = \"" + address + "\"\n");
+        ASSERT_TRUE(config.is_ok()) << config.error().to_string();
+        EXPECT_EQ(config->nodes[0].address, "2001:db8::7");
+        EXPECT_EQ(config->nodes[0].endpoint(), "[2001:db8::7]:7077");
+    }
+}
 TEST_F(ConfigTest, No_file_gives_a_working_single_node) {
     const auto config = load_config_on({}, host);
     ASSERT_TRUE(config.is_ok()) << config.error().to_string();
@@ -200,6 +208,12 @@ const std::vector<Refused> kRefused = {
      "gradsieved.toml:2: node.name = \"a b\": allowed is 1 to 64 letters, digits, '.', '_' or '-'" + kAdvice},
     {"[[node]]\nname = \"a\"\naddress = \"tcp://192.0.2.7\"\n",
      "gradsieved.toml:3: node.address = \"tcp://192.0.2.7\": allowed is an IP address or a host name, without a port" +
+         kAdvice},
+    {"[[node]]\nname = \"a\"\naddress = \"[192.0.2.7]\"\n",
+     "gradsieved.toml:3: node.address = \"[192.0.2.7]\": allowed is an IP address or a host name, without a port" +
+         kAdvice},
+    {"[[node]]\nname = \"a\"\naddress = \"[::1]:7077\"\n",
+     "gradsieved.toml:3: node.address = \"[::1]:7077\": allowed is an IP address or a host name, without a port" +
          kAdvice},
     {"[[node]]\nname = \"a\"\naddress = \"192.0.2.7\"\nport = 65536\n",
      "gradsieved.toml:4: node.port = 65536: allowed is 1 to 65535" + kAdvice},

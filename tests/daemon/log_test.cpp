@@ -134,6 +134,15 @@ TEST(LogSink, Journal_stream_matches_only_its_own_file) {
     EXPECT_FALSE(is_journal_stream("12", pipe.write_end.get()));
     EXPECT_FALSE(is_journal_stream("", pipe.write_end.get()));
 }
+TEST(LogSink, Journal_gets_message_priority_identifier_and_the_fields_that_are_set) {
+    EXPECT_THAT(journal_entries(LogLevel::kWarning, "step 7 has no result", {.job = "demo", .peer = "b", .step = 7}),
+                ElementsAre("MESSAGE=step 7 has no result", "PRIORITY=4", "SYSLOG_IDENTIFIER=gradsieved", "JOB=demo",
+                            "PEER=b", "STEP=7"));
+    EXPECT_THAT(journal_entries(LogLevel::kError, "x=y", {}),
+                ElementsAre("MESSAGE=x=y", "PRIORITY=3", "SYSLOG_IDENTIFIER=gradsieved"));
+    EXPECT_THAT(journal_entries(LogLevel::kInfo, "", {.step = 0}), testing::IsSupersetOf({"PRIORITY=6", "STEP=0"}));
+    EXPECT_THAT(journal_entries(LogLevel::kDebug, "", {.peer = "b"}), testing::IsSupersetOf({"PRIORITY=7", "PEER=b"}));
+}
 TEST(LogSink, Standard_error_gets_time_level_text_and_fields) {
     testing::internal::CaptureStderr();
     make_stderr_sink()->write(LogLevel::kWarning, "100 % {} of it", {.job = "demo", .step = 3});

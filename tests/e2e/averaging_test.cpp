@@ -25,7 +25,7 @@ TEST(Averaging, Two_nodes_of_two_ranks_plain_equals_the_average_in_double_precis
 }
 TEST(Averaging, Two_nodes_with_the_default_codec_are_identical_on_every_rank) {
     Cluster cluster(2);
-    auto ranks = cluster.ranks(4, {"--steps", "50", "--samples", "2"});
+    auto ranks = cluster.ranks(4, {"--steps", "50", "--samples", "2", "--check-every", "10"});
     EXPECT_EQ(digests(ranks).size(), 1U);
     ASSERT_TRUE(cluster.wait_for_status(0, [](const auto& json) { return !json.at("ended_jobs").empty(); }));
     const auto ended = cluster.status(0).at("ended_jobs").at(0);
@@ -51,6 +51,20 @@ TEST(Averaging, Three_nodes_with_unequal_ranks_weigh_each_rank_the_same) {
         ranks.push_back(cluster.rank(node_of_rank[rank], {"--rank", std::to_string(rank), "--world", "5", "--codec",
                                                           "all | f32", "--exact", "1", "--steps", "10"}));
     EXPECT_EQ(digests(ranks).size(), 1U);
+}
+TEST(Averaging, Nodes_with_ipv6_addresses) {
+    if (!has_ipv6_loopback()) GTEST_SKIP() << "skipped: this machine has no address ::1";
+    Cluster cluster(2, "", "[::1]");
+    auto ranks = cluster.ranks(4, {"--codec", "all | f32", "--exact", "1", "--steps", "10"});
+    EXPECT_EQ(digests(ranks).size(), 1U);
+    const auto status = cluster.status(0);
+    const auto port = std::to_string(cluster.port(1));
+    EXPECT_EQ(status.at("peers").at(1).at("address"), "[::1]:" + port);
+    EXPECT_EQ(status.at("peers").at(1).at("state"), "up");
+    EXPECT_EQ(status.at("daemon").at("bound").get<std::string>().find("[::1]:" + std::to_string(cluster.port(0))), 0U)
+        << status.at("daemon").at("bound");
+    const auto peers = run({E2E_TOOL, "peers", "--socket", cluster.socket(0)});
+    EXPECT_NE(peers.output.find("[::1]:" + port), std::string::npos) << peers.output;
 }
 TEST(Averaging, Ranks_may_register_tensors_in_different_orders) {
     Cluster cluster(2);

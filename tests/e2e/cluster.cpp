@@ -125,6 +125,17 @@ std::string health(const nlohmann::json& status) {
     return status.value("health", nlohmann::json::object()).value("state", "");
 }
 
+bool has_ipv6_loopback() {
+    const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    struct sockaddr_in6 address {};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_loopback;
+    const bool is_bound = ::bind(fd, reinterpret_cast<struct sockaddr*>(&address), sizeof(address)) == 0;
+    ::close(fd);
+    return is_bound;
+}
+
 std::uint16_t free_port() {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address {};
@@ -138,7 +149,7 @@ std::uint16_t free_port() {
     return ntohs(address.sin_port);
 }
 
-Cluster::Cluster(std::size_t nodes, const std::string& extra) {
+Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address) {
     char pattern[] = "/tmp/gradsieve-e2e-XXXXXX";
     if (::mkdtemp(pattern) == nullptr) throw std::runtime_error("mkdtemp");
     folder_ = pattern;
@@ -147,8 +158,8 @@ Cluster::Cluster(std::size_t nodes, const std::string& extra) {
     for (std::size_t node = 0; node < nodes; ++node) {
         ports_.push_back(free_port());
         if (nodes > 1)
-            config << "[[node]]\nname = \"" << static_cast<char>('a' + node)
-                   << "\"\naddress = \"127.0.0.1\"\nport = " << ports_[node] << "\n";
+            config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"" << address
+                   << "\"\nport = " << ports_[node] << "\n";
         std::filesystem::create_directories(folder_ + "/" + static_cast<char>('a' + node));
     }
     config.close();

@@ -49,8 +49,8 @@ std::string health(const nlohmann::json& status);
 
 class Cluster {
 public:
-    /// `nodes` daemons named a, b, c ...; `extra` is appended to the configuration file.
-    explicit Cluster(std::size_t nodes, const std::string& extra = "");
+    /// `nodes` daemons named a, b, c ... at `address`; `extra` is put before them into the configuration file.
+    explicit Cluster(std::size_t nodes, const std::string& extra = "", const std::string& address = "127.0.0.1");
     ~Cluster();
 
     /// One training process on `node`; `options` are rank_program's.
@@ -88,6 +88,9 @@ struct Ran {
     std::string output;
 };
 Ran run(std::vector<std::string> arguments, Milliseconds timeout = Milliseconds(30'000));
+
+/// Whether this machine has the address ::1.
+bool has_ipv6_loopback();
 
 /// A TCP port on loopback that nobody holds right now.
 std::uint16_t free_port();

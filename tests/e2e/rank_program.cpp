@@ -70,6 +70,7 @@ public:
         job_options.world_size = static_cast<std::int64_t>(options.number("world", 1));
         job_options.codec = options.text("codec");
         job_options.socket_path = options.text("socket");
+        job_options.check_every = static_cast<std::uint32_t>(options.number("check-every", 0));
         job_options.non_finite = static_cast<gradsieve::NonFinite>(options.number("non-finite", 0));
         auto job = Job::make(job_options);
         if (!job.is_ok()) fail("make", job.status());
@@ -93,7 +94,13 @@ public:
         if (options_.number("fork-child", 0) != 0) fork_child();
         if (options_.number("broadcast", 0) != 0) broadcast();
         const auto steps = options_.number("steps", 5);
-        for (std::uint64_t step = job_->first_step(options_.text("group")); step <= steps; ++step) one_step(step);
+        const auto first = job_->first_step(options_.text("group"));
+        parameters_.assign(130, 0.25F);
+        check_parameters(first - 1);
+        for (std::uint64_t step = first; step <= steps; ++step) {
+            one_step(step);
+            check_parameters(step);
+        }
         if (options_.number("check", 1) != 0)
             if (const auto status = job_->check_equal(digest_, timeout_); !status.is_ok()) fail("check", status);
         std::printf("digest %016llx\n", static_cast<unsigned long long>(digest_));
@@ -171,6 +178,14 @@ private:
         for (auto& tensor : tensors_) wait_for(tensor, step);
     }
 
+    /// `drift-at`: from that step on this rank's parameters are wrong by the last bit of one of them.
+    void check_parameters(std::uint64_t step) {
+        if (step > 0 && step == options_.number("drift-at", 0))
+            parameters_[77] = std::nextafter(parameters_[77], 1000.0F);
+        const auto status = job_->check_parameters(step, parameters_, timeout_);
+        if (!status.is_ok()) fail("check-parameters", status);
+    }
+
     void wait_for(Tensor& tensor, std::uint64_t step) {
         const auto begin = std::chrono::steady_clock::now();
         auto result = tensor.wait(timeout_);
@@ -190,6 +205,9 @@ private:
             std::fflush(stdout);
             return;
         }
+        if (tensor.name() == "fc1.bias")
+            for (std::size_t element = 0; element < parameters_.size(); ++element)
+                parameters_[element] -= 0.125F * (*result)[element];
         if (options_.number("exact", 0) != 0) check_exact(tensor, step, *result);
         for (const float value : *result)
             if (!std::isfinite(value)) ++non_finite_;
@@ -228,6 +246,7 @@ private:
     std::uint32_t samples_ = 1;
     std::uint64_t digest_ = 1;
     std::uint64_t non_finite_ = 0;
+    std::vector<float> parameters_;  ///< a model of one layer, trained on fc1.bias
 };
 
 }  // namespace

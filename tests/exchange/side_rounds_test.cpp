@@ -105,17 +105,35 @@ TEST_F(Sides, Check_of_equal_digests_is_ok_everywhere) {
         EXPECT_TRUE(sim.node(node).checks[1].is_ok());
     }
 }
-TEST_F(Sides, Check_names_the_first_rank_that_differs_from_rank_0_and_both_digests) {
+TEST_F(Sides, Check_names_the_ranks_that_differ_and_their_digests) {
     for (Rank rank = 0; rank < 4; ++rank) ASSERT_TRUE(check(rank, 1, rank < 2 ? 77 : 100 + rank).is_ok());
     sim.run_quiet();
     for (std::size_t node = 0; node < 3; ++node) {
         ASSERT_TRUE(sim.node(node).checks.contains(1));
         const auto& status = sim.node(node).checks[1];
         EXPECT_EQ(status.code(), StatusCode::kMismatch);
-        EXPECT_TRUE(has(status.text(), "rank 2 on node a has 0000000000000066, rank 0 has 000000000000004d"))
+        EXPECT_TRUE(has(status.text(),
+                        "check 1: rank 2 on node a has 0000000000000066, rank 3 on node c has 0000000000000067; 2 of 4 "
+                        "ranks (first rank 0 on node a) have 000000000000004d: all ranks must be equal here; "))
             << status.text();
         EXPECT_FALSE(sim.node(node).end) << "a check that fails is the ranks' to judge";
     }
+}
+TEST_F(Sides, Check_blames_a_single_rank_0_and_not_all_the_others) {
+    for (Rank rank = 0; rank < 4; ++rank) ASSERT_TRUE(check(rank, 1, rank == 0 ? 1 : 2).is_ok());
+    sim.run_quiet();
+    for (std::size_t node = 0; node < 3; ++node) {
+        const auto& text = sim.node(node).checks[1].text();
+        EXPECT_TRUE(has(text, "check 1: rank 0 on node a has 0000000000000001; 3 of 4 ranks (first rank 1 ")) << text;
+        EXPECT_FALSE(has(text, "rank 3")) << text;
+    }
+}
+TEST_F(Sides, Check_with_a_tie_takes_the_lowest_ranks_digest_for_right) {
+    for (Rank rank = 0; rank < 4; ++rank) ASSERT_TRUE(check(rank, 1, rank < 2 ? 9 : 3).is_ok());
+    sim.run_quiet();
+    const auto& text = sim.node(0).checks[1].text();
+    EXPECT_TRUE(has(text, "check 1: rank 2 ") && has(text, "rank 3 ") && has(text, "2 of 4 ranks (first rank 0 "))
+        << text;
 }
 TEST_F(Sides, Lost_check_goes_again) {
     int lost = 0;

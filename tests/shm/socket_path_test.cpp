@@ -2,6 +2,7 @@
 #include "shm/socket_address.hpp"
 #include "tests/shm/shm_test_support.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -39,21 +40,40 @@ TEST(SocketPath, Named_socket_comes_first_whether_it_exists_or_not) {
     EXPECT_EQ(default_socket_path(), "/somewhere/else.sock");
 }
 
-TEST(SocketPath, Own_daemon_is_found_where_there_is_no_system_one) {
-    if (std::filesystem::exists(kSystemPath)) GTEST_SKIP() << "a system daemon has its socket here";
+/// A host on which exactly `present` exists.
+SocketHints host_with(std::vector<std::string> present, unsigned user_id, std::string runtime_folder) {
+    return {"", std::move(runtime_folder), user_id, [present = std::move(present)](const std::string& path) {
+                return std::find(present.begin(), present.end(), path) != present.end();
+            }};
+}
+
+TEST(SocketPath, Own_daemon_comes_before_the_systems) {
+    const std::string own = "/elsewhere/gradsieve/gradsieved.sock";
+    EXPECT_EQ(find_socket_path(host_with({own, kSystemPath}, 1000, "/elsewhere")), own);
+    EXPECT_EQ(find_socket_path(host_with({kSystemPath}, 1000, "/elsewhere")), kSystemPath);
+}
+TEST(SocketPath, Without_the_variable_the_users_runtime_folder_is_looked_into) {
+    const std::string own = "/run/user/1000/gradsieve/gradsieved.sock";
+    EXPECT_EQ(find_socket_path(host_with({own, kSystemPath}, 1000, "")), own);
+    EXPECT_EQ(find_socket_path(host_with({own, kSystemPath}, 1000, "relative")), own) << "as if it were not set";
+    EXPECT_EQ(find_socket_path(host_with({own, kSystemPath}, 1000, "/elsewhere")), kSystemPath) << "the variable wins";
+    EXPECT_EQ(find_socket_path(host_with({own, kSystemPath}, 1001, "")), kSystemPath) << "another user's is not ours";
+}
+TEST(SocketPath, Roots_daemon_is_the_systems) {
+    EXPECT_EQ(find_socket_path(host_with({"/run/user/0/gradsieve/gradsieved.sock", kSystemPath}, 0, "")), kSystemPath);
+}
+TEST(SocketPath, Where_nothing_is_the_systems_socket_is_named) {
+    EXPECT_EQ(find_socket_path(host_with({}, 1000, "/elsewhere")), kSystemPath);
+    EXPECT_EQ(find_socket_path(host_with({}, 0, "")), kSystemPath);
+}
+TEST(SocketPath, Own_daemon_is_found_in_this_processs_environment) {
     TempFolder folder;
     const Variable unnamed("GRADSIEVE_SOCKET", nullptr);
     const Variable runtime("XDG_RUNTIME_DIR", (folder / "run").c_str());
-    EXPECT_EQ(default_socket_path(), kSystemPath) << "nothing is there: the usual place is the one to name";
+    EXPECT_EQ(default_socket_path(), kSystemPath) << "nothing is there";
     std::filesystem::create_directories(folder / "run/gradsieve");
     std::ofstream(folder / "run/gradsieve/gradsieved.sock").flush();
     EXPECT_EQ(default_socket_path(), folder / "run/gradsieve/gradsieved.sock");
-}
-
-TEST(SocketPath, Without_any_hint_it_is_the_system_socket) {
-    const Variable unnamed("GRADSIEVE_SOCKET", "");
-    const Variable runtime("XDG_RUNTIME_DIR", nullptr);
-    EXPECT_EQ(default_socket_path(), kSystemPath);
 }
 
 TEST(SocketPath, Status_page_lies_beside_the_socket) {

@@ -74,7 +74,7 @@ typedef struct gradsieve_job_options {
     const char* codec;       /* NULL: $GRADSIEVE_CODEC, else what the daemon is configured for */
     const char* socket_path; /* NULL: $GRADSIEVE_SOCKET, else the usual places */
     int32_t non_finite;      /* GRADSIEVE_NON_FINITE_... */
-    int32_t reserved;        /* 0 */
+    uint32_t check_every;    /* steps between comparisons of gradsieve_job_check_parameters; 0 = never */
 } gradsieve_job_options;
 #define GRADSIEVE_JOB_OPTIONS_INIT \
     { sizeof(gradsieve_job_options), NULL, NULL, -1, -1, NULL, NULL, GRADSIEVE_NON_FINITE_FAIL, 0 }
@@ -156,6 +156,11 @@ gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* t
                                          int64_t timeout_ms, const float** ret_values);
 /* Compares a digest between all ranks; all ranks call it. */
 gradsieve_status gradsieve_job_check_equal(gradsieve_job* job, uint64_t digest, int64_t timeout_ms);
+/* Called by every rank after each step with all its parameters: count pointers and as many sizes in bytes. Compares
+ * them between all ranks at the job's first call and whenever check_every divides step; else returns at once without
+ * reading them. GRADSIEVE_MISMATCH on every rank names the step and the ranks that differ. */
+gradsieve_status gradsieve_job_check_parameters(gradsieve_job* job, uint64_t step, const void* const* parameters,
+                                                const size_t* byte_counts, size_t count, int64_t timeout_ms);
 /* Leaves in good order; the last call on a job. Open steps of other ranks fail after it, so call it on all. */
 gradsieve_status gradsieve_job_detach(gradsieve_job* job, int64_t timeout_ms);
 gradsieve_status gradsieve_job_rank(const gradsieve_job* job, uint32_t* ret_rank);

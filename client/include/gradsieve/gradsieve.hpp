@@ -44,6 +44,8 @@ struct JobOptions {
     std::string codec{};           ///< empty: $GRADSIEVE_CODEC, else what the daemon is configured for
     NonFinite non_finite = NonFinite::kFail;
     std::string socket_path{};  ///< empty: $GRADSIEVE_SOCKET, else the usual places
+    std::uint32_t check_every =
+        0;  ///< steps between two comparisons of `check_parameters`; 0 = never; equal on all ranks
 };
 struct TensorOptions {
     std::uint32_t samples_max = 1;   ///< micro-batches per step that the slab has room for, 1..256
@@ -139,8 +141,18 @@ public:
     /// open step.
     [[nodiscard]] Result<std::span<const float>> broadcast(Tensor& tensor, std::uint32_t root, Timeout timeout);
     /// Compares a digest of the caller's choice (say, of all parameters) between all ranks; all ranks call it.
-    /// Errors: kMismatch naming the first rank that differs.
+    /// Errors: kMismatch naming the ranks that differ from the others.
     [[nodiscard]] Status check_equal(std::uint64_t digest, Timeout timeout);
+    /// Called by every rank after each step with the parameters it has then: compares them between all ranks when that
+    /// is due, else returns at once without reading them. Due is the first call of the job, whatever its step
+    /// (parameters at the start), and every step that `JobOptions::check_every` divides; never if that is 0. Only the
+    /// bytes in their order count, not how they are cut into spans. A due call reads them once and waits for all ranks.
+    /// Errors: kMismatch on every rank, naming the step and the ranks that differ; kTimeout (call again with the same).
+    [[nodiscard]] Status check_parameters(std::uint64_t step, std::span<const std::span<const std::byte>> parameters,
+                                          Timeout timeout);
+    [[nodiscard]] Status check_parameters(std::uint64_t step, std::span<const std::span<const float>> parameters,
+                                          Timeout timeout);
+    [[nodiscard]] Status check_parameters(std::uint64_t step, std::span<const float> parameters, Timeout timeout);
     /// Leaves in good order; also done by the destructor. Open steps of other ranks fail after it, so call it on all.
     Status detach(Timeout timeout);
     [[nodiscard]] std::uint32_t rank() const noexcept;

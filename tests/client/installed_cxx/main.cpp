@@ -17,6 +17,9 @@ void use_all(gradsieve::Job& job, gradsieve::Tensor& tensor) {
     static_cast<void>(job.finish(job.first_step(), 0ms));
     static_cast<void>(job.broadcast(tensor, 0, 0ms));
     static_cast<void>(job.check_equal(gradsieve::digest_of({}), 0ms));
+    static_cast<void>(job.check_parameters(1, std::span<const float>(), 0ms));
+    static_cast<void>(job.check_parameters(1, std::span<const std::span<const float>>(), 0ms));
+    static_cast<void>(job.check_parameters(1, std::span<const std::span<const std::byte>>(), 0ms));
     std::printf("%s %u of %u, %s has %llu elements\n", std::string(gradsieve::version()).c_str(), job.rank(),
                 job.world_size(), tensor.name().c_str(), static_cast<unsigned long long>(tensor.elements()));
 }

@@ -11,7 +11,7 @@ namespace {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST(Service, Sigterm_ends_open_jobs_with_a_reason_and_the_daemon_with_zero) {
+TEST(DaemonLife, Sigterm_ends_open_jobs_with_a_reason_and_the_daemon_with_zero) {
     Cluster cluster(2);
     auto ranks = cluster.ranks(2, {"--steps", "1000000"});
     for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_line("started")) << rank.output();
@@ -25,7 +25,7 @@ TEST(Service, Sigterm_ends_open_jobs_with_a_reason_and_the_daemon_with_zero) {
     EXPECT_EQ(health(cluster.status(0)), "stopped");
     EXPECT_FALSE(std::filesystem::exists(cluster.socket(0))) << "a clean stop removes its socket";
 }
-TEST(Service, Status_tells_dead_after_kill_and_live_after_a_restart) {
+TEST(DaemonLife, Status_tells_dead_after_kill_and_live_after_a_restart) {
     Cluster cluster(1);
     cluster.daemon(0).send_signal(SIGKILL);
     ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
@@ -34,13 +34,13 @@ TEST(Service, Status_tells_dead_after_kill_and_live_after_a_restart) {
     auto ranks = cluster.ranks(2, {"--exact", "1"});
     for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
 }
-TEST(Service, A_second_daemon_on_the_same_socket_is_refused) {
+TEST(DaemonLife, A_second_daemon_on_the_same_socket_is_refused) {
     Cluster cluster(1);
     auto second = cluster.make_daemon(0);
     EXPECT_EQ(second.wait_for_exit(), 3) << second.output();
     EXPECT_TRUE(contains(second.output(), cluster.socket(0))) << second.output();
 }
-TEST(Service, A_port_in_use_names_its_holder) {
+TEST(DaemonLife, A_port_in_use_names_its_holder) {
     Cluster cluster(2);
     const auto other = cluster.folder() + "/other";
     std::filesystem::create_directories(other);
@@ -51,7 +51,7 @@ TEST(Service, A_port_in_use_names_its_holder) {
                 contains(ran.output, std::to_string(cluster.daemon(0).pid())))
         << ran.output;
 }
-TEST(Service, Sighup_applies_limits_and_names_what_needs_a_restart) {
+TEST(DaemonLife, Sighup_applies_limits_and_names_what_needs_a_restart) {
     Cluster cluster(1, "[daemon]\nmemory_limit_mib = 500\n");
     std::ofstream(cluster.config_file()) << "[daemon]\nmemory_limit_mib = 700\nthreads = 2\n";
     cluster.daemon(0).send_signal(SIGHUP);
@@ -62,7 +62,7 @@ TEST(Service, Sighup_applies_limits_and_names_what_needs_a_restart) {
     ASSERT_TRUE(cluster.daemon(0).wait_for_exit());
     EXPECT_TRUE(contains(cluster.daemon(0).output(), "daemon.threads")) << cluster.daemon(0).output();
 }
-TEST(Service, Sighup_takes_up_a_node_that_moved_between_jobs) {
+TEST(DaemonLife, Sighup_takes_up_a_node_that_moved_between_jobs) {
     Cluster cluster(3);
     cluster.daemon(2).send_signal(SIGTERM);
     ASSERT_TRUE(cluster.daemon(2).wait_for_exit());
@@ -82,14 +82,14 @@ TEST(Service, Sighup_takes_up_a_node_that_moved_between_jobs) {
     auto ranks = cluster.ranks(3, {"--codec", "all | f32", "--exact", "1"});
     for (auto& rank : ranks) EXPECT_EQ(rank.wait_for_exit(), 0) << rank.output();
 }
-TEST(Service, A_job_beyond_the_memory_limit_is_refused_with_the_figures) {
+TEST(DaemonLife, A_job_beyond_the_memory_limit_is_refused_with_the_figures) {
     Cluster cluster(1, "[daemon]\nmemory_limit_mib = 1\n");
     auto rank = cluster.rank(0, {"--rank", "0", "--world", "1", "--scale", "20000"});
     const auto error = rank.wait_for_line("error start ");
     ASSERT_TRUE(error) << rank.output();
     EXPECT_TRUE(contains(*error, "resource-exhausted") && contains(*error, "memory_limit_mib")) << *error;
 }
-TEST(Service, Nothing_is_left_in_dev_shm_and_only_socket_and_status_beside_it) {
+TEST(DaemonLife, Nothing_is_left_in_dev_shm_and_only_socket_and_status_beside_it) {
     const auto listing = [] {
         std::set<std::string> names;
         for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path().filename());

@@ -1,0 +1,328 @@
+// The conductor turned by hand: clients over its real Unix socket, peers over an in-process network, time as the test
+// wants it. What it does is read where anybody would: on the socket, in shared memory and in the status page.
+#include "daemon/conductor.hpp"
+
+#include "tests/daemon/daemon_testing.hpp"
+#include "tests/daemon/pipe_network.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace gradsieve::daemon::test {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using shm::CompletionKind;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// A training process that is on the socket.
+struct Caller {
+    shm::LocalConnection connection;
+    std::optional<ClientEnd> client;
+    Status refusal;
+};
+
+class Node {
+public:
+    explicit Node(PipeNetwork* network = nullptr, PeerIndex self = 0)
+        : listener_(shm::LocalListener::make({.path = socket()}).value()),
+          doorbell_(shm::Doorbell::make().value()),
+          wake_(doorbell_.fd()),
+          pool_(1, wake_),
+          page_(shm::StatusPageWriter::make(folder_ / "status", "").value()) {
+        Config config;
+        config.socket_path = socket();
+        config.memory_limit_bytes = ByteCount{64} << 20U;
+        std::unique_ptr<NetworkThread> thread;
+        if (network != nullptr) {
+            config.nodes = {{"a", "192.0.2.1"}, {"b", "192.0.2.2"}};
+            config.self = self;
+            thread = std::make_unique<NetworkThread>(network->make_endpoint(self), wake_, log.log());
+        }
+        conductor.emplace(config, listener_, doorbell_, wake_, pool_, std::move(thread), page_, log.log());
+    }
+    [[nodiscard]] std::string socket() const { return folder_ / "gradsieved.sock"; }
+    [[nodiscard]] TimePoint now() const { return SteadyClock().now() + ahead; }
+    /// Turns until nothing is at hand any more.
+    void turn() {
+        do conductor->wait(Duration{});
+        while (conductor->run_once(now()));
+    }
+    /// Turns until `condition`; false if the watchdog bites first.
+    bool turn_until(const std::function<bool()>& condition) {
+        return wait_until([&] {
+            turn();
+            return condition();
+        });
+    }
+    /// Sends any bytes as a request to attach and takes in the answer.
+    Caller call(ByteView bytes, const std::vector<shm::TensorEntry>& tensors) {
+        Caller caller{shm::LocalConnection::connect(socket(), shm::soon()).value(), std::nullopt, {}};
+        EXPECT_TRUE(caller.connection.send(bytes, {}).is_ok());
+        Result<shm::LocalMessage> message = Status(StatusCode::kTimeout, "");
+        EXPECT_TRUE(turn_until([&] {
+            message = caller.connection.receive(shm::past());
+            return message.is_ok() || message.error().code() != StatusCode::kTimeout;
+        }));
+        const auto reply = shm::parse_attach_reply(message.value().bytes).value();
+        caller.refusal = reply.status;
+        shm::AttachRequest request;
+        request.tensors = tensors;
+        if (reply.status.is_ok()) caller.client.emplace(request, reply, std::move(message->descriptors));
+        return caller;
+    }
+    Caller attach(const shm::AttachRequest& request) {
+        return call(shm::build_attach_request(request), request.tensors);
+    }
+    /// What `gradsieve status` would read now; `turn` publishes it where it is due.
+    [[nodiscard]] json status() {
+        ahead += 1s;
+        turn();
+        return page();
+    }
+    [[nodiscard]] json page() const {
+        return json::parse(shm::read_status_page(folder_ / "status", std::chrono::hours(1)).value().document);
+    }
+
+    Duration ahead{};  ///< how far the test's clock is ahead of the real one
+    LogLines log;
+
+private:
+    shm::TempFolder folder_;
+    shm::LocalListener listener_;
+    shm::Doorbell doorbell_;
+    WakeFlag wake_;
+    CodecPool pool_;
+    shm::StatusPageWriter page_;
+
+public:
+    std::optional<Conductor> conductor;
+};
+
+std::vector<shm::TensorEntry> one_tensor() { return {{.name = "w", .shape = {4}}}; }
+std::string text_of(const shm::Completion* completion) {
+    return completion == nullptr ? "none"
+                                 : std::string(status_code_name(completion->code)) + ": " + completion->text.data();
+}
+
+TEST(Conductor, Job_runs_over_the_socket_and_the_page_follows_it) {
+    Node node;
+    auto first = node.attach(make_request(0, 2, one_tensor()));
+    ASSERT_TRUE(first.client) << first.refusal.to_string();
+    auto job = node.status().at("jobs").at(0);
+    EXPECT_EQ(job.at("phase"), "forming");
+    EXPECT_EQ(job.at("missing_ranks"), json::parse("[1]"));
+    auto second = node.attach(make_request(1, 2, one_tensor()));
+    ASSERT_TRUE(second.client) << second.refusal.to_string();
+    ASSERT_TRUE(node.turn_until([&] { return first.client->has(CompletionKind::kStarted, 1); }));
+    for (Step step = 1; step <= 3; ++step) {
+        first.client->submit(0, step, {1, 2, 3, 4});
+        second.client->submit(0, step, {3, 4, 5, 6});
+        ASSERT_TRUE(node.turn_until([&] {
+            return first.client->has(CompletionKind::kTensor, step) &&
+                   second.client->has(CompletionKind::kTensor, step);
+        }));
+        EXPECT_EQ(first.client->result(0), (std::vector<float>{2, 3, 4, 5}));
+    }
+    job = node.status().at("jobs").at(0);
+    EXPECT_EQ(job.at("phase"), "running");
+    EXPECT_EQ(job.at("groups")[0].at("committed_step"), 3);
+    EXPECT_EQ(job.at("ranks")[1].at("pid"), ::getpid());
+    first.client->detach();
+    second.client->detach();
+    ASSERT_TRUE(node.turn_until([&] { return second.client->last(CompletionKind::kJobEnded) != nullptr; }));
+    EXPECT_EQ(text_of(first.client->last(CompletionKind::kJobEnded)), "ok: ");
+    const auto document = node.status();
+    EXPECT_EQ(document.at("jobs"), json::array());
+    EXPECT_EQ(document.at("ended_jobs").at(0).at("steps_committed"), 3);
+}
+TEST(Conductor, Memory_of_a_job_is_given_back_when_its_processes_are_gone) {
+    Node node;
+    {
+        auto caller = node.attach(make_request(0, 1, one_tensor()));
+        ASSERT_TRUE(caller.client) << caller.refusal.to_string();
+        EXPECT_GT(node.status().at("daemon").at("memory_bytes").get<std::uint64_t>(), 0U);
+        caller.client->detach();
+        node.turn();
+    }
+    node.ahead += 1s;
+    EXPECT_TRUE(node.turn_until([&] { return node.status().at("daemon").at("memory_bytes") == 0; }));
+    EXPECT_TRUE(node.conductor->has_jobs()) << "it still answers peers that missed the end";
+    node.ahead += 6s;
+    node.turn();
+    EXPECT_FALSE(node.conductor->has_jobs());
+}
+TEST(Conductor, Client_that_closes_without_a_word_ends_its_job_for_the_others) {
+    Node node;
+    auto first = node.attach(make_request(0, 2, one_tensor()));
+    {
+        auto second = node.attach(make_request(1, 2, one_tensor()));
+        ASSERT_TRUE(node.turn_until([&] { return first.client->has(CompletionKind::kStarted, 1); }));
+    }
+    ASSERT_TRUE(node.turn_until([&] { return first.client->last(CompletionKind::kJobEnded) != nullptr; }));
+    EXPECT_THAT(text_of(first.client->last(CompletionKind::kJobEnded)),
+                AllOf(HasSubstr("peer-failed: rank 1"), HasSubstr("closed the connection without detaching")));
+    const auto document = node.status();
+    EXPECT_THAT(document.at("ended_jobs").at(0).at("text").get<std::string>(), HasSubstr("peer-failed: rank 1"));
+    EXPECT_THAT(document.at("daemon").at("errors").at(0).at("text").get<std::string>(), HasSubstr("job demo: rank 1"));
+}
+TEST(Conductor, Next_life_of_a_job_begins_beside_the_last_one) {
+    Node node;
+    auto old = node.attach(make_request(0, 1, one_tensor()));
+    old.client->detach();
+    ASSERT_TRUE(node.turn_until([&] { return old.client->last(CompletionKind::kJobEnded) != nullptr; }));
+    auto fresh = node.attach(make_request(0, 1, one_tensor()));  // the old process is still there
+    ASSERT_TRUE(fresh.client) << fresh.refusal.to_string();
+    ASSERT_TRUE(node.turn_until([&] { return fresh.client->has(CompletionKind::kStarted, 1); }));
+    fresh.client->submit(0, 1, {4, 3, 2, 1});
+    ASSERT_TRUE(node.turn_until([&] { return fresh.client->has(CompletionKind::kTensor, 1); }));
+    EXPECT_EQ(fresh.client->result(0), (std::vector<float>{4, 3, 2, 1}));
+}
+TEST(Conductor, Second_live_run_of_a_name_is_refused_with_its_holder) {
+    Node node;
+    auto first = node.attach(make_request(0, 1, one_tensor()));
+    auto other = make_request(0, 1, one_tensor());
+    other.run_id = "two";
+    const auto second = node.attach(other);
+    EXPECT_EQ(second.refusal.code(), StatusCode::kAlreadyExists);
+    EXPECT_THAT(second.refusal.text(),
+                AllOf(HasSubstr("job 'demo' already runs here with run id 'one'"),
+                      HasSubstr("pid " + std::to_string(::getpid())), HasSubstr("run id 'two'")));
+    EXPECT_TRUE(node.log.has("warning attach refused: job 'demo' already runs here"));
+}
+TEST(Conductor, Nonsense_from_a_caller_is_refused_and_the_next_one_served) {
+    Node node;
+    const auto bad = node.call(Bytes(100, std::byte{0xA5}), {});
+    EXPECT_FALSE(bad.refusal.is_ok());
+    EXPECT_FALSE(bad.client);
+    const auto version = [] {
+        auto request = make_request(0, 1, one_tensor());
+        request.abi_version = shm::kAbiVersion + 1;
+        return shm::build_attach_request(request);
+    };
+    EXPECT_EQ(node.call(version(), {}).refusal.code(), StatusCode::kVersionMismatch);
+    EXPECT_TRUE(node.attach(make_request(0, 1, one_tensor())).client);
+}
+TEST(Conductor, Caller_may_not_attach_twice_on_one_connection) {
+    Node node;
+    auto caller = node.attach(make_request(0, 2, one_tensor()));
+    ASSERT_TRUE(caller.connection.send(shm::build_attach_request(make_request(1, 2, one_tensor())), {}).is_ok());
+    ASSERT_TRUE(node.turn_until([&] { return node.log.has("attached twice on one connection"); }));
+    EXPECT_EQ(node.status().at("jobs").at(0).at("missing_ranks"), json::parse("[1]"));
+}
+TEST(Conductor, Two_nodes_average_and_share_out_what_was_sent) {
+    PipeNetwork network(2);
+    Node a(&network, 0);
+    Node b(&network, 1);
+    const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {1000}}};
+    auto here = a.attach(make_request(0, 2, tensors));
+    auto there = b.attach(make_request(1, 2, tensors));
+    const auto both_until = [&](const std::function<bool()>& condition) {
+        return a.turn_until([&] {
+            b.turn();
+            return condition();
+        });
+    };
+    ASSERT_TRUE(both_until([&] {
+        return here.client->has(CompletionKind::kStarted, 1) && there.client->has(CompletionKind::kStarted, 1);
+    }));
+    for (Step step = 1; step <= 5; ++step) {
+        here.client->submit(0, step, std::vector<float>(1000, 1.0F));
+        there.client->submit(0, step, std::vector<float>(1000, 2.0F));
+        ASSERT_TRUE(both_until([&] {
+            return here.client->has(CompletionKind::kTensor, step) && there.client->has(CompletionKind::kTensor, step);
+        }));
+        EXPECT_EQ(here.client->result(0), std::vector<float>(1000, 1.5F));
+        EXPECT_EQ(there.client->result(0), here.client->result(0));
+    }
+    here.client->detach();
+    there.client->detach();
+    ASSERT_TRUE(both_until([&] { return a.status().at("ended_jobs").size() == 1; }));
+    const auto ended = a.page().at("ended_jobs").at(0);
+    const auto sent = ended.at("bytes_sent").get<double>();
+    EXPECT_EQ(sent, a.page().at("peers").at(1).at("bytes_sent").get<double>()) << "the only job has sent it all";
+    EXPECT_GT(sent, 5 * 4000.0);
+    EXPECT_NEAR(ended.at("wire_ratio").get<double>(), 5 * 4000.0 / sent, 0.1);
+}
+TEST(Conductor, Lost_peer_is_named_in_the_same_turn) {
+    PipeNetwork network(2);
+    Node a(&network, 0);
+    ASSERT_TRUE(a.turn_until([&] { return a.page().at("peers").at(1).at("state") == "up"; }));
+    network.tell(0, {1, transport::PeerState::kClosed, 101, "connection closed by 192.0.2.2:7077"});
+    // The test's clock stands: what is published now is not published because its time has come.
+    const auto still = a.now();
+    ASSERT_TRUE(wait_until([&] {
+        a.conductor->run_once(still);
+        return a.log.has("warning b is closed: connection closed by 192.0.2.2:7077 PEER=b");
+    }));
+    const auto peer = a.page().at("peers").at(1);
+    EXPECT_EQ(peer.at("state"), "closed");
+    EXPECT_EQ(peer.at("state_s"), 0.0);
+    EXPECT_EQ(peer.at("text"), "connection closed by 192.0.2.2:7077");
+}
+TEST(Conductor, Tick_moves_with_every_turn_and_reaches_the_peers) {
+    PipeNetwork network(2);
+    Node a(&network, 0);
+    const auto before = a.conductor->tick();
+    for (int round = 0; round < 10; ++round) a.conductor->run_once(a.now());
+    EXPECT_EQ(a.conductor->tick(), before + 10);
+    EXPECT_TRUE(wait_until([&] { return network.tick_of(0) == a.conductor->tick(); }));
+}
+TEST(Conductor, Frames_that_belong_to_no_job_do_no_harm) {
+    PipeNetwork network(2);
+    Node a(&network, 0);
+    for (std::uint16_t type = 0; type < 64; ++type)
+        for (const std::size_t bytes : {0U, 7U, 8U, 100U})
+            network.deliver(0, {1, {type, 3, 4}, SharedView::take(Bytes(bytes, std::byte{0x5A}))});
+    ASSERT_TRUE(a.turn_until([&] { return a.conductor->network()->counters()[1].frames_received == 256; }));
+    auto caller = a.attach(make_request(0, 1, one_tensor()));
+    ASSERT_TRUE(caller.client) << caller.refusal.to_string();
+    ASSERT_TRUE(a.turn_until([&] { return caller.client->has(CompletionKind::kStarted, 1); }));
+}
+TEST(Conductor, Stop_tells_open_jobs_why_and_takes_nobody_new) {
+    Node node;
+    auto caller = node.attach(make_request(0, 1, one_tensor()));
+    ASSERT_TRUE(node.turn_until([&] { return caller.client->has(CompletionKind::kStarted, 1); }));
+    node.conductor->begin_stop(node.now());
+    ASSERT_TRUE(node.turn_until([&] { return node.conductor->is_drained(); }));
+    EXPECT_THAT(text_of(caller.client->last(CompletionKind::kJobEnded)), HasSubstr("stopping"));
+    auto late = shm::LocalConnection::connect(node.socket(), shm::soon()).value();
+    ASSERT_TRUE(late.send(shm::build_attach_request(make_request(0, 1, one_tensor())), {}).is_ok());
+    node.turn();
+    EXPECT_EQ(late.receive(shm::past()).status().code(), StatusCode::kTimeout);
+    EXPECT_EQ(node.status().at("daemon").at("state"), "stopping");
+}
+TEST(Conductor, Limits_change_for_the_next_job_and_the_running_one_stays) {
+    Node node;
+    auto running = node.attach(make_request(0, 1, one_tensor()));
+    auto config = node.conductor->config();
+    config.memory_limit_bytes = ByteCount{1} << 20U;
+    node.conductor->apply_limits(config);
+    EXPECT_EQ(node.status().at("daemon").at("memory_limit_bytes"), 1U << 20U);
+    auto large = make_request(0, 1, {{.name = "w", .shape = {1U << 20U}}});
+    large.job_name = "large";
+    EXPECT_EQ(node.attach(large).refusal.code(), StatusCode::kResourceExhausted);
+    running.client->submit(0, 1, {1, 2, 3, 4});
+    EXPECT_TRUE(node.turn_until([&] { return running.client->has(CompletionKind::kTensor, 1); }));
+}
+TEST(Conductor, Another_list_of_nodes_brings_its_own_peers) {
+    PipeNetwork network(2);
+    Node node;
+    EXPECT_EQ(node.status().at("peers"), json::array());
+    auto config = node.conductor->config();
+    config.nodes = {{"a", "192.0.2.1"}, {"moved", "192.0.2.9"}};
+    LogLines lines;
+    auto doorbell = shm::Doorbell::make().value();
+    WakeFlag wake(doorbell.fd());
+    node.conductor->set_nodes(config, std::make_unique<NetworkThread>(network.make_endpoint(0), wake, lines.log()));
+    ASSERT_TRUE(node.turn_until([&] {
+        const auto peers = node.page().at("peers");
+        return peers.size() == 2 && peers[1].at("state") == "up";
+    }));
+    EXPECT_EQ(node.page().at("peers").at(1).at("name"), "moved");
+    node.conductor.reset();  // before the wake flag of its network
+}
+
+}  // namespace
+}  // namespace gradsieve::daemon::test
