@@ -152,6 +152,7 @@ private:
     std::uint64_t bind_number_ = 0;             ///< last bind request
     bool is_binding_ = false;                   ///< a thread is inside `change_bindings`, and reads the socket
     bool is_hang_up_due_ = false;               ///< that thread is to hang up when it leaves
+    std::optional<Step> first_check_;           ///< step of the first `check_parameters`
     bool is_starting_ = false;                  ///< a thread is inside `start`
     bool is_leaving_ = false;                   ///< kDetach was sent
     TimePoint daemon_seen_{};                   ///< when the socket was looked at last
