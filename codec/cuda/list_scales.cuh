@@ -9,8 +9,8 @@ namespace gradsieve::codec::cuda {
 /// Each tile's rank among those with elements. Returns how many those are.
 __device__ inline std::uint32_t rank_tiles(ListShared& shared) {
     const std::uint32_t tile = threadIdx.x;
-    const bool is_present = tile < kMaximumTiles && shared.starts[tile * kUnitsPerTile] <
-                                                        shared.starts[(tile + 1) * kUnitsPerTile];
+    const bool is_present =
+        tile < kMaximumTiles && shared.starts[tile * kUnitsPerTile] < shared.starts[(tile + 1) * kUnitsPerTile];
     std::uint32_t tiles = 0;
     const std::uint32_t rank = scan_block(is_present ? 1U : 0U, shared.warp_counts, tiles);
     if (tile < kMaximumTiles) shared.rank[tile] = rank;
@@ -20,7 +20,7 @@ __device__ inline std::uint32_t rank_tiles(ListShared& shared) {
 
 /// Where the exponent code that starts at `bit` of a window ends, in the window.
 __device__ inline std::uint16_t code_end(const BitSection& section, std::uint32_t window, std::uint32_t window_bits,
-                                  std::uint32_t bit, unsigned parameter) {
+                                         std::uint32_t bit, unsigned parameter) {
     std::uint32_t zeros = 0;
     while (bit + zeros < window_bits && zeros <= kLongestCodeZeros) {
         const std::uint32_t word = section.word_at(window + bit + zeros);
@@ -59,8 +59,9 @@ __device__ inline void follow_codes(ListShared& shared, std::uint32_t window_bit
 }
 
 /// The tile exponents, by rank. False if corrupt.
-__device__ inline bool read_exponents(const DevicePayload& payload, const BitSection& section, std::uint32_t available_bytes,
-                               std::uint32_t tiles, ListShared& shared, std::uint32_t& ret_used_bytes) {
+__device__ inline bool read_exponents(const DevicePayload& payload, const BitSection& section,
+                                      std::uint32_t available_bytes, std::uint32_t tiles, ListShared& shared,
+                                      std::uint32_t& ret_used_bytes) {
     const unsigned parameter = payload.exponent_parameter;
     std::uint32_t window = 0;
     std::uint32_t done = 0;
@@ -103,7 +104,7 @@ __device__ inline bool read_scales(const BitSection& section, std::uint32_t tile
 
 /// The section between indices and values; `inout_used_bytes` of the body are read so far. False if corrupt.
 __device__ inline bool read_tile_scales(const DevicePayload& payload, const std::byte* body, std::uint32_t tiles,
-                                 ListShared& shared, std::uint32_t& inout_used_bytes) {
+                                        ListShared& shared, std::uint32_t& inout_used_bytes) {
     const std::uint32_t available = payload.body_bytes - inout_used_bytes;
     const BitSection section(body + inout_used_bytes);
     if (payload.quantizer == QuantizerKind::kPow2) {
