@@ -2,19 +2,20 @@
 
 #include "codec/cuda/runtime.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
 namespace gradsieve::codec::cuda {
 namespace {
 
-/// Copied to the device in one call: the least that still fills the bus, so that gathering and copying overlap.
-constexpr ByteCount kSegmentBytes = ByteCount{256} << 10U;
-constexpr ByteCount kLargeSegmentBytes = ByteCount{4} << 20U;
+/// Copied to the device in one call, so that gathering and copying overlap: an eighth of a small upload, but never so
+/// little that the calls are what takes time (5 to 10 us each), nor more than keeps the bus busy.
+constexpr ByteCount kLeastSegmentBytes = ByteCount{256} << 10U;
+constexpr ByteCount kMostSegmentBytes = ByteCount{4} << 20U;
+constexpr ByteCount kSegments = 8;
 /// Waking a thread costs as much as copying some hundred kB.
-constexpr ByteCount kBytesForThreads = ByteCount{1} << 20U;
-/// From here on, calls are what counts, not the first bytes' wait.
-constexpr ByteCount kBytesForLargeSegments = ByteCount{64} << 20U;
+constexpr ByteCount kBytesPerThread = ByteCount{1} << 20U;
 
 struct Segment {
     std::size_t first_piece = 0, end_piece = 0;
@@ -24,7 +25,7 @@ struct Segment {
 /// The whole upload in consecutive segments; the tables belong to the first, what is read behind the last piece to the
 /// last.
 std::vector<Segment> cut_segments(std::span<const UploadPiece> pieces, const UploadLayout& layout) {
-    const ByteCount segment_bytes = layout.total_bytes >= kBytesForLargeSegments ? kLargeSegmentBytes : kSegmentBytes;
+    const ByteCount segment_bytes = std::clamp(layout.total_bytes / kSegments, kLeastSegmentBytes, kMostSegmentBytes);
     std::vector<Segment> segments = {{0, 0, 0, layout.total_bytes}};
     for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
         if (pieces[piece].offset - segments.back().begin >= segment_bytes) {
@@ -72,8 +73,8 @@ Status upload_pieces(std::span<const UploadPiece> pieces, const UploadLayout& la
                      std::byte* device_memory, const Stream& stream, GatherThreads& threads) {
     const std::vector<Segment> segments = cut_segments(pieces, layout);
     Gathering gathering(pieces, segments, staging);
-    const bool is_large = layout.total_bytes >= kBytesForThreads;
-    if (is_large) threads.start([&gathering] { return gathering.gather_one(); });
+    const auto helpers = static_cast<unsigned>(layout.total_bytes / kBytesPerThread);
+    if (helpers > 0) threads.start([&gathering] { return gathering.gather_one(); }, helpers);
     Status status;
     for (std::size_t place = 0; place < segments.size(); ++place) {
         gathering.wait_for(place);
@@ -84,7 +85,7 @@ Status upload_pieces(std::span<const UploadPiece> pieces, const UploadLayout& la
                             cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream.handle())),
             "copying payloads to a GPU");
     }
-    if (is_large) threads.finish();
+    if (helpers > 0) threads.finish();
     return status;
 }
 

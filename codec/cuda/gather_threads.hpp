@@ -18,9 +18,9 @@ public:
     GatherThreads& operator=(const GatherThreads&) = delete;
     ~GatherThreads();
 
-    /// Has the threads call `work` until it says false, beside the caller; at most one piece of work at a time. It
+    /// Has up to `wanted` threads call `work` until it says false, beside the caller; one piece of work at a time. It
     /// stays until `finish`. With fewer threads than wanted, or none, the caller has more to do itself.
-    void start(std::function<bool()> work);
+    void start(std::function<bool()> work, unsigned wanted);
     /// Returns when no thread is inside `work` any more, and none will be.
     void finish();
 
@@ -32,7 +32,7 @@ private:
     // Guarded by mutex_.
     std::condition_variable wake_, idle_;
     std::function<bool()> work_;
-    std::uint64_t batch_ = 0;
+    unsigned openings_ = 0;  ///< how many threads may still take up the work
     unsigned active_ = 0;
     bool is_ending_ = false;
     // Of the caller.
