@@ -38,6 +38,7 @@ __device__ inline std::uint16_t code_end(const BitSection& section, std::uint32_
 /// code_at[i] = start of the i-th code from the window's start, i <= `codes`, by doubling the length of the jumps.
 __device__ inline void follow_codes(ListShared& shared, std::uint32_t window_bits, std::uint32_t codes) {
     constexpr std::uint32_t kBitsPerThread = kWindowBits / kListThreads;
+    const std::uint32_t parts = (window_bits + kListThreads - 1) / kListThreads;
     const auto jump = [&](std::uint16_t from) { return from < window_bits ? shared.next[from] : kOutside; };
     if (threadIdx.x == 0) shared.code_at[0] = 0;
     __syncthreads();
@@ -48,12 +49,12 @@ __device__ inline void follow_codes(ListShared& shared, std::uint32_t window_bit
 #pragma unroll
         for (std::uint32_t part = 0; part < kBitsPerThread; ++part) {
             const std::uint32_t bit = part * kListThreads + threadIdx.x;
-            doubled[part] = bit < window_bits ? jump(shared.next[bit]) : kOutside;
+            doubled[part] = part < parts && bit < window_bits ? jump(shared.next[bit]) : kOutside;
         }
         __syncthreads();
 #pragma unroll
         for (std::uint32_t part = 0; part < kBitsPerThread; ++part)
-            shared.next[part * kListThreads + threadIdx.x] = doubled[part];
+            if (part < parts) shared.next[part * kListThreads + threadIdx.x] = doubled[part];
         __syncthreads();
     }
 }
@@ -66,7 +67,8 @@ __device__ inline bool read_exponents(const DevicePayload& payload, const BitSec
     std::uint32_t window = 0;
     std::uint32_t done = 0;
     while (done < tiles) {
-        const std::uint32_t bits = min(kWindowBits, 8 * available_bytes - window);
+        const std::uint32_t likely = max(kLeastWindowBits, (tiles - done) * (parameter + kLikelyZeros + 1));
+        const std::uint32_t bits = min(min(kWindowBits, likely), 8 * available_bytes - window);
         for (std::uint32_t bit = threadIdx.x; bit < bits; bit += kListThreads)
             shared.next[bit] = code_end(section, window, bits, bit, parameter);
         __syncthreads();
