@@ -44,7 +44,8 @@ Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests) {
     GRADSIEVE_TRY(grow(answers_, layout.answers_bytes, "GPU decoder's answers"));
     GRADSIEVE_TRY(grow(upload_, layout.total_bytes, stream_, "GPU decoder's payloads"));
     GRADSIEVE_TRY(grow(entries_, plan_.round_entries() * kEntryBytes, stream_, "GPU decoder's lists"));
-    GRADSIEVE_TRY(grow(list_tables_, plan_.round_table_words() * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
+    GRADSIEVE_TRY(
+        grow(list_tables_, plan_.round_table_words() * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
     point_tables();
     return {};
 }
@@ -69,7 +70,7 @@ void DecodeBatch::point_tables() {
 Status DecodeBatch::upload() {
     GRADSIEVE_TRY(stream_.make_current());
     plan_.write_tables(staging_.data());
-    return upload_pieces(plan_.pieces(), plan_.layout(), staging_.data(), upload_.data(), stream_);
+    return upload_pieces(plan_.pieces(), plan_.layout(), staging_.data(), upload_.data(), stream_, threads_);
 }
 
 Status DecodeBatch::read_lists(const DecodeRound& round) {

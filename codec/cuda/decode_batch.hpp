@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/cuda/decode_plan.hpp"
+#include "codec/cuda/gather_threads.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -33,6 +34,7 @@ private:
     void point_tables();
 
     Stream stream_;
+    GatherThreads threads_;
     AverageBlocks average_blocks_;
     DecodePlan plan_;
     PinnedMemory staging_, answers_;

@@ -11,6 +11,8 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
+constexpr std::uint32_t kLineBytes = 128;
+
 /// Checks the length of the value section. False if corrupt.
 __device__ bool has_value_section(const DevicePayload& payload, const BitSection& values, std::uint32_t used_bytes) {
     const std::uint32_t bits = payload.count * payload.value_bits;
@@ -43,15 +45,26 @@ __device__ void write_table(const DevicePayload& payload, const ListShared& shar
                             std::uint32_t* ret_table) {
     const std::uint32_t units = units_in(payload);
     for (std::uint32_t unit = threadIdx.x; unit <= units; unit += kListThreads) ret_table[unit] = shared.starts[unit];
-    if (threadIdx.x == 0) ret_table[units + 1] = used_bytes;
+    if (!payload.is_direct) return;
+    if (threadIdx.x == 0) {
+        const bool is_every = payload.index_form == IndexForm::kEvery;
+        ret_table[units + 1] = is_every ? payload.chunk_elements : shared.used_bits;
+        ret_table[units + 2] = used_bytes;
+    }
     const std::uint32_t tiles = (units + kUnitsPerTile - 1) / kUnitsPerTile;
-    if (payload.is_direct && threadIdx.x < tiles)
-        ret_table[units + 2 + threadIdx.x] = shared.tile_scale[shared.rank[threadIdx.x]];
+    if (threadIdx.x < tiles) ret_table[units + 3 + threadIdx.x] = shared.tile_scale[shared.rank[threadIdx.x]];
+}
+
+/// Asks for what will be read, so that the first reads of each section do not wait for memory one after the other.
+__device__ void prefetch(const std::byte* body, std::uint32_t bytes) {
+    const std::uint32_t place = threadIdx.x * kLineBytes;
+    if (place < bytes) asm volatile("prefetch.global.L1 [%0];" ::"l"(body + place));
 }
 
 /// Everything about one list. The same answer in every thread of the block.
 __device__ bool read_list(const DevicePayload& payload, const DecodeTables& tables, ListShared& shared) {
     const std::byte* body = tables.bytes + payload.body_offset;
+    prefetch(body, payload.body_bytes);
     std::uint32_t used_bytes = 0;
     if (!read_indices(payload, body, shared, tables.indices + payload.entry_offset, used_bytes)) return false;
     const std::uint32_t tiles = rank_tiles(shared);

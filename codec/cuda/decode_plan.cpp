@@ -87,9 +87,9 @@ Status DecodePlan::make(std::span<const GpuDecodeRequest> requests) {
         plan.first_word = static_cast<std::uint32_t>(last_touched_.size());
         const std::uint64_t units = units_ + (requests[place].elements + kUnitElements - 1) / kUnitElements;
         if (units > std::numeric_limits<std::uint32_t>::max())
-            return {StatusCode::kInvalidArgument,
-                    "GPU decoder: elements of a batch " + std::to_string(units * kUnitElements) +
-                        ": allowed are fewer than 2^42; decode fewer tensors at once"};
+            return {StatusCode::kInvalidArgument, "GPU decoder: elements of a batch " +
+                                                      std::to_string(units * kUnitElements) +
+                                                      ": allowed are fewer than 2^42; decode fewer tensors at once"};
         plan.words = static_cast<std::uint32_t>((tiles_of(requests[place].elements) + 31) / 32);
         plans_.push_back(plan);
         plans_.back().refusal = plan_tensor(requests[place]);
@@ -211,7 +211,8 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
 
 void DecodePlan::add_list(const PayloadView& view, DevicePayload& inout_payload) {
     const IndexForm form = view.header.index_form;
-    inout_payload.is_direct = form == IndexForm::kEvery || form == IndexForm::kBitmap;
+    inout_payload.is_direct = form == IndexForm::kEvery || form == IndexForm::kBitmap ||
+                              (form == IndexForm::kRice && view.header.rice_parameter == 0);
     inout_payload.body_bytes = static_cast<std::uint32_t>(view.body.size());
     inout_payload.body_offset = place(view.body);
 }

@@ -17,11 +17,11 @@ inline constexpr std::uint32_t kUnitsPerChunk = static_cast<std::uint32_t>(kChun
 [[nodiscard]] constexpr std::uint32_t units_of(ElementCount elements) noexcept {
     return static_cast<std::uint32_t>((elements + kUnitElements - 1) / kUnitElements);
 }
-/// A list's table, written by the first kernel for the second: for each unit its first element in the list, and the end;
-/// then the byte of the body at which the values begin; then for each tile the biased exponent (pow2) or the fp32 bits
-/// of the scale (sign).
+/// A list's table, written by the first kernel for the second: for each unit its first element in the list, and the
+/// end. Direct lists also have: how many index bits there are; the byte of the body at which the values begin; for each
+/// tile the biased exponent (pow2) or the fp32 bits of the scale (sign).
 [[nodiscard]] constexpr std::uint32_t table_words(ElementCount elements) noexcept {
-    return units_of(elements) + 2 + static_cast<std::uint32_t>(tiles_of(elements));
+    return units_of(elements) + 3 + static_cast<std::uint32_t>(tiles_of(elements));
 }
 
 /// One node's payload of one chunk. Offsets count from the uploaded bytes. Everything here was checked on the host:
@@ -45,7 +45,9 @@ struct DevicePayload {
     std::uint8_t exponent_parameter = 0;
     std::uint8_t base_exponent = 0;
     bool is_list = false;
-    bool is_direct = false;  ///< list of a form that the second kernel reads unit by unit: every, bitmap
+    /// List whose indices are one bit for each element (bitmap; Rice of parameter 0, whose quotients are a bitmap up to
+    /// the last one) or none (every): the second kernel reads it in place.
+    bool is_direct = false;
     bool has_chunk_scale = false;
     bool is_paper_word = false;
 };
@@ -124,8 +126,8 @@ struct AverageBlocks {
     unsigned lists = 0, dense = 0;
 };
 /// Averages, writes and digests every unit of the round but those of tensors with a bad list.
-[[nodiscard]] int launch_average_units(const DecodeTables& tables, const DecodeRound& round, const AverageBlocks& blocks,
-                                       void* stream);
+[[nodiscard]] int launch_average_units(const DecodeTables& tables, const DecodeRound& round,
+                                       const AverageBlocks& blocks, void* stream);
 /// Of the current device. The answer is a cudaError_t.
 [[nodiscard]] int find_average_blocks(AverageBlocks& ret_blocks);
 

@@ -1,7 +1,7 @@
-// Second kernel of decoding: blocks take consecutive units, and each of their warps adds all nodes' values of one unit in
-// node order, writes the average to every result and sums the digest. Products and sums are rounded one by one, starting
-// from +0, exactly as payload_kernels.inl does. Leaves tensors alone whose lists were corrupt; marks values that the
-// first kernel did not look at and that are not finite or below the normal range.
+// Second kernel of decoding: blocks take consecutive units, and each of their warps adds all nodes' values of one unit
+// in node order, writes the average to every result and sums the digest. Products and sums are rounded one by one,
+// starting from +0, exactly as payload_kernels.inl does. Leaves tensors alone whose lists were corrupt; marks values
+// that the first kernel did not look at and that are not finite or below the normal range.
 #include "codec/cuda/unit_dense.cuh"
 #include "codec/cuda/unit_lists.cuh"
 #include "codec/cuda/unit_results.cuh"
@@ -51,6 +51,16 @@ __device__ void sum_mixed(const DecodeTables& tables, const DeviceChunk& chunk, 
     shared.touched[lane_of_thread()] = 0;  // every element is
 }
 
+/// Whether this step or the last touched the unit's tile; notes that this one did.
+__device__ bool note_touched(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
+                             const Unit& unit, bool is_touched) {
+    const auto tile = static_cast<std::uint32_t>(chunk.first_element / kTileElements) + unit.place / kUnitsPerTile;
+    const std::uint32_t word = tensor.first_word + tile / 32;
+    const std::uint32_t bit = 1U << (tile % 32);
+    if (is_touched && lane_of_thread() == 0) atomicOr(tables.touched + word, bit);
+    return is_touched || !tensor.knows_last || (tables.last_touched[word] & bit) != 0;
+}
+
 __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
                               const Unit& unit, UnitShared& shared, Tally& inout_tally) {
     if (chunk.has_lists) sum_mixed(tables, chunk, unit, shared, inout_tally);
@@ -64,18 +74,9 @@ __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chu
         tally_groups(chunk, unit, half, sums, inout_tally);
         write_results(tables, tensor, chunk.first_element + unit.place * kUnitElements, unit, half, sums, false);
     }
+    static_cast<void>(note_touched(tables, chunk, tensor, unit, true));
     if (lane_of_thread() == 0) inout_tally.touched += unit.elements;
     __syncwarp();
-}
-
-/// Whether this step or the last touched the unit's tile; notes that this one did.
-__device__ bool note_touched(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
-                             const Unit& unit, bool is_touched) {
-    const auto tile = static_cast<std::uint32_t>(chunk.first_element / kTileElements) + unit.place / kUnitsPerTile;
-    const std::uint32_t word = tensor.first_word + tile / 32;
-    const std::uint32_t bit = 1U << (tile % 32);
-    if (is_touched && lane_of_thread() == 0) atomicOr(tables.touched + word, bit);
-    return is_touched || !tensor.knows_last || (tables.last_touched[word] & bit) != 0;
 }
 
 __device__ void average_lists(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,

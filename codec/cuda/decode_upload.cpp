@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <system_error>
-#include <thread>
 
 namespace gradsieve::codec::cuda {
 namespace {
 
-/// Copied to the device in one call.
-constexpr ByteCount kSegmentBytes = ByteCount{4} << 20U;
-/// Starting a thread costs as much as copying some hundred kB.
-constexpr ByteCount kBytesPerThread = ByteCount{16} << 20U;
-constexpr unsigned kMaximumThreads = 8;
+/// Copied to the device in one call, so that gathering and copying overlap: an eighth of a small upload, but never so
+/// little that the calls are what takes time (5 to 10 us each), nor more than keeps the bus busy.
+constexpr ByteCount kLeastSegmentBytes = ByteCount{256} << 10U;
+constexpr ByteCount kMostSegmentBytes = ByteCount{4} << 20U;
+constexpr ByteCount kSegments = 8;
+/// Waking a thread costs as much as copying some hundred kB.
+constexpr ByteCount kBytesPerThread = ByteCount{1} << 20U;
 
 struct Segment {
     std::size_t first_piece = 0, end_piece = 0;
@@ -25,9 +25,10 @@ struct Segment {
 /// The whole upload in consecutive segments; the tables belong to the first, what is read behind the last piece to the
 /// last.
 std::vector<Segment> cut_segments(std::span<const UploadPiece> pieces, const UploadLayout& layout) {
+    const ByteCount segment_bytes = std::clamp(layout.total_bytes / kSegments, kLeastSegmentBytes, kMostSegmentBytes);
     std::vector<Segment> segments = {{0, 0, 0, layout.total_bytes}};
     for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
-        if (pieces[piece].offset - segments.back().begin >= kSegmentBytes) {
+        if (pieces[piece].offset - segments.back().begin >= segment_bytes) {
             segments.back().end = pieces[piece].offset;
             segments.push_back({piece, piece, pieces[piece].offset, layout.total_bytes});
         }
@@ -66,27 +67,14 @@ private:
     std::atomic<std::size_t> next_{0};
 };
 
-std::vector<std::jthread> start_threads(ByteCount bytes, Gathering& gathering) {
-    const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-    const auto wanted = static_cast<unsigned>(std::min<ByteCount>(bytes / kBytesPerThread, kMaximumThreads));
-    std::vector<std::jthread> threads;
-    try {
-        for (unsigned thread = 1; thread < std::min(wanted, cores); ++thread)
-            threads.emplace_back([&gathering] {
-                while (gathering.gather_one()) {}
-            });
-    } catch (const std::system_error&) {  // fewer threads then: the caller gathers what is left
-    }
-    return threads;
-}
-
 }  // namespace
 
 Status upload_pieces(std::span<const UploadPiece> pieces, const UploadLayout& layout, std::byte* staging,
-                     std::byte* device_memory, const Stream& stream) {
+                     std::byte* device_memory, const Stream& stream, GatherThreads& threads) {
     const std::vector<Segment> segments = cut_segments(pieces, layout);
     Gathering gathering(pieces, segments, staging);
-    const std::vector<std::jthread> threads = start_threads(layout.total_bytes, gathering);
+    const auto helpers = static_cast<unsigned>(layout.total_bytes / kBytesPerThread);
+    if (helpers > 0) threads.start([&gathering] { return gathering.gather_one(); }, helpers);
     Status status;
     for (std::size_t place = 0; place < segments.size(); ++place) {
         gathering.wait_for(place);
@@ -97,6 +85,7 @@ Status upload_pieces(std::span<const UploadPiece> pieces, const UploadLayout& la
                             cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream.handle())),
             "copying payloads to a GPU");
     }
+    if (helpers > 0) threads.finish();
     return status;
 }
 

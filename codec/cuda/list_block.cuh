@@ -10,8 +10,11 @@ inline constexpr unsigned kListThreads = 512;
 inline constexpr unsigned kListWarps = kListThreads / 32;
 inline constexpr std::uint32_t kUnitsPerThread = kUnitsPerChunk / kListThreads;
 static_assert(kUnitsPerChunk % kListThreads == 0 && kListThreads > kMaximumTiles);
-/// Tile exponents are read in windows of this many bits; more than any code takes, and all that a sender makes.
+/// Tile exponents are read in windows of as many bits as they likely take, but more than any code takes (261); what a
+/// window does not hold whole is read with the next one.
 inline constexpr std::uint32_t kWindowBits = 4096;
+inline constexpr std::uint32_t kLeastWindowBits = 512;
+inline constexpr std::uint32_t kLikelyZeros = 3;
 inline constexpr std::uint16_t kOutside = 0xFFFF;  ///< of a window
 inline constexpr std::uint32_t kLongestCodeZeros = 254;
 

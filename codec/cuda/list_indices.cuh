@@ -1,5 +1,5 @@
-// The index section of a list payload, read by one block: sorted indices, and where each unit of the chunk begins in the
-// list. False answers say that the payload is corrupt, and are the same in every thread.
+// The index section of a list payload, read by one block: sorted indices, and where each unit of the chunk begins in
+// the list. False answers say that the payload is corrupt, and are the same in every thread.
 #pragma once
 
 #include "codec/cuda/list_block.cuh"
@@ -42,7 +42,7 @@ __device__ inline void fill_starts(ListShared& shared) {
 /// Fills indices from remainders and unary quotients: the j-th one stands at position (sum of quotients up to j) + j.
 /// Each thread takes one word of the unary section. False if corrupt.
 __device__ inline bool read_rice(const DevicePayload& payload, const std::byte* body, ListShared& shared,
-                          std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
+                                 std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
     const std::uint32_t count = payload.count;
     const unsigned parameter = payload.rice_parameter;
     const std::uint32_t remainder_bytes = bytes_of(count * parameter);
@@ -89,17 +89,28 @@ __device__ inline bool read_rice(const DevicePayload& payload, const std::byte* 
     return has_clear_padding(unary, shared.used_bits);
 }
 
-/// Counts the ones of each unit, a warp for each and a word for each lane. False if corrupt.
-__device__ inline bool read_bitmap(const DevicePayload& payload, const std::byte* body, ListShared& shared,
-                            std::uint32_t& ret_used_bytes) {
-    const std::uint32_t elements = payload.chunk_elements;
-    const BitSection bitmap(body);
+/// Position of the one behind `skipped` others from `bit` on; it exists.
+__device__ inline std::uint32_t find_one(const BitSection& bits, std::uint32_t bit, std::uint32_t skipped) {
+    std::uint32_t word = bits.word_at(bit);
+    for (; __popc(word) <= skipped; word = bits.word_at(bit)) {
+        skipped -= __popc(word);
+        bit += 32;
+    }
+    for (; skipped > 0; --skipped) word &= word - 1;
+    return bit + __ffs(static_cast<int>(word)) - 1;
+}
+
+/// Reads indices of one bit for each element, of which there are `limit` at most and which end with the last one of
+/// `payload.count`: counts the ones of each unit, a warp for each and a word for each lane. `used_bits` are those up to
+/// the last one. Returns whether there are as many ones; `ret_total` is all ones below the limit.
+__device__ inline bool read_bits(const DevicePayload& payload, const BitSection& bits, std::uint32_t limit,
+                                 ListShared& shared, std::uint32_t& ret_total) {
     const unsigned lane = threadIdx.x % 32;
 #pragma unroll 4
     for (std::uint32_t unit = threadIdx.x / 32; unit < kUnitsPerChunk; unit += kListWarps) {
         const std::uint32_t bit = unit * kUnitElements + 32 * lane;
-        std::uint32_t word = bit < elements ? bitmap.word_at(bit) : 0;
-        if (bit < elements && elements - bit < 32) word &= (1U << (elements - bit)) - 1;
+        std::uint32_t word = bit < limit ? bits.word_at(bit) : 0;
+        if (bit < limit && limit - bit < 32) word &= (1U << (limit - bit)) - 1;
         const std::uint32_t ones = __reduce_add_sync(~0U, static_cast<std::uint32_t>(__popc(word)));
         if (lane == 0) shared.starts[unit] = ones;
     }
@@ -107,22 +118,41 @@ __device__ inline bool read_bitmap(const DevicePayload& payload, const std::byte
     std::uint32_t* own = shared.starts + kUnitsPerThread * threadIdx.x;
     std::uint32_t ones = 0;
     for (std::uint32_t unit = 0; unit < kUnitsPerThread; ++unit) ones += own[unit];
-    std::uint32_t total = 0;
-    std::uint32_t before = scan_block(ones, shared.warp_counts, total);
+    std::uint32_t before = scan_block(ones, shared.warp_counts, ret_total);
     for (std::uint32_t unit = 0; unit < kUnitsPerThread; ++unit) {
         const std::uint32_t of_unit = own[unit];
-        own[unit] = before;
+        if (before < payload.count && before + of_unit >= payload.count)
+            shared.used_bits =
+                1 + find_one(bits, (kUnitsPerThread * threadIdx.x + unit) * kUnitElements, payload.count - 1 - before);
+        own[unit] = min(before, payload.count);
         before += of_unit;
     }
-    if (threadIdx.x == 0) shared.starts[kUnitsPerChunk] = total;
+    if (threadIdx.x == 0) shared.starts[kUnitsPerChunk] = payload.count;
     __syncthreads();
-    ret_used_bytes = bytes_of(elements);
-    return total == payload.count;
+    return ret_total >= payload.count;
+}
+
+/// False if corrupt.
+__device__ inline bool read_bitmap(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+                                   std::uint32_t& ret_used_bytes) {
+    std::uint32_t total = 0;
+    ret_used_bytes = bytes_of(payload.chunk_elements);
+    return read_bits(payload, BitSection(body), payload.chunk_elements, shared, total) && total == payload.count;
+}
+
+/// Rice of parameter 0. False if corrupt.
+__device__ inline bool read_quotients(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+                                      std::uint32_t& ret_used_bytes) {
+    const BitSection unary(body);
+    std::uint32_t total = 0;  // with ones of the sections behind
+    if (!read_bits(payload, unary, min(8 * payload.body_bytes, payload.chunk_elements), shared, total)) return false;
+    ret_used_bytes = bytes_of(shared.used_bits);
+    return has_clear_padding(unary, shared.used_bits);
 }
 
 /// Indices of 32 bits, or the paper's words. False if corrupt.
 __device__ inline bool read_words(const DevicePayload& payload, const std::byte* body, ListShared& shared,
-                           std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
+                                  std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
     const std::uint32_t mask = payload.is_paper_word ? kPaperWordIndexMask : ~0U;
     const BitSection words(body);
     bool is_bad = false;
@@ -140,17 +170,21 @@ __device__ inline bool read_words(const DevicePayload& payload, const std::byte*
     return !__syncthreads_or(is_bad);
 }
 
+/// Every element: no bits.
+__device__ inline bool read_every(const DevicePayload& payload, ListShared& shared, std::uint32_t& ret_used_bytes) {
+    for (std::uint32_t unit = threadIdx.x; unit <= kUnitsPerChunk; unit += kListThreads)
+        shared.starts[unit] = min(unit * kUnitElements, payload.count);
+    ret_used_bytes = 0;
+    __syncthreads();
+    return true;
+}
+
 /// Reads the index section: `starts`, and the indices unless the payload is direct. False if corrupt.
 __device__ inline bool read_indices(const DevicePayload& payload, const std::byte* body, ListShared& shared,
-                             std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
-    ret_used_bytes = 0;
+                                    std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
     if (payload.index_form == IndexForm::kBitmap) return read_bitmap(payload, body, shared, ret_used_bytes);
-    if (payload.index_form == IndexForm::kEvery) {
-        for (std::uint32_t unit = threadIdx.x; unit <= kUnitsPerChunk; unit += kListThreads)
-            shared.starts[unit] = min(unit * kUnitElements, payload.count);
-        __syncthreads();
-        return true;
-    }
+    if (payload.index_form == IndexForm::kEvery) return read_every(payload, shared, ret_used_bytes);
+    if (payload.is_direct) return read_quotients(payload, body, shared, ret_used_bytes);
     clear_starts(payload, shared);
     const bool is_good = payload.index_form == IndexForm::kRice
                              ? read_rice(payload, body, shared, ret_indices, ret_used_bytes)

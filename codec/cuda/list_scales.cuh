@@ -9,8 +9,8 @@ namespace gradsieve::codec::cuda {
 /// Each tile's rank among those with elements. Returns how many those are.
 __device__ inline std::uint32_t rank_tiles(ListShared& shared) {
     const std::uint32_t tile = threadIdx.x;
-    const bool is_present = tile < kMaximumTiles && shared.starts[tile * kUnitsPerTile] <
-                                                        shared.starts[(tile + 1) * kUnitsPerTile];
+    const bool is_present =
+        tile < kMaximumTiles && shared.starts[tile * kUnitsPerTile] < shared.starts[(tile + 1) * kUnitsPerTile];
     std::uint32_t tiles = 0;
     const std::uint32_t rank = scan_block(is_present ? 1U : 0U, shared.warp_counts, tiles);
     if (tile < kMaximumTiles) shared.rank[tile] = rank;
@@ -20,7 +20,7 @@ __device__ inline std::uint32_t rank_tiles(ListShared& shared) {
 
 /// Where the exponent code that starts at `bit` of a window ends, in the window.
 __device__ inline std::uint16_t code_end(const BitSection& section, std::uint32_t window, std::uint32_t window_bits,
-                                  std::uint32_t bit, unsigned parameter) {
+                                         std::uint32_t bit, unsigned parameter) {
     std::uint32_t zeros = 0;
     while (bit + zeros < window_bits && zeros <= kLongestCodeZeros) {
         const std::uint32_t word = section.word_at(window + bit + zeros);
@@ -38,6 +38,7 @@ __device__ inline std::uint16_t code_end(const BitSection& section, std::uint32_
 /// code_at[i] = start of the i-th code from the window's start, i <= `codes`, by doubling the length of the jumps.
 __device__ inline void follow_codes(ListShared& shared, std::uint32_t window_bits, std::uint32_t codes) {
     constexpr std::uint32_t kBitsPerThread = kWindowBits / kListThreads;
+    const std::uint32_t parts = (window_bits + kListThreads - 1) / kListThreads;
     const auto jump = [&](std::uint16_t from) { return from < window_bits ? shared.next[from] : kOutside; };
     if (threadIdx.x == 0) shared.code_at[0] = 0;
     __syncthreads();
@@ -48,24 +49,26 @@ __device__ inline void follow_codes(ListShared& shared, std::uint32_t window_bit
 #pragma unroll
         for (std::uint32_t part = 0; part < kBitsPerThread; ++part) {
             const std::uint32_t bit = part * kListThreads + threadIdx.x;
-            doubled[part] = bit < window_bits ? jump(shared.next[bit]) : kOutside;
+            doubled[part] = part < parts && bit < window_bits ? jump(shared.next[bit]) : kOutside;
         }
         __syncthreads();
 #pragma unroll
         for (std::uint32_t part = 0; part < kBitsPerThread; ++part)
-            shared.next[part * kListThreads + threadIdx.x] = doubled[part];
+            if (part < parts) shared.next[part * kListThreads + threadIdx.x] = doubled[part];
         __syncthreads();
     }
 }
 
 /// The tile exponents, by rank. False if corrupt.
-__device__ inline bool read_exponents(const DevicePayload& payload, const BitSection& section, std::uint32_t available_bytes,
-                               std::uint32_t tiles, ListShared& shared, std::uint32_t& ret_used_bytes) {
+__device__ inline bool read_exponents(const DevicePayload& payload, const BitSection& section,
+                                      std::uint32_t available_bytes, std::uint32_t tiles, ListShared& shared,
+                                      std::uint32_t& ret_used_bytes) {
     const unsigned parameter = payload.exponent_parameter;
     std::uint32_t window = 0;
     std::uint32_t done = 0;
     while (done < tiles) {
-        const std::uint32_t bits = min(kWindowBits, 8 * available_bytes - window);
+        const std::uint32_t likely = max(kLeastWindowBits, (tiles - done) * (parameter + kLikelyZeros + 1));
+        const std::uint32_t bits = min(min(kWindowBits, likely), 8 * available_bytes - window);
         for (std::uint32_t bit = threadIdx.x; bit < bits; bit += kListThreads)
             shared.next[bit] = code_end(section, window, bits, bit, parameter);
         __syncthreads();
@@ -103,7 +106,7 @@ __device__ inline bool read_scales(const BitSection& section, std::uint32_t tile
 
 /// The section between indices and values; `inout_used_bytes` of the body are read so far. False if corrupt.
 __device__ inline bool read_tile_scales(const DevicePayload& payload, const std::byte* body, std::uint32_t tiles,
-                                 ListShared& shared, std::uint32_t& inout_used_bytes) {
+                                        ListShared& shared, std::uint32_t& inout_used_bytes) {
     const std::uint32_t available = payload.body_bytes - inout_used_bytes;
     const BitSection section(body + inout_used_bytes);
     if (payload.quantizer == QuantizerKind::kPow2) {

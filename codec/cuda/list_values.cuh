@@ -25,8 +25,8 @@ __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, cons
         return pow2_bits_of(values.read(element * payload.pow2_bits, payload.pow2_bits), payload.pow2_bits, tile_scale,
                             inout_is_bad);
     if (payload.quantizer == QuantizerKind::kSign) return tile_scale | (values.read(element, 1) << 31U);
-    const std::uint32_t bits = payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element)
-                                                                        : values.read(16 * element, 16) << 16U;
+    const std::uint32_t bits =
+        payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element) : values.read(16 * element, 16) << 16U;
     inout_is_bad |= (bits & kExponentBits) == kExponentBits;
     return bits;
 }

@@ -28,8 +28,7 @@ __device__ inline uint4 widen(uint4 words) { return words; }
 template <typename Four>
 __device__ void add_numbers(const DevicePayload& payload, const std::byte* bytes, const Unit& unit, std::uint32_t half,
                             Groups& inout_sums, bool& inout_is_bad) {
-    const auto* values =
-        reinterpret_cast<const Four*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 4);
+    const auto* values = reinterpret_cast<const Four*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 4);
     Four loaded[kGroupsPerHalf];
 #pragma unroll
     for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {

@@ -68,8 +68,8 @@ public:
 
 private:
     const DecodeTables& tables_;
-    std::uint32_t end_ = 0;    ///< of this lane's list in the sequence
-    std::uint32_t base_ = 0;   ///< entry = base + place in the sequence, mod 2^32
+    std::uint32_t end_ = 0;   ///< of this lane's list in the sequence
+    std::uint32_t base_ = 0;  ///< entry = base + place in the sequence, mod 2^32
     std::uint32_t total_ = 0;
 };
 
@@ -121,19 +121,22 @@ __device__ inline bool sum_packed(const DecodeTables& tables, const DeviceChunk&
     return is_touched;
 }
 
-/// Adds a bitmap's or an every-element list's values, a word of 32 elements at a time. False if there are none here.
+/// Adds the values of a list that is read in place, a word of 32 elements at a time. False if there are none here.
 __device__ inline bool add_direct(const DecodeTables& tables, const DevicePayload& payload, const Unit& unit,
                                   UnitShared& shared, bool& inout_is_bad) {
     const std::uint32_t lane = lane_of_thread();
     const std::uint32_t* table = tables.list_tables + payload.table_offset;
     const std::uint32_t units = (payload.chunk_elements + kUnitElements - 1) / kUnitElements;
     const std::byte* body = tables.bytes + payload.body_offset;
-    const BitSection values(body + table[units + 1]);
-    const std::uint32_t scale = table[units + 2 + unit.place / kUnitsPerTile];
+    const std::uint32_t bits = table[units + 1];
+    const BitSection values(body + table[units + 2]);
+    const std::uint32_t scale = table[units + 3 + unit.place / kUnitsPerTile];
     const std::uint32_t first_bit = unit.place * kUnitElements + 32 * lane;
-    const std::uint32_t valid = unit.elements > 32 * lane ? unit.elements - 32 * lane : 0;
-    std::uint32_t word = valid < 32 ? (1U << valid) - 1 : ~0U;
-    if (payload.index_form == IndexForm::kBitmap && valid > 0) word &= BitSection(body).word_at(first_bit);
+    std::uint32_t word = 0;
+    if (first_bit < bits) {
+        word = bits - first_bit < 32 ? (1U << (bits - first_bit)) - 1 : ~0U;
+        if (payload.index_form != IndexForm::kEvery) word &= BitSection(body).word_at(first_bit);
+    }
     std::uint32_t before = __popc(word);
     for (std::uint32_t distance = 1; distance < kLanes; distance *= 2) {
         const std::uint32_t lower = __shfl_up_sync(kAllLanes, before, distance);

@@ -1,5 +1,5 @@
-// Writing half a unit of averages to a tensor's results: 16 bytes a lane for fp32, 8 for the half types, whole lines for
-// the warp; element by element where a result's memory or the tensor's end does not allow that.
+// Writing half a unit of averages to a tensor's results: 16 bytes a lane for fp32, 8 for the half types, whole lines
+// for the warp; element by element where a result's memory or the tensor's end does not allow that.
 #pragma once
 
 #include "codec/cuda/unit_sums.cuh"
