@@ -82,6 +82,7 @@ bool parse(const std::vector<std::string>& arguments, DemoOptions& options, Cons
         ->check(CLI::Range(1, 100000));
     app.add_option("--learning-rate", options.learning_rate, "Peak learning rate")->capture_default_str();
     app.add_option("--seed", options.seed, "Seed of weights and order")->capture_default_str();
+    app.add_flag("--gpu", options.is_on_card, "Gradients on the GPU, handed over by CUDA IPC and compressed there");
     app.add_flag("--keep", options.is_keeping, "Leave logs and configuration in the temporary folder");
     app.add_flag("--loopback", options.is_plain_loopback, "No network namespaces, even as root");
     try {

@@ -22,6 +22,7 @@ struct DemoOptions {
     std::size_t rate_mbit = 100;  ///< of the link between the nodes; as root only
     std::size_t seed = 1;
     double learning_rate = 0.1;
+    bool is_on_card = false;         ///< gradients in GPU memory, handed over by CUDA IPC
     bool is_keeping = false;         ///< leave the temporary folder with logs and configuration
     bool is_plain_loopback = false;  ///< no namespaces even as root
 };

@@ -18,6 +18,8 @@ constexpr Duration kTimersEvery = std::chrono::milliseconds(10);
 /// A few times what a wake-up costs (measured 2026-11: 4 to 10 us), so that spinning never costs more than it could
 /// save.
 constexpr Duration kSpinFor = std::chrono::microseconds(30);
+/// A GPU tells nobody that it wrote a ready word: so often somebody looks while a hand-in waits for one.
+constexpr Duration kPollEvery = std::chrono::microseconds(50);
 constexpr std::size_t kEndedJobsKept = 16;
 constexpr std::size_t kErrorsKept = 32;
 
@@ -25,6 +27,16 @@ constexpr std::size_t kErrorsKept = 32;
 ByteCount memory_limit(const Config& config) {
     if (config.memory_limit_bytes > 0) return config.memory_limit_bytes;
     return static_cast<ByteCount>(::sysconf(_SC_PHYS_PAGES)) * static_cast<ByteCount>(::sysconf(_SC_PAGESIZE)) / 2;
+}
+
+/// epoll_wait with the resolution of the clock, where the kernel has it (Linux 5.11); else in whole milliseconds.
+int wait_for_events(int epoll, std::span<struct epoll_event> events, Duration timeout) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
+    const timespec until{seconds.count(), (timeout - seconds).count()};
+    const int count = ::epoll_pwait2(epoll, events.data(), static_cast<int>(events.size()), &until, nullptr);
+    if (count >= 0 || errno != ENOSYS) return count;
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
+    return ::epoll_wait(epoll, events.data(), static_cast<int>(events.size()), static_cast<int>(milliseconds));
 }
 
 }  // namespace
@@ -196,8 +208,14 @@ void Conductor::on_ready(std::uint64_t tag, TimePoint now) {
 bool Conductor::has_work() const {
     if (pool_.has_done() || gpus_.has_done() || (network_ && network_->has_inbox())) return true;
     return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& item) {
-        return item.second->memory && !item.second->is_gone && item.second->memory->has_submission();
+        const auto& session = *item.second;
+        return session.memory && !session.is_gone && !session.held && session.memory->has_submission();
     });
+}
+
+bool Conductor::is_polling() const {
+    return std::any_of(sessions_.begin(), sessions_.end(),
+                       [](const auto& item) { return item.second->held && !item.second->is_gone; });
 }
 
 bool Conductor::spin_for_work() const {
@@ -218,9 +236,11 @@ void Conductor::wait(Duration timeout) {
     for (auto& [id, session] : sessions_)
         if (session->memory) session->memory->announce_sleep(true);
     std::array<struct epoll_event, 64> events{};
-    const auto timeout_ms =
-        has_work() ? 0 : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+    if (has_work())
+        timeout = Duration{};
+    else if (is_polling())
+        timeout = std::min(timeout, kPollEvery);
+    const int count = wait_for_events(epoll_.get(), events, timeout);
     wake_.announce_awake();
     for (auto& [id, session] : sessions_)
         if (session->memory) session->memory->announce_sleep(false);

@@ -70,6 +70,9 @@ private:
     [[nodiscard]] HostedJob* owner_of(const CodecTask& task);
     bool drain_submissions(TimePoint now);
     bool drain_session(Session& session, TimePoint now);
+    [[nodiscard]] static Result<bool> take_submission(Session& session, shm::Submission& ret_submission);
+    /// A hand-in waits for its GPU.
+    [[nodiscard]] bool is_polling() const;
     void run_jobs(TimePoint now);
     void ring_clients();
     void remove_gone(TimePoint now);

@@ -22,6 +22,14 @@ std::string user_name(uid_t uid) {
     return "uid " + std::to_string(uid);
 }
 
+/// Whether the gradient is there: on the host always, on a GPU once its stream wrote the step into the ready word.
+bool is_made(const Session& session, const shm::Submission& submission) {
+    if (submission.kind != shm::SubmissionKind::kAverage || submission.tensor_index >= session.tensors.size() ||
+        !session.tensors[submission.tensor_index].on_device)
+        return true;
+    return session.memory->ready_word(submission.tensor_index) == static_cast<std::uint32_t>(submission.step);
+}
+
 bool is_readable(int fd) {
     struct pollfd entry {
         fd, POLLIN, 0
@@ -175,22 +183,36 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
     return attachment;
 }
 
+/// Next hand-in of the session that can be acted on: one from a GPU waits until its stream has come that far.
+Result<bool> Conductor::take_submission(Session& session, shm::Submission& ret_submission) {
+    if (!session.held) {
+        GRADSIEVE_ASSIGN(const bool has_one, session.memory->try_pop(ret_submission));
+        if (!has_one || is_made(session, ret_submission)) return has_one;
+        session.held = ret_submission;
+        return false;
+    }
+    if (!is_made(session, *session.held)) return false;
+    ret_submission = *session.held;
+    session.held.reset();
+    return true;
+}
+
 bool Conductor::drain_session(Session& session, TimePoint now) {
     bool has_any = false;
     shm::Submission submission;
     while (session.memory && !session.is_gone) {
-        const auto popped = session.memory->try_pop(submission);
-        if (!popped.is_ok()) {
+        const auto taken = take_submission(session, submission);
+        if (!taken.is_ok()) {
             note_error(
-                "pid " + std::to_string(session.who.pid) + " wrote nonsense into its ring: " + popped.error().text(),
+                "pid " + std::to_string(session.who.pid) + " wrote nonsense into its ring: " + taken.error().text(),
                 now);
             session.job->on_session_gone(
                 session,
-                "its process (pid " + std::to_string(session.who.pid) + ") broke its ring: " + popped.error().text(),
+                "its process (pid " + std::to_string(session.who.pid) + ") broke its ring: " + taken.error().text(),
                 now);
             return true;
         }
-        if (!*popped) break;
+        if (!*taken) break;
         has_any = true;
         if (!is_stopping_) session.job->on_submission(session, submission, now);
     }

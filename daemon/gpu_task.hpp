@@ -7,7 +7,6 @@
 #include "codec/cuda/ipc.hpp"
 #include "daemon/hosted_tensor.hpp"
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,9 +19,7 @@ struct GpuBuffer {
     std::optional<codec::cuda::ImportedMemory> second_moment{};  ///< fp32
     codec::cuda::ElementType type = codec::cuda::ElementType::kF32;
     ByteCount sample_stride_bytes = 0;
-    int device = 0;                                   ///< where the memory lies
-    std::array<codec::cuda::SharedEvent, 2> ready{};  ///< recorded by the client, by parity of the step
-    std::array<codec::cuda::SharedEvent, 2> done{};   ///< recorded by us
+    int device = 0;  ///< where the memory lies
 
     [[nodiscard]] void* slice(std::uint32_t sample) const noexcept {
         return gradient.data() + sample * sample_stride_bytes;
@@ -42,7 +39,6 @@ struct GpuBufferSpec {
     std::optional<GpuMemorySpec> second_moment;
     codec::cuda::ElementType type = codec::cuda::ElementType::kF32;
     ByteCount sample_stride_bytes = 0;
-    std::array<codec::cuda::IpcHandle, 2> ready{};
 };
 
 /// Opens what a rank binds, all or nothing, and allocates state if asked to.
@@ -59,8 +55,7 @@ struct GpuBindTask {
     // answers
     Status status;
     std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec
-    std::vector<std::array<codec::cuda::IpcHandle, 2>> done_handles;
-    std::optional<codec::cuda::DeviceMemory> state;  ///< zero
+    std::optional<codec::cuda::DeviceMemory> state;   ///< zero
 };
 /// Objects to be destroyed where they were made.
 struct GpuReleaseTask {

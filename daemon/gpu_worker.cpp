@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 
 namespace gradsieve::daemon {
 
@@ -30,8 +31,7 @@ struct GpuWorker::Context {
     std::unique_ptr<codec::cuda::GpuEncoder> encoder;
     std::unique_ptr<codec::cuda::GpuDecoder> decoder;
     codec::cuda::ResidualNorm norm;
-    /// GPUs whose memory ours can reach, each with a stream that only tells its ranks when we are done.
-    std::map<int, codec::cuda::Stream> peers;
+    std::set<int> peers;  ///< GPUs whose memory ours reaches
 };
 
 GpuWorker::GpuWorker(codec::cuda::DeviceInfo device, WakeFlag& conductor_wake)
@@ -144,7 +144,6 @@ Status GpuWorker::ensure_context() {
 Status GpuWorker::bind(GpuBindTask& task) {
     GRADSIEVE_TRY(ensure_context());
     std::vector<std::unique_ptr<GpuBuffer>> buffers;
-    std::vector<std::array<codec::cuda::IpcHandle, 2>> handles;
     for (auto& spec : task.specs) {
         auto opened = [&]() -> Result<std::unique_ptr<GpuBuffer>> {
             GRADSIEVE_ASSIGN(auto gradient, open_memory(device_.ordinal, spec.gradient));
@@ -155,17 +154,9 @@ Status GpuWorker::bind(GpuBindTask& task) {
             buffer->type = spec.type;
             buffer->sample_stride_bytes = spec.sample_stride_bytes;
             buffer->device = device_.ordinal;
-            for (std::size_t parity = 0; parity < 2; ++parity) {
-                GRADSIEVE_ASSIGN(buffer->ready[parity],
-                                 codec::cuda::SharedEvent::open(device_.ordinal, spec.ready[parity]));
-                GRADSIEVE_ASSIGN(buffer->done[parity], codec::cuda::SharedEvent::make(device_.ordinal));
-            }
             return buffer;
         }();
         if (!opened.is_ok()) return opened.error();
-        GRADSIEVE_ASSIGN(const auto even, (*opened)->done[0].handle());
-        GRADSIEVE_ASSIGN(const auto odd, (*opened)->done[1].handle());
-        handles.push_back({even, odd});
         buffers.push_back(std::move(*opened));
     }
     GRADSIEVE_TRY(check_limit(task));
@@ -179,7 +170,6 @@ Status GpuWorker::bind(GpuBindTask& task) {
     buffers_open_ += buffers.size();
     task.descriptors.clear();  // what they name is mapped
     task.buffers = std::move(buffers);
-    task.done_handles = std::move(handles);
     return {};
 }
 
@@ -200,31 +190,12 @@ Status GpuWorker::reach(int device) {
                 "GPU " + std::to_string(device_.ordinal) + " cannot read memory of GPU " + std::to_string(device) +
                     ": allowed are local ranks on GPUs with peer access (nvidia-smi topo -p2p r); hand in through host "
                     "memory"};
-    GRADSIEVE_ASSIGN(context_->peers[device], codec::cuda::Stream::make(device));
+    context_->peers.insert(device);
     return {};
 }
 
-Status GpuWorker::wait_until_ready(const CodecTask& task) {
-    for (const auto* buffer : task.gpu_buffers) {
-        GRADSIEVE_TRY(reach(buffer->device));
-        GRADSIEVE_TRY(buffer->ready[task.step % 2].wait_on(context_->encoder->stream()));
-    }
-    return {};
-}
-
-Status GpuWorker::announce_done(const CodecTask& task) {
-    const auto& stream = context_->decoder->stream();
-    for (const auto* buffer : task.gpu_buffers) {
-        const auto& event = buffer->done[task.step % 2];
-        if (buffer->device == device_.ordinal) {
-            GRADSIEVE_TRY(event.record_on(stream));
-            continue;
-        }
-        GRADSIEVE_TRY(reach(buffer->device));
-        const auto& relay = context_->peers[buffer->device];
-        GRADSIEVE_TRY(codec::cuda::order_after(relay, stream));
-        GRADSIEVE_TRY(event.record_on(relay));
-    }
+Status GpuWorker::reach_buffers(const CodecTask& task) {
+    for (const auto* buffer : task.gpu_buffers) GRADSIEVE_TRY(reach(buffer->device));
     return {};
 }
 
@@ -247,7 +218,7 @@ void GpuWorker::encode(std::span<CodecTask*> tasks) {
             types[number].insert(types[number].end(), task.gpu_sample_counts[rank], task.gpu_buffers[rank]->type);
         requests[number].request = task.request;
         requests[number].sample_types = types[number];
-        status = wait_until_ready(task);
+        status = reach_buffers(task);
     }
     if (status.is_ok()) status = context_->encoder->encode(requests, results);
     for (auto* task : tasks)
@@ -273,6 +244,7 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
     for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
         auto& task = *tasks[number];
         auto& part = parts[number];
+        status = reach_buffers(task);
         for (const auto* buffer : task.gpu_buffers) part.results.push_back({buffer->slice(0), buffer->type, false});
         if (task.fills_not_a_number) {
             for (const auto& result : part.results)
@@ -298,8 +270,7 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
     if (status.is_ok() && !requests.empty()) status = context_->decoder->finish(answers);
     for (std::size_t number = 0; number < decoding.size() && status.is_ok(); ++number)
         decoding[number]->decoded.emplace(std::move(answers[number]));
-    for (auto* task : tasks)
-        if (status.is_ok()) status = announce_done(*task);
+    if (status.is_ok()) status = context_->decoder->stream().synchronize();  // fills too
     if (status.is_ok()) return;
     for (auto* task : tasks) task->decoded.emplace(status.with_context("GPU " + device_.uuid));
 }

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <thread>
 
@@ -56,9 +55,8 @@ private:
     [[nodiscard]] Status check_limit(const GpuBindTask& task) const;
     /// Makes another GPU's memory readable and writable for ours.
     [[nodiscard]] Status reach(int device);
-    [[nodiscard]] Status wait_until_ready(const CodecTask& task);
+    [[nodiscard]] Status reach_buffers(const CodecTask& task);
     [[nodiscard]] Status take_norm(CodecTask& task);
-    [[nodiscard]] Status announce_done(const CodecTask& task);
     void publish_figures();
 
     // constant after construction

@@ -204,6 +204,7 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     session.rank = request.rank;
     session.tensors = request.tensors;
     session.gpu_buffers.resize(request.tensors.size());
+    session.is_handed_in.assign(request.tensors.size(), false);
     session.index_of_number.assign(tensors_.size(), 0);
     session.first_of_group.assign(groups_.size(), std::numeric_limits<std::uint32_t>::max());
     Attachment attachment;
@@ -255,6 +256,7 @@ void HostedJob::submit_average(Session& session, const shm::Submission& submissi
                                                             "bind_device before submit"});
     if (const auto status = machine_.on_submitted(session.rank, tensor.number, submission.step, now); !status.is_ok())
         return refuse(status);
+    session.is_handed_in[submission.tensor_index] = true;
     for (auto& input : tensor.inputs)
         if (input.session == &session)
             input = {&session, submission.tensor_index, submission.sample_count, submission.batch_samples,

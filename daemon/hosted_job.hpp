@@ -168,6 +168,15 @@ private:
         std::optional<exchange::TensorNumber> tensor{};
         std::optional<exchange::GroupNumber> group{};
     };
+    struct HeldCompletion {
+        shm::CompletionKind kind{};
+        About about;
+        Step step = 0;
+        Status status;
+        std::uint64_t value = 0;
+    };
+    void say_held();
+    void close_hand_ins(const HostedTensor& tensor);
     void complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status,
                       std::uint64_t value = 0);
 
@@ -187,7 +196,8 @@ private:
     std::map<Rank, Session*> sessions_;
     std::vector<exchange::Member> members_;
     std::map<PeerIndex, float> factors_;
-    std::size_t tasks_out_ = 0;
+    std::size_t tasks_out_ = 0, gpu_decodes_out_ = 0;
+    std::vector<HeldCompletion> held_;
     ByteCount memory_bytes_ = 0;
     std::deque<StepTimes> step_times_;
     double allreduce_bytes_ = 0, sent_bytes_ = 0, payload_bytes_unshared_ = 0;

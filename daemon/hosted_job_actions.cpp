@@ -58,8 +58,18 @@ void HostedJob::carry_out(exchange::Action& action, TimePoint now) {
     std::visit([&](auto& alternative) { act(alternative, now); }, action);
 }
 
+void HostedJob::close_hand_ins(const HostedTensor& tensor) {
+    for (auto& [rank, session] : sessions_) session->is_handed_in[session->index_of_number[tensor.number]] = false;
+}
+
 void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step step, const Status& status,
                              std::uint64_t value) {
+    // A GPU may still write the results of a step that has failed meanwhile: nobody is told before it has ended, and
+    // what is said afterwards keeps its order.
+    if (!held_.empty() || (!status.is_ok() && gpu_decodes_out_ > 0)) {
+        held_.push_back({kind, about, step, status, value});
+        return;
+    }
     shm::Completion completion;
     completion.kind = kind;
     completion.code = status.code();
@@ -71,6 +81,11 @@ void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step 
         if (about.group) completion.index = session->first_of_group[*about.group];
         complete(*session, completion);
     }
+}
+
+void HostedJob::say_held() {
+    for (const auto& held : std::exchange(held_, {}))
+        complete_all(held.kind, held.about, held.step, held.status, held.value);
 }
 
 void HostedJob::act(exchange::SendFrame& action, TimePoint) {
@@ -170,6 +185,7 @@ void HostedJob::dispatch(std::unique_ptr<CodecTask> task, TimePoint now) {
     ++tasks_out_;
     ++task->tensor->tasks_out;
     if (task->tensor->on_device) {
+        if (task->kind == CodecTask::Kind::kDecode) ++gpu_decodes_out_;
         add_gpu_buffers(*task);
         return task->tensor->gpu->give({.codec = std::move(task), .bind = nullptr, .release = nullptr});
     }
@@ -181,6 +197,7 @@ void HostedJob::dispatch(std::unique_ptr<CodecTask> task, TimePoint now) {
 void HostedJob::on_task_done(std::unique_ptr<CodecTask> task, TimePoint now) {
     --tasks_out_;
     --task->tensor->tasks_out;
+    if (task->tensor->on_device && task->kind == CodecTask::Kind::kDecode && --gpu_decodes_out_ == 0) say_held();
     if (is_ended_) return;
     if (task->kind == CodecTask::Kind::kEncode)
         on_encode_done(*task, now);
@@ -241,6 +258,7 @@ void HostedJob::on_decode_done(CodecTask& task, TimePoint now) {
 
 void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
     auto& tensor = tensors_[action.tensor];
+    close_hand_ins(tensor);
     if (action.fill_not_a_number && tensor.on_device) return fill_not_a_number(tensor, action);
     if (action.fill_not_a_number) tensor.result->fill_not_a_number();
     complete_all(shm::CompletionKind::kTensor, {.tensor = action.tensor}, action.step, action.status);
@@ -267,9 +285,11 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint) {
     ++group.steps_aborted;
     group.opened.reset();
     group.open_times = {};
-    for (const auto number : group.tensors)
+    for (const auto number : group.tensors) {
+        close_hand_ins(tensors_[number]);
         for (auto& generation : tensors_[number].generations)
             if (generation.stamp == action.step) generation.is_valid = false;
+    }
     surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(),
                                {.job = key().name, .step = action.step});
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, action.status);

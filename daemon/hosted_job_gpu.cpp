@@ -68,9 +68,10 @@ Status HostedJob::check_binding(const Session& session, const shm::BindRequest& 
         return {StatusCode::kBusy, "another bind request of this rank is under way: wait for its answer"};
     for (const auto& binding : request.bindings) {
         const auto& tensor = tensors_[session.number_of_index[binding.tensor_index]];
-        if (groups_[tensor.group].opened)
+        if (tensor.tasks_out > 0 || session.is_handed_in[binding.tensor_index])
             return {StatusCode::kBusy, "tensor '" + tensor.name +
-                                           "': a step of its group is open: bind between finish and the next submit"};
+                                           "': a step of it is open: allowed is binding between steps; wait for it "
+                                           "first"};
         if (binding.device != request.bindings.front().device)
             return {StatusCode::kUnimplemented, "tensor '" + tensor.name +
                                                     "': lies on another device than the request's first tensor: "
@@ -108,7 +109,6 @@ void HostedJob::on_bind_request(Session& session, const shm::BindRequest& reques
         spec.tensor_index = binding.tensor_index;
         spec.type = static_cast<codec::cuda::ElementType>(binding.type);
         spec.sample_stride_bytes = binding.sample_stride_bytes;
-        spec.ready = binding.ready_events;
         const auto extent =
             shm::device_extent_bytes(session.tensors[binding.tensor_index], binding.type, binding.sample_stride_bytes);
         spec.gradient = memory_spec(binding.gradient, *extent, request, descriptors);
@@ -149,10 +149,8 @@ void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_pt
     reply.number = task->number;
     reply.status = task->status;
     if (task->status.is_ok()) unbind(session, task->unbound);
-    for (std::size_t place = 0; place < task->buffers.size(); ++place) {
+    for (std::size_t place = 0; place < task->buffers.size(); ++place)
         std::swap(session.gpu_buffers[task->specs[place].tensor_index], task->buffers[place]);
-        reply.done_events.push_back(task->done_handles[place]);
-    }
     release(std::move(task->buffers));  // those that stood there before
     answer_bind(session, reply);
 }

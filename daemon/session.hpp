@@ -35,7 +35,10 @@ public:
     std::vector<std::uint32_t> index_of_number;           ///< and back
     std::vector<std::uint32_t> first_of_group;            ///< group number -> the session's first tensor of it
     std::vector<std::unique_ptr<GpuBuffer>> gpu_buffers;  ///< by the session's index; null: on the host, or not bound
-    bool is_binding = false;                              ///< a bind request of it is with a GPU's worker
+    std::vector<bool> is_handed_in;  ///< by the session's index: for a step that has no outcome yet
+    /// A hand-in from a GPU whose stream has not come that far; what the ring holds behind it waits too.
+    std::optional<shm::Submission> held;
+    bool is_binding = false;  ///< a bind request of it is with a GPU's worker
     ByteCount memory_bytes = 0;
     bool has_detached = false;
     bool is_gone = false;     ///< process or connection ended; to be removed when no task reads its slabs

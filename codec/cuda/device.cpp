@@ -171,19 +171,6 @@ Status Stream::synchronize() const {
     return status_of(cudaStreamSynchronize(static_cast<cudaStream_t>(handle_)), "waiting for a GPU");
 }
 
-Status order_after(const Stream& later, const Stream& earlier) {
-    GRADSIEVE_TRY(earlier.make_current());
-    cudaEvent_t event = nullptr;
-    GRADSIEVE_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    auto status = status_of(cudaEventRecord(event, static_cast<cudaStream_t>(earlier.handle())), "recording an event");
-    if (status.is_ok()) status = later.make_current();
-    if (status.is_ok())
-        status =
-            status_of(cudaStreamWaitEvent(static_cast<cudaStream_t>(later.handle()), event, 0), "ordering two streams");
-    static_cast<void>(cudaEventDestroy(event));  // what waits for it keeps it
-    return status;
-}
-
 Status fill_bytes(const Stream& stream, void* data, ByteCount bytes, int value) {
     if (bytes == 0) return {};
     GRADSIEVE_TRY(stream.make_current());

@@ -121,8 +121,6 @@ private:
     int device_ = 0;
 };
 
-/// Enqueues on `later`: what follows runs after everything that `earlier` holds now. Streams of any two devices.
-[[nodiscard]] Status order_after(const Stream& later, const Stream& earlier);
 /// Enqueues a fill of device memory with one byte value; 0xFF makes every floating-point type a quiet NaN.
 [[nodiscard]] Status fill_bytes(const Stream& stream, void* data, ByteCount bytes, int value);
 /// Gives this process's context on the device back to the driver, with all that is left in it. Only once every object

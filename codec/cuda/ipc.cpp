@@ -150,58 +150,6 @@ Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPi
     return ImportedMemory(std::move(impl));
 }
 
-Result<SharedEvent> SharedEvent::make(int device) {
-    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
-    cudaEvent_t event = nullptr;
-    GRADSIEVE_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming),
-                       "making an event");
-    SharedEvent shared;
-    shared.event_ = event;
-    shared.device_ = device;
-    return shared;
-}
-
-Result<SharedEvent> SharedEvent::open(int device, const IpcHandle& handle) {
-    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
-    static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(IpcHandle));
-    cudaIpcEventHandle_t native{};
-    std::memcpy(&native, handle.data(), sizeof(native));
-    cudaEvent_t event = nullptr;
-    GRADSIEVE_CUDA_TRY(cudaIpcOpenEventHandle(&event, native), "opening another process's event");
-    SharedEvent shared;
-    shared.event_ = event;
-    shared.device_ = device;
-    return shared;
-}
-
-SharedEvent::~SharedEvent() {
-    if (event_ == nullptr) return;
-    static_cast<void>(cudaSetDevice(device_));
-    static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event_)));
-}
-
-Result<IpcHandle> SharedEvent::handle() const {
-    GRADSIEVE_CUDA_TRY(cudaSetDevice(device_), "choosing a GPU");
-    cudaIpcEventHandle_t native{};
-    GRADSIEVE_CUDA_TRY(cudaIpcGetEventHandle(&native, static_cast<cudaEvent_t>(event_)), "exporting an event");
-    IpcHandle handle{};
-    std::memcpy(handle.data(), &native, sizeof(native));
-    return handle;
-}
-
-Status SharedEvent::wait_on(const Stream& stream) const {
-    GRADSIEVE_TRY(stream.make_current());
-    return status_of(
-        cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle()), static_cast<cudaEvent_t>(event_), 0),
-        "waiting for a client's event");
-}
-
-Status SharedEvent::record_on(const Stream& stream) const {
-    GRADSIEVE_TRY(stream.make_current());
-    return status_of(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(stream.handle())),
-                     "recording an event");
-}
-
 Result<bool> enable_peer_access(int device, int other) {
     if (device == other) return true;
     int can = 0;

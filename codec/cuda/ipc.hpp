@@ -1,5 +1,5 @@
-// Device memory and events that two processes share: opening what a client exported, and events whose handles it gets.
-// Everything imported stays valid until its object goes, even if the exporter dies or frees it. GPU worker thread.
+// Device memory of another process, mapped into this one. What is imported stays valid until its object goes, even if
+// the exporter dies or frees it. GPU worker thread.
 #pragma once
 
 #include "codec/cuda/device.hpp"
@@ -10,7 +10,7 @@
 
 namespace gradsieve::codec::cuda {
 
-/// cudaIpcMemHandle_t and cudaIpcEventHandle_t as bytes.
+/// cudaIpcMemHandle_t as bytes.
 using IpcHandle = std::array<std::byte, 64>;
 
 /// A part of one physical allocation, as a descriptor of CUDA's virtual memory management.
@@ -43,33 +43,6 @@ private:
     struct Impl;
     explicit ImportedMemory(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
-};
-
-/// An event that orders streams of two processes. One side records it, then says so; only then may the other wait.
-class SharedEvent {
-public:
-    SharedEvent() = default;  ///< none; only to be assigned to
-    /// Ours, for another process to wait for.
-    [[nodiscard]] static Result<SharedEvent> make(int device);
-    /// Another process's. Errors: kUnavailable (it is gone).
-    [[nodiscard]] static Result<SharedEvent> open(int device, const IpcHandle& handle);
-    SharedEvent(SharedEvent&& other) noexcept { swap(other); }
-    SharedEvent& operator=(SharedEvent&& other) noexcept {
-        SharedEvent(std::move(other)).swap(*this);
-        return *this;
-    }
-    ~SharedEvent();
-
-    [[nodiscard]] Result<IpcHandle> handle() const;
-    /// Enqueues on `stream`: what follows runs after the event's last record.
-    [[nodiscard]] Status wait_on(const Stream& stream) const;
-    /// Enqueues on `stream`: the event happens once what stands before it is done.
-    [[nodiscard]] Status record_on(const Stream& stream) const;
-
-private:
-    void swap(SharedEvent& other) noexcept { std::swap(event_, other.event_), std::swap(device_, other.device_); }
-    void* event_ = nullptr;
-    int device_ = 0;
 };
 
 /// Lets `device` read and write memory of `other` directly. False: the hardware or its topology does not.

@@ -1,5 +1,6 @@
 // One training process of the demo: its share of Fashion-MNIST, two micro-batches a step as variance samples, gradients
 // averaged by gradsieve, SGD with momentum on every rank alike. Prints one JSON object per line for whoever started it.
+#include "examples/fashion_mnist/card.hpp"
 #include "examples/fashion_mnist/dataset.hpp"
 #include "examples/fashion_mnist/network.hpp"
 
@@ -13,6 +14,7 @@
 #include <map>
 #include <numbers>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <stdexcept>
 
@@ -53,6 +55,7 @@ public:
           epochs_(static_cast<std::size_t>(options.number("epochs", 4))),
           micro_batch_(static_cast<std::size_t>(options.number("micro-batch", 32))),
           rate_(static_cast<float>(options.number("rate", 0.1))),
+          is_on_card_(options.text("place", "host") == "card"),
           timeout_(static_cast<std::int64_t>(options.number("timeout-s", 120)) * 1000),
           job_(must(Job::make({.name = options.text("job", "fashion-mnist"),
                                .run_id = options.text("run", ""),
@@ -66,10 +69,14 @@ public:
         images_ = std::min(limit, train_.size());
         for (const auto& parameter : network_.parameters())
             tensors_.push_back(must(job_.add_tensor(parameter.name, std::span<const std::uint64_t>(parameter.shape),
-                                                    {.samples_max = kMicroBatches}),
+                                                    {.samples_max = kMicroBatches, .on_device = is_on_card_}),
                                     "tensor"));
         must(job_.start(timeout_), "start");
-        share_initial_parameters();
+        if (is_on_card_)
+            move_to_card();  // and every rank made the same parameters out of the same seed
+        else
+            share_initial_parameters();
+        check_parameters(job_.first_step() - 1);
     }
 
     void run() {
@@ -117,7 +124,29 @@ private:
             const auto shared = must(job_.broadcast(tensors_[index], 0, timeout_), "broadcast");
             std::copy(shared.begin(), shared.end(), value.begin());
         }
-        check_parameters(job_.first_step() - 1);
+    }
+
+    void move_to_card() {
+        std::vector<std::size_t> elements;
+        for (const auto& parameter : network_.parameters()) elements.push_back(parameter.value.size());
+        card_.emplace(elements, kMicroBatches);
+        gradients_.resize(tensors_.size());
+        for (std::size_t index = 0; index < tensors_.size(); ++index) {
+            gradients_[index].assign(kMicroBatches, std::vector<float>(elements[index]));
+            must(tensors_[index].bind_device(card_->buffer(index), timeout_), "bind_device");
+        }
+    }
+
+    /// Where the network writes a micro-batch's gradient.
+    [[nodiscard]] std::span<float> gradient(std::size_t index, std::uint32_t sample) {
+        return card_ ? std::span<float>(gradients_[index][sample]) : tensors_[index].gradient(sample);
+    }
+
+    [[nodiscard]] std::span<const float> average(std::size_t index) {
+        const auto result = must(tensors_[index].wait(timeout_), "wait");
+        if (!card_) return result;
+        card_->download(index, gradients_[index][0]);
+        return gradients_[index][0];
     }
 
     /// All ranks prove that their parameters are equal, at the start and every `check-every` steps.
@@ -132,16 +161,16 @@ private:
         std::vector<std::span<float>> slabs(tensors_.size());
         for (std::uint32_t sample = 0; sample < kMicroBatches; ++sample) {
             load(train_, indices.subspan(sample * micro_batch_, micro_batch_));
-            for (std::size_t index = 0; index < tensors_.size(); ++index)
-                slabs[index] = tensors_[index].gradient(sample);
+            for (std::size_t index = 0; index < tensors_.size(); ++index) slabs[index] = gradient(index, sample);
             loss += network_.loss_and_gradients(batch_, labels_, slabs) / kMicroBatches;
+            for (std::size_t index = 0; card_ && index < tensors_.size(); ++index)
+                card_->upload(index, sample, slabs[index]);
         }
         const std::vector<std::uint32_t> samples(kMicroBatches, static_cast<std::uint32_t>(micro_batch_));
         // last layer first, as backpropagation produces them
         for (std::size_t index = tensors_.size(); index-- > 0;)
             must(tensors_[index].submit(step, {.sample_count = kMicroBatches, .samples = samples}), "submit");
-        for (std::size_t index = tensors_.size(); index-- > 0;)
-            network_.step(index, must(tensors_[index].wait(timeout_), "wait"), rate, kMomentum);
+        for (std::size_t index = tensors_.size(); index-- > 0;) network_.step(index, average(index), rate, kMomentum);
         return loss;
     }
 
@@ -183,9 +212,12 @@ private:
     std::uint64_t seed_;
     std::size_t epochs_, micro_batch_, images_ = 0;
     float rate_;
+    bool is_on_card_;
     Timeout timeout_;
+    std::optional<Card> card_;  ///< outlives the job, which reads and writes it
     Job job_;
     std::vector<Tensor> tensors_;
+    std::vector<std::vector<std::vector<float>>> gradients_;  ///< with a card: by tensor and micro-batch
     Matrix batch_;
     std::vector<std::uint8_t> labels_;
 };

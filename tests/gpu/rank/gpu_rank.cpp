@@ -3,6 +3,8 @@
 // itself.
 #include <gradsieve/gradsieve.hpp>
 
+#include "tests/gpu/rank/noise.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -66,26 +68,28 @@ struct RankTensor {
     gradsieve::Tensor tensor;
     std::uint64_t elements = 0;
     std::vector<std::vector<float>> host{};  ///< per gradient set: samples slices one after the other
-    float* gradient = nullptr;             ///< device: samples slices
+    float* gradient = nullptr;               ///< device: samples slices
     std::vector<float*> sets{};              ///< device: per gradient set
 };
 
 struct Rank {
     Options options;
     bool on_device = false;
+    bool has_noise = false;  ///< fresh noise every step, made on the card, instead of the sets that both ways share
     std::uint32_t samples = 1;
     cudaStream_t stream = nullptr;
     float* arena = nullptr;  ///< one allocation behind all gradients, as a caching allocator makes it
     std::vector<RankTensor> tensors;
     std::vector<double> milliseconds;
     std::uint64_t hash = 0x12345;
+    std::uint64_t rank_number = 0;
 
     void add_tensors(gradsieve::Job& job, std::uint64_t rank) {
         std::istringstream list(options.text("elements", "1000000"));
         std::uint64_t total = 0;
         for (std::string item; std::getline(list, item, ',');) {
             RankTensor entry{.tensor = must_tensor(job, item), .elements = std::stoull(item)};
-            for (std::size_t set = 0; set < kGradientSets; ++set) {
+            for (std::size_t set = 0; set < kGradientSets && !has_noise; ++set) {
                 entry.host.emplace_back(entry.elements * samples);
                 fill(entry.host.back(), (rank * 1000 + tensors.size()) * 100 + set);
             }
@@ -126,6 +130,12 @@ struct Rank {
 
     void hand_in(std::uint64_t step) {
         for (auto& entry : tensors) {
+            if (has_noise) {
+                must(gradsieve::gpu_check::fill_with_noise(entry.gradient, entry.elements * samples,
+                                                           step * 64 + rank_number, stream),
+                     "noise");
+                continue;
+            }
             const auto set = step % kGradientSets;
             const auto bytes = entry.host[set].size() * sizeof(float);
             if (on_device) {
@@ -163,6 +173,8 @@ struct Rank {
         on_device = options.text("memory", "device") == "device";
         samples = static_cast<std::uint32_t>(options.number("samples", 1));
         const auto rank = options.number("rank", 0);
+        rank_number = rank;
+        has_noise = on_device && options.number("hash", 1) == 0;
         if (on_device) {
             must(cudaSetDevice(static_cast<int>(options.number("device", 0))), "cudaSetDevice");
             must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
