@@ -63,6 +63,7 @@ struct ClientSession::Impl {
          std::vector<std::uint64_t> result_places)
         : segments(std::move(memory)),
           doorbell(std::move(doorbell_event)),
+          control_layout(control_places),
           layout(std::move(gradient_places)),
           result_offsets(std::move(result_places)),
           submissions(segments.control.bytes(), submission_ring(control_places)),
@@ -84,6 +85,7 @@ struct ClientSession::Impl {
 
     Segments segments;
     UniqueFd doorbell;
+    const ControlLayout control_layout;
     const GradientLayout layout;
     const std::vector<std::uint64_t> result_offsets;
     RingProducer submissions;
@@ -148,6 +150,11 @@ std::span<const float> ClientSession::result(std::uint32_t tensor_index) const n
     if (slab.on_device) return {};
     const auto bytes = std::as_const(impl_->segments.result).bytes();
     return {reinterpret_cast<const float*>(bytes.data() + impl_->result_offsets[tensor_index]), slab.elements};
+}
+
+std::span<std::uint32_t> ClientSession::ready_words() noexcept {
+    const auto& places = impl_->control_layout;
+    return {word_address<std::uint32_t>(impl_->segments.control.bytes(), places.ready_words), places.ready_word_count};
 }
 
 Status ClientSession::push(const Submission& submission) {

@@ -36,19 +36,20 @@ void write_control_header(std::span<std::byte> control, const ControlLayout& lay
     store(control, ControlWord::kCompletionCapacity, layout.completion_capacity);
     store(control, ControlWord::kSubmissionCells, layout.submission_cells);
     store(control, ControlWord::kCompletionCells, layout.completion_cells);
-    // Pairs with the acquire in check_control_header: whoever sees the word sees the fields.
-    shared_word32(control, ControlWord::kReady).store(kReadyValue, std::memory_order_release);
+    store(control, ControlWord::kReadyWords, layout.ready_words);
+    // Pairs with the acquire in check_control_header: whoever sees the mark sees the fields.
+    shared_word32(control, ControlWord::kHeaderMark).store(kHeaderMarkValue, std::memory_order_release);
 }
 
 Status check_control_header(std::span<std::byte> control, const ControlLayout& layout) {
     if (control.size() < kControlHeaderBytes) return expect_equal("size", control.size(), layout.total_bytes);
     // Pairs with the release in write_control_header.
-    const auto ready = shared_word32(control, ControlWord::kReady).load(std::memory_order_acquire);
-    if (ready == 0) {
+    const auto mark = shared_word32(control, ControlWord::kHeaderMark).load(std::memory_order_acquire);
+    if (mark == 0) {
         return {StatusCode::kUnavailable,
-                "control segment: its ready word is 0; allowed is a finished segment; attach again in a moment"};
+                "control segment: its header mark is 0; allowed is a finished segment; attach again in a moment"};
     }
-    GRADSIEVE_TRY(expect_equal("ready word", ready, kReadyValue));
+    GRADSIEVE_TRY(expect_equal("header mark", mark, kHeaderMarkValue));
     GRADSIEVE_TRY(expect_equal("magic", load<std::uint64_t>(control, ControlWord::kMagic), kControlMagic));
     const auto version = load<std::uint32_t>(control, ControlWord::kAbiVersion);
     if (version != kAbiVersion) return version_mismatch(version, kAbiVersion);
@@ -63,8 +64,10 @@ Status check_control_header(std::span<std::byte> control, const ControlLayout& l
                                layout.completion_capacity));
     GRADSIEVE_TRY(expect_equal("submission cells' offset", load<std::uint64_t>(control, ControlWord::kSubmissionCells),
                                layout.submission_cells));
-    return expect_equal("completion cells' offset", load<std::uint64_t>(control, ControlWord::kCompletionCells),
-                        layout.completion_cells);
+    GRADSIEVE_TRY(expect_equal("completion cells' offset", load<std::uint64_t>(control, ControlWord::kCompletionCells),
+                               layout.completion_cells));
+    return expect_equal("ready words' offset", load<std::uint64_t>(control, ControlWord::kReadyWords),
+                        layout.ready_words);
 }
 
 RingPlace submission_ring(const ControlLayout& layout) noexcept {

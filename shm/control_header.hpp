@@ -13,9 +13,9 @@ namespace gradsieve::shm {
 
 /// "GSVCTRL" and a zero, little-endian.
 inline constexpr std::uint64_t kControlMagic = 0x004C525443565347ULL;
-inline constexpr std::uint32_t kReadyValue = 0x59444552U;  ///< "REDY"
+inline constexpr std::uint32_t kHeaderMarkValue = 0x59444552U;  ///< "REDY"
 
-/// Writes every field, then the ready word with release.
+/// Writes every field, then the header mark with release.
 void write_control_header(std::span<std::byte> control, const ControlLayout& layout) noexcept;
 
 /// Errors: kUnavailable (not ready yet: try again), kVersionMismatch (both versions), kCorrupt (magic or a size

@@ -18,6 +18,7 @@ struct DaemonSession::Impl {
          GradientLayout gradient_places)
         : control(std::move(control_segment)),
           gradient(std::move(gradient_segment)),
+          ready_words(control_places.ready_words),
           layout(std::move(gradient_places)),
           submissions(control.bytes(), submission_ring(control_places)),
           completions(control.bytes(), completion_ring(control_places)) {}
@@ -32,6 +33,7 @@ struct DaemonSession::Impl {
 
     Segment control;
     Segment gradient;
+    const std::uint64_t ready_words;  ///< offset
     const GradientLayout layout;
     RingConsumer submissions;
     RingProducer completions;
@@ -113,6 +115,13 @@ void DaemonSession::announce_sleep(bool is_asleep) noexcept {
 }
 
 bool DaemonSession::has_submission() const noexcept { return impl_->submissions.has_cell(); }
+
+std::uint32_t DaemonSession::ready_word(std::uint32_t tensor_index) const noexcept {
+    GRADSIEVE_CHECK(tensor_index < impl_->layout.slabs.size());
+    const auto offset = impl_->ready_words + std::uint64_t{tensor_index} * sizeof(std::uint32_t);
+    // Pairs with the fence of the GPU's write behind the gradient: whoever sees the step sees the gradient.
+    return shared_word32(impl_->control.bytes(), offset).load(std::memory_order_acquire);
+}
 
 const float* DaemonSession::slice(std::uint32_t tensor_index, std::uint32_t sample_index) const noexcept {
     const auto& slab = impl_->slab(tensor_index);

@@ -12,19 +12,11 @@ constexpr const char* kRequest = "bind request";
 constexpr const char* kReply = "bind reply";
 /// Fewest bytes that one binding takes (tensor index, memory of no kind): bounds a count before anything is allocated.
 constexpr std::size_t kBindingMinimumBytes = 5;
-constexpr std::size_t kEventHandlesBytes = kStepParities * kDeviceHandleBytes;
 
 template <std::size_t kCount>
 void read_array(ByteReader& reader, std::array<std::byte, kCount>& ret_bytes) {
     const auto bytes = reader.read_bytes(kCount);
     if (bytes.size() == kCount) std::memcpy(ret_bytes.data(), bytes.data(), kCount);
-}
-
-void write_events(ByteWriter& writer, const EventHandles& events) {
-    for (const auto& handle : events) writer.write_bytes(handle);
-}
-void read_events(ByteReader& reader, EventHandles& ret_events) {
-    for (auto& handle : ret_events) read_array(reader, handle);
 }
 
 void write_memory(ByteWriter& writer, const DeviceMemory& memory) {
@@ -79,7 +71,6 @@ void write_binding(ByteWriter& writer, const Binding& binding) {
     writer.write_bytes(binding.device);
     writer.write(binding.sample_stride_bytes);
     write_memory(writer, binding.second_moment);
-    write_events(writer, binding.ready_events);
 }
 
 Status read_binding(ByteReader& reader, Binding& ret_binding) {
@@ -92,9 +83,7 @@ Status read_binding(ByteReader& reader, Binding& ret_binding) {
     ret_binding.type = static_cast<ElementType>(type);
     read_array(reader, ret_binding.device);
     ret_binding.sample_stride_bytes = reader.read<std::uint64_t>();
-    GRADSIEVE_TRY(read_memory(reader, ret_binding.second_moment));
-    read_events(reader, ret_binding.ready_events);
-    return reader.is_ok() ? Status() : unparsable(kRequest, "it is cut");
+    return read_memory(reader, ret_binding.second_moment);
 }
 
 }  // namespace
@@ -140,8 +129,6 @@ Bytes build_bind_reply(const BindReply& reply) {
     write_head(writer, reply.abi_version, MessageType::kBindReply);
     writer.write(reply.number);
     write_status(writer, reply.status);
-    writer.write_varint(reply.done_events.size());
-    for (const auto& events : reply.done_events) write_events(writer, events);
     return bytes;
 }
 
@@ -151,12 +138,7 @@ Result<BindReply> parse_bind_reply(ByteView bytes) {
     BindReply reply;
     reply.number = reader.read<std::uint64_t>();
     GRADSIEVE_TRY(read_status(reader, kReply, reply.status));
-    const auto count = reader.read_varint();
-    if (!reader.is_ok()) return unparsable(kReply, "it is cut");
-    if (count > kBindingLimit || count * kEventHandlesBytes != reader.remaining_bytes())
-        return unparsable(kReply, "wrong length for its " + std::to_string(count) + " pairs of events");
-    reply.done_events.resize(count);
-    for (auto& events : reply.done_events) read_events(reader, events);
+    if (!reader.is_done()) return unparsable(kReply, "bytes after its end");
     return reply;
 }
 

@@ -1,6 +1,6 @@
 // How a client says where on a device its gradients lie, and how the daemon answers: messages on the local socket after
-// the attach. Field by field, with the order of events, in docs/shared-memory.md. Handles are opaque bytes here:
-// nothing in this room calls a driver. Parse functions read untrusted bytes. Plain values; any thread.
+// the attach. Field by field, with the order of work on the device, in docs/shared-memory.md. Handles are opaque bytes
+// here: nothing in this room calls a driver. Parse functions read untrusted bytes. Plain values; any thread.
 #pragma once
 
 #include "shm/message.hpp"
@@ -14,14 +14,11 @@ namespace gradsieve::shm {
 
 /// Tensors that one request binds or unbinds.
 inline constexpr std::uint32_t kBindingLimit = 4096;
-/// Size of the driver's handles for memory and events (CU_IPC_HANDLE_SIZE).
+/// Size of the driver's handles for memory (CU_IPC_HANDLE_SIZE).
 inline constexpr std::size_t kDeviceHandleBytes = 64;
-/// Events by the parity of the step: event [step % 2].
-inline constexpr std::size_t kStepParities = 2;
 
 using DeviceHandle = std::array<std::byte, kDeviceHandleBytes>;
 using DeviceUuid = std::array<std::byte, 16>;
-using EventHandles = std::array<DeviceHandle, kStepParities>;
 
 /// How the elements of a gradient lie in device memory.
 enum class ElementType : std::uint8_t { kF32 = 0, kF16 = 1, kBf16 = 2 };
@@ -57,7 +54,6 @@ struct Binding {
     DeviceUuid device{};                    ///< cuDeviceGetUuid
     std::uint64_t sample_stride_bytes = 0;  ///< from slice to slice
     DeviceMemory second_moment;             ///< fp32; kNone unless the tensor has one
-    EventHandles ready_events{};            ///< recorded by the client
     [[nodiscard]] bool is_unbinding() const noexcept { return gradient.kind == MemoryKind::kNone; }
 };
 
@@ -72,10 +68,7 @@ struct BindRequest {
 struct BindReply {
     std::uint32_t abi_version = kAbiVersion;
     std::uint64_t number = 0;
-    Status status;
-    /// Recorded by the daemon: one pair for each binding of the request that does not unbind, in its order. Empty
-    /// unless the status is ok.
-    std::vector<EventHandles> done_events;
+    Status status;  ///< not ok: nothing changed
 };
 
 /// From the first byte of slice 0 to the last of slice samples_max - 1. Errors: kInvalidArgument (overflow; the tensor
@@ -93,7 +86,7 @@ struct BindReply {
 /// read), kCorrupt: there is no number to answer, so the session is to be ended.
 [[nodiscard]] Result<BindRequest> parse_bind_request(ByteView bytes);
 [[nodiscard]] Bytes build_bind_reply(const BindReply& reply);
-/// Errors: kVersionMismatch, kCorrupt. That number and count fit the request is the caller's to see.
+/// Errors: kVersionMismatch, kCorrupt. That the number fits the request is the caller's to see.
 [[nodiscard]] Result<BindReply> parse_bind_reply(ByteView bytes);
 
 }  // namespace gradsieve::shm

@@ -41,8 +41,11 @@ ControlLayout control_layout(std::span<const TensorEntry> tensors) {
     layout.submission_cells = kControlHeaderBytes;
     layout.completion_cells =
         layout.submission_cells + std::uint64_t{layout.submission_capacity} * kSubmissionCellBytes;
-    layout.total_bytes =
-        whole_pages(layout.completion_cells + std::uint64_t{layout.completion_capacity} * kCompletionCellBytes);
+    layout.ready_words = layout.completion_cells + std::uint64_t{layout.completion_capacity} * kCompletionCellBytes;
+    static_assert(kControlHeaderBytes % kAlignmentBytes == 0 && kSubmissionCellBytes % kAlignmentBytes == 0 &&
+                  kCompletionCellBytes % kAlignmentBytes == 0);
+    layout.ready_word_count = tensor_count;
+    layout.total_bytes = whole_pages(layout.ready_words + std::uint64_t{tensor_count} * sizeof(std::uint32_t));
     return layout;
 }
 

@@ -31,7 +31,8 @@ struct ControlWord {
     static constexpr std::uint64_t kCompletionCapacity = 28;
     static constexpr std::uint64_t kSubmissionCells = 32;
     static constexpr std::uint64_t kCompletionCells = 40;
-    static constexpr std::uint64_t kReady = 64;
+    static constexpr std::uint64_t kReadyWords = 48;
+    static constexpr std::uint64_t kHeaderMark = 64;
     static constexpr std::uint64_t kSubmissionHead = 128;
     static constexpr std::uint64_t kSubmissionTail = 192;
     static constexpr std::uint64_t kCompletionHead = 256;
@@ -46,6 +47,8 @@ struct ControlLayout {
     std::uint32_t completion_capacity = 0;
     std::uint64_t submission_cells = 0;  ///< offset of the first cell
     std::uint64_t completion_cells = 0;
+    std::uint64_t ready_words = 0;  ///< offset of one u32 per tensor, in the session's order
+    std::uint32_t ready_word_count = 0;
     ByteCount total_bytes = 0;
 };
 /// Room for every tensor's step and broadcast at once, twice over.

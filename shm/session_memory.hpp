@@ -1,6 +1,6 @@
-// Both ends of one attached session's memory: the control segment (header, two one-writer rings, doorbell words) and
-// the gradient segment (slabs). The daemon makes it and passes descriptors; the client adopts them. Everything the
-// other side can write is checked on each use. Each end is used by one thread at a time.
+// Both ends of one attached session's memory: the control segment (header, two one-writer rings, doorbell words, ready
+// words) and the gradient segment (slabs). The daemon makes it and passes descriptors; the client adopts them.
+// Everything the other side can write is checked on each use. Each end is used by one thread at a time.
 #pragma once
 
 #include "base/clock.hpp"
@@ -40,6 +40,9 @@ public:
     /// The consumer is about to sleep (true) or awake (false). After announcing sleep, look at the ring once more.
     void announce_sleep(bool is_asleep) noexcept;
     [[nodiscard]] bool has_submission() const noexcept;
+    /// The low 32 bits of the step whose gradient the client's GPU made last (0 before the first): a hand-in of a
+    /// tensor on a device is made once this is its step's. Any value may stand here, and it is read anew each time.
+    [[nodiscard]] std::uint32_t ready_word(std::uint32_t tensor_index) const noexcept;
 
     /// Null for a tensor on a device, as is its second moment.
     [[nodiscard]] const float* slice(std::uint32_t tensor_index, std::uint32_t sample_index) const noexcept;
@@ -76,7 +79,7 @@ private:
 /// The client's end: see client/. Any of its threads, under the client's lock.
 class ClientSession {
 public:
-    /// Checks versions, ready word, sizes and seals. Errors: kUnavailable (not ready yet), kVersionMismatch, kCorrupt.
+    /// Checks versions, header mark, sizes and seals. Errors: kUnavailable (not ready yet), kVersionMismatch, kCorrupt.
     [[nodiscard]] static Result<ClientSession> adopt(std::span<const TensorEntry> tensors, const AttachReply& reply,
                                                      std::vector<UniqueFd> descriptors);
     ClientSession(ClientSession&&) noexcept;
@@ -88,6 +91,9 @@ public:
     [[nodiscard]] std::span<float> second_moment(std::uint32_t tensor_index) noexcept;
     void set_slice_samples(std::uint32_t tensor_index, std::span<const std::uint32_t> counts) noexcept;
     [[nodiscard]] std::span<const float> result(std::uint32_t tensor_index) const noexcept;
+    /// One word per tensor, for the GPU to write: the low 32 bits of the step once its gradient is made. Mapped as long
+    /// as this lives.
+    [[nodiscard]] std::span<std::uint32_t> ready_words() noexcept;
 
     /// Errors: kBusy (ring full). Rings the daemon's doorbell if it announced sleep.
     [[nodiscard]] Status push(const Submission& submission);

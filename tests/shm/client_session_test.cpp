@@ -56,7 +56,7 @@ TEST_F(Adoption, Of_another_version_names_both_wherever_it_shows_first) {
 }
 
 TEST_F(Adoption, Of_a_segment_that_is_not_ready_is_unavailable) {
-    spoil(ControlWord::kReady, std::uint32_t{0});
+    spoil(ControlWord::kHeaderMark, std::uint32_t{0});
     EXPECT_EQ(adopt().code(), StatusCode::kUnavailable);
 }
 

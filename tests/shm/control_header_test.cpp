@@ -39,7 +39,8 @@ TEST_F(ControlHeader, Header_has_its_golden_bytes) {
               "40000000"  // total, capacities
               "0004000000000000"
               "000c000000000000"  // submission cells, completion cells
-              "00000000000000000000000000000000"
+              "008c000000000000"  // ready words
+              "0000000000000000"
               "52454459");  // "REDY"
 }
 
@@ -67,7 +68,8 @@ TEST_F(ControlHeader, Any_other_difference_is_corrupt_and_named) {
         {ControlWord::kCompletionCapacity, "completion capacity"},
         {ControlWord::kSubmissionCells, "submission cells"},
         {ControlWord::kCompletionCells, "completion cells"},
-        {ControlWord::kReady, "ready word"}};
+        {ControlWord::kReadyWords, "ready words"},
+        {ControlWord::kHeaderMark, "header mark"}};
     for (const auto& [offset, name] : fields) {
         write_control_header(bytes(), layout_);
         spoil(offset, std::uint32_t{12345});

@@ -37,7 +37,6 @@ inline BindRequest sample_bind_request() {
     b.device.fill(std::byte{0x77});
     b.sample_stride_bytes = 60;
     b.second_moment = memory_at(0xA2, 0x100000, 0x400);
-    b.ready_events = {handle_of(0xE0), handle_of(0xE1)};
     Binding c;
     c.tensor_index = 2;
     c.gradient.kind = MemoryKind::kDescriptors;
@@ -46,7 +45,6 @@ inline BindRequest sample_bind_request() {
     c.type = ElementType::kBf16;
     c.device = b.device;
     c.sample_stride_bytes = 0x100002;
-    c.ready_events = {handle_of(0xE2), handle_of(0xE3)};
     request.bindings = {b, c, Binding{}};
     return request;
 }

@@ -111,11 +111,26 @@ TEST(Layout, Rings_have_room_for_two_of_everything_and_powers_of_two) {
     EXPECT_EQ(layout.completion_capacity, 256U);  // 238
     EXPECT_EQ(layout.submission_cells, 1024U);
     EXPECT_EQ(layout.completion_cells, 1024U + 256 * 64U);
-    EXPECT_EQ(layout.total_bytes, 151'552U);  // 1024 + 256 * (64 + 512), in pages
+    EXPECT_EQ(layout.ready_words, 148'480U);  // 1024 + 256 * (64 + 512)
+    EXPECT_EQ(layout.ready_word_count, 100U);
+    EXPECT_EQ(layout.total_bytes, 151'552U);  // and 400 bytes of ready words, in pages
     const auto one = control_layout(std::span(tensors).first(1));
     EXPECT_EQ(one.submission_capacity, 32U);
     EXPECT_EQ(one.completion_capacity, 64U);
     EXPECT_TRUE(std::has_single_bit(one.submission_capacity));
+}
+
+TEST(Layout, Ready_words_lie_behind_the_cells_and_the_segment_grows_by_whole_pages) {
+    std::vector<TensorEntry> tensors;
+    for (int number = 0; number < 2000; ++number)
+        tensors.push_back({.name = std::to_string(number), .group = "", .shape = {1}, .on_device = number % 2 == 0});
+    const auto layout = control_layout(tensors);
+    EXPECT_EQ(layout.submission_capacity, 4096U);  // 4016
+    EXPECT_EQ(layout.completion_capacity, 4096U);  // 4034
+    EXPECT_EQ(layout.ready_words, 2'360'320U);     // 1024 + 4096 * (64 + 512)
+    EXPECT_EQ(layout.ready_word_count, 2000U) << "of every tensor, wherever it lies";
+    EXPECT_EQ(layout.total_bytes, 2'371'584U);  // 576 pages of cells, then 1024 + 8000 bytes
+    EXPECT_EQ(layout.ready_words % 64, 0U);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "shm/session_memory.hpp"
 
 #include "shm/layout.hpp"
+#include "shm/shared_word.hpp"
 #include "tests/shm/attached_session.hpp"
 
 #include <sys/mman.h>
@@ -113,6 +114,34 @@ TEST(Session, Tensor_on_a_device_has_counts_and_steps_and_no_memory_here) {
     ASSERT_TRUE(session.client.push({.tensor_index = 1, .step = 1, .sample_count = 2}).is_ok());
     Submission seen;
     EXPECT_TRUE(session.daemon.try_pop(seen).value());
+}
+
+TEST(Session, Ready_words_are_seen_by_the_daemon_one_per_tensor_in_its_order) {
+    AttachedSession session({{.name = "host", .shape = {4}},
+                             {.name = "device", .shape = {4}, .on_device = true},
+                             {.name = "other", .shape = {4}, .on_device = true}});
+    const auto words = session.client.ready_words();
+    ASSERT_EQ(words.size(), 3U);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(words.data()) % kAlignmentBytes, 0U);
+    for (std::uint32_t tensor = 0; tensor < 3; ++tensor) EXPECT_EQ(session.daemon.ready_word(tensor), 0U) << "at first";
+    for (std::uint32_t tensor = 0; tensor < 3; ++tensor)
+        SharedWord32(words[tensor]).store(UINT32_MAX - tensor, std::memory_order_release);
+    for (std::uint32_t tensor = 0; tensor < 3; ++tensor)
+        EXPECT_EQ(session.daemon.ready_word(tensor), UINT32_MAX - tensor);
+    Completion completion;
+    Submission submission;
+    EXPECT_FALSE(session.daemon.try_pop(submission).value()) << "the words are no part of the rings";
+    EXPECT_FALSE(session.client.try_pop(completion));
+}
+
+TEST(Session, Last_ready_word_of_very_many_lies_in_the_segment) {
+    std::vector<TensorEntry> tensors;
+    for (int number = 0; number < 3000; ++number)
+        tensors.push_back({.name = std::to_string(number), .shape = {1}, .on_device = true});
+    AttachedSession session(std::move(tensors));
+    SharedWord32(session.client.ready_words()[2999]).store(7, std::memory_order_release);
+    EXPECT_EQ(session.daemon.ready_word(2999), 7U);
+    EXPECT_EQ(session.daemon.ready_word(2998), 0U);
 }
 
 TEST(Session, Client_that_pushes_into_a_full_ring_is_told_busy_and_loses_nothing) {
