@@ -90,6 +90,13 @@ TEST(Averaging, Broadcast_is_exact_from_a_root_on_the_other_node) {
     for (auto& rank : ranks) EXPECT_TRUE(rank.wait_for_line("broadcast ok")) << rank.output();
     EXPECT_EQ(digests(ranks).size(), 1U);
 }
+TEST(Averaging, The_same_job_starts_again_as_soon_as_its_ranks_have_detached) {
+    Cluster cluster(2);
+    for (int life = 0; life < 8; ++life) {
+        auto ranks = cluster.ranks(4, {"--codec", "all | f32", "--exact", "1", "--steps", "3", "--check", "0"});
+        for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_line("done")) << "life " << life << ": " << rank.output();
+    }
+}
 TEST(Averaging, Two_jobs_at_once_do_not_meet) {
     Cluster cluster(2);
     auto first = cluster.ranks(2, {"--job", "first", "--codec", "all | f32", "--exact", "1", "--steps", "30"});
