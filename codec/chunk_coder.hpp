@@ -6,6 +6,7 @@
 #include "base/bytes.hpp"
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "codec/payload_kernels.hpp"
 #include "codec/pipeline.hpp"
 
 #include <span>
@@ -22,6 +23,7 @@ struct ChunkSelection {
 };
 /// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
 struct CodeScratch {
+    const PayloadKernels* kernels = &payload_kernels();
     std::vector<std::uint32_t> indices;  ///< of what is sent, where that is not simply what was selected
     std::vector<float> decoded;
     std::vector<std::uint32_t> gaps;

@@ -27,6 +27,7 @@ alignas(64) constexpr PackedLanes kPackedLanes = pack_lanes();
 
 struct Avx2Isa {
     static constexpr unsigned kWidth = 8;
+    static constexpr unsigned kListedBlocks = 1;
     using Vec = __m256;
 
     static __m256i first_lanes(unsigned lanes) {
@@ -65,10 +66,14 @@ struct Avx2Isa {
     static std::uint32_t non_finite(Vec a) {
         return mask_of(_mm256_cmpgt_epi32(magnitude_bits(a), _mm256_set1_epi32(0x7F7FFFFF)));
     }
-    static Vec zero_where(Vec a, std::uint32_t mask) {
+    static Vec keep_where(Vec a, std::uint32_t mask) {
         const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
         const __m256i hit = _mm256_and_si256(_mm256_set1_epi32(static_cast<std::int32_t>(mask)), lane);
-        return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(hit, lane)), a);
+        return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(hit, lane)), a);
+    }
+    static Vec add_and_mask_bits(Vec a, std::uint32_t add, std::uint32_t keep) {
+        const __m256i sum = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(static_cast<std::int32_t>(add)));
+        return _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(static_cast<std::int32_t>(keep))));
     }
     static float fold(Vec a) {
         const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

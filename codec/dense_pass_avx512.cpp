@@ -13,6 +13,8 @@ namespace {
 
 struct Avx512Isa {
     static constexpr unsigned kWidth = 16;
+    /// Blocks whose state is written before their lists: four vectors of r and v fit in registers beside the constants.
+    static constexpr unsigned kListedBlocks = 2;
     using Vec = __m512;
 
     static __mmask16 first_lanes(unsigned lanes) { return static_cast<__mmask16>((1U << lanes) - 1U); }
@@ -44,7 +46,11 @@ struct Avx512Isa {
     static std::uint32_t non_finite(Vec a) {
         return _mm512_cmpgt_epu32_mask(magnitude_bits(a), _mm512_set1_epi32(0x7F7FFFFF));
     }
-    static Vec zero_where(Vec a, std::uint32_t mask) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(~mask), a); }
+    static Vec keep_where(Vec a, std::uint32_t mask) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(mask), a); }
+    static Vec add_and_mask_bits(Vec a, std::uint32_t add, std::uint32_t keep) {
+        const __m512i sum = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(static_cast<std::int32_t>(add)));
+        return _mm512_castsi512_ps(_mm512_and_si512(sum, _mm512_set1_epi32(static_cast<std::int32_t>(keep))));
+    }
     static float fold(Vec a) {
         const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
         const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), high);

@@ -6,6 +6,7 @@ namespace {
 
 struct ScalarIsa {
     static constexpr unsigned kWidth = 1;
+    static constexpr unsigned kListedBlocks = 1;
     using Vec = float;
 
     static std::uint32_t bits(Vec a) { return __builtin_bit_cast(std::uint32_t, a); }
@@ -30,7 +31,10 @@ struct ScalarIsa {
         return (bits(a) & 0x7FFFFFFFU) >= floor ? 1U : 0U;
     }
     static std::uint32_t non_finite(Vec a) { return (bits(a) & 0x7F800000U) == 0x7F800000U ? 1U : 0U; }
-    static Vec zero_where(Vec a, std::uint32_t mask) { return mask != 0 ? 0.0F : a; }
+    static Vec keep_where(Vec a, std::uint32_t mask) { return (mask & 1U) != 0 ? a : 0.0F; }
+    static Vec add_and_mask_bits(Vec a, std::uint32_t add, std::uint32_t keep) {
+        return __builtin_bit_cast(float, (bits(a) + add) & keep);
+    }
     static float fold(Vec a) { return a; }
     static void compress(float* target, Vec a, std::uint32_t) { *target = a; }
     static void compress_indices(std::uint32_t* target, std::uint32_t first, std::uint32_t) { *target = first; }

@@ -43,8 +43,8 @@ struct EncodeRequest {
     /// c: residual is multiplied by c and variance by c^2 on the way in, since the gradient's scale changed by c. 1 =
     /// unchanged.
     float rescale = 1.0F;
-    /// Remembered by the owner per tensor from step to step (0 at first): the last top-k threshold, so that the usual
-    /// step is a single pass. Changes speed only, never bytes. May be null.
+    /// Remembered by the owner per tensor from step to step (0 at first): a word about the last top-k threshold, so
+    /// that the usual step is a single pass. Changes speed only, never bytes; any value is allowed. May be null.
     std::uint32_t* selection_hint = nullptr;
     StateView in;   ///< generation to read; never written
     StateView out;  ///< generation to write; complete on success, unspecified on failure or non-finite input

@@ -2,15 +2,24 @@
 // the same bits: integers, and fp32 operations in a stated order without contraction. Any thread; no state.
 #pragma once
 
+#include "codec/cpu_form.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
 namespace gradsieve::codec {
 
-enum class InstructionSet : std::uint8_t { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
-
 /// Index outputs need room for this many elements beyond the last (they are written in groups).
 inline constexpr std::size_t kIndexSlack = 4;
+
+/// What the dense pass took a listed value to decode to: (bits + add_bits) & keep_bits from magnitude bits `floor` on,
+/// nothing below.
+struct GuessCheck {
+    std::uint32_t add_bits = 0;
+    std::uint32_t keep_bits = 0;
+    std::uint32_t floor = 0;
+    bool is_faithful = false;  ///< what is sent leaves nothing behind
+};
 
 struct PayloadKernels {
     /// result[i] (+)= fl(factor * source[i]), fp32 or bf16 little endian, any alignment; `is_first` starts from +0 and
@@ -46,14 +55,18 @@ struct PayloadKernels {
     void (*pack_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded);
     /// bf16_of each value, and its fp32 value back.
     void (*round_bf16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
+    /// ret_left[i]: r once decoded[i] (+0: not sent) is settled. ret_wrong[i]: bit 0, the guess leaves another r; bit
+    /// 1, sent and the guess of that differ. Returns how many are sent.
+    std::uint32_t (*check_guesses)(const GuessCheck& check, const float* values, const float* decoded,
+                                   std::uint32_t count, float* ret_left, std::uint8_t* ret_wrong);
 };
 
-/// The fastest form this CPU has.
+/// The form in use (chosen_cpu_form; the fastest where that is an error, which encode_tensor reports).
 [[nodiscard]] const PayloadKernels& payload_kernels() noexcept;
-/// One form, or null where the CPU or the build lacks it (tests compare all).
-[[nodiscard]] const PayloadKernels* payload_kernels_of(InstructionSet set) noexcept;
+/// One form, or null where the CPU or the build lacks it.
+[[nodiscard]] const PayloadKernels* payload_kernels_of(CpuForm form) noexcept;
 
-extern const PayloadKernels kPayloadKernelsBaseline;
+extern const PayloadKernels kPayloadKernelsScalar;
 #if defined(__x86_64__)
 extern const PayloadKernels kPayloadKernelsAvx2;
 extern const PayloadKernels kPayloadKernelsAvx512;

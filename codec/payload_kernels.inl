@@ -245,6 +245,27 @@ void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_cod
     }
 }
 
+std::uint32_t check_guesses(const GuessCheck& shared_check, const float* __restrict values,
+                            const float* __restrict decoded, std::uint32_t count, float* __restrict ret_left,
+                            std::uint8_t* __restrict ret_wrong) {
+    const GuessCheck check = shared_check;
+    const std::uint32_t remainder_mask = check.is_faithful ? 0 : ~0U;
+    std::uint32_t sent = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const float value = values[i];
+        const bool is_sent = decoded[i] != 0.0F;
+        const bool is_guessed = (bits_of(value) & 0x7FFFFFFFU) >= check.floor;
+        const float guess = float_of(is_guessed ? (bits_of(value) + check.add_bits) & check.keep_bits : 0U);
+        const std::uint32_t after = bits_of(value - decoded[i]) & remainder_mask;
+        const std::uint32_t left = is_sent ? after : bits_of(value);
+        ret_left[i] = float_of(left);
+        ret_wrong[i] = static_cast<std::uint8_t>((left != bits_of(value - guess) ? 1U : 0U) |
+                                                 (is_sent != is_guessed ? 2U : 0U));
+        sent += is_sent ? 1U : 0U;
+    }
+    return sent;
+}
+
 constexpr PayloadKernels kKernels = {
     .add_f32 = &add_f32,
     .add_bf16 = &add_bf16,
@@ -260,6 +281,7 @@ constexpr PayloadKernels kKernels = {
     .magnitude_sum = &magnitude_sum,
     .pack_signs = &pack_signs,
     .round_bf16 = &round_bf16,
+    .check_guesses = &check_guesses,
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 namespace gradsieve::codec {
 
 struct EncodeWorkspace::Impl {
+    SpanCells span_cells;
     SelectionList list;
     TopKCollector top_k;
     CodeScratch code;

@@ -23,7 +23,7 @@ const std::vector<std::uint32_t>& counts() {
     return kCounts;
 }
 
-class PayloadKernelsForm : public ::testing::TestWithParam<InstructionSet> {
+class PayloadKernelsForm : public ::testing::TestWithParam<CpuForm> {
 protected:
     void SetUp() override {
         kernels_ = payload_kernels_of(GetParam());
@@ -35,7 +35,7 @@ private:
     const PayloadKernels* kernels_ = nullptr;
 };
 INSTANTIATE_TEST_SUITE_P(All, PayloadKernelsForm,
-                         ::testing::Values(InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512));
+                         ::testing::Values(CpuForm::kScalar, CpuForm::kAvx2, CpuForm::kAvx512));
 
 TEST_P(PayloadKernelsForm, Add_f32_is_one_rounded_product_and_one_rounded_sum) {
     for (const std::uint32_t count : counts())
@@ -206,14 +206,9 @@ TEST_P(PayloadKernelsForm, Round_bf16_is_bf16_of) {
     }
 }
 
-TEST(PayloadKernels, Fastest_form_is_one_of_the_forms_this_cpu_has) {
-    const auto* chosen = &payload_kernels();
-    EXPECT_TRUE(chosen == payload_kernels_of(InstructionSet::kBaseline) ||
-                chosen == payload_kernels_of(InstructionSet::kAvx2) ||
-                chosen == payload_kernels_of(InstructionSet::kAvx512));
-    if (payload_kernels_of(InstructionSet::kAvx512) != nullptr) {
-        EXPECT_EQ(chosen, payload_kernels_of(InstructionSet::kAvx512));
-    }
+TEST(PayloadKernels, The_form_in_use_is_the_dense_pass_form) {
+    ASSERT_TRUE(chosen_cpu_form().is_ok());
+    EXPECT_EQ(&payload_kernels(), payload_kernels_of(*chosen_cpu_form()));
 }
 
 }  // namespace

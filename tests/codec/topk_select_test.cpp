@@ -28,17 +28,19 @@ std::vector<std::uint32_t> collect(const std::vector<float>& values, std::size_t
     TopKCollector collector;
     collector.begin(list, k, floor);
     list.begin_chunk(0);
+    SpanCells cells;
+    cells.ensure(span);
     for (std::size_t first = 0; first < values.size(); first += span) {
         const std::size_t elements = std::min(span, values.size() - first);
-        collector.make_room(elements, 0);
+        collector.raise_floor();
         std::size_t listed = 0;
         for (std::size_t element = first; element < first + elements; ++element) {
             const auto bits = std::bit_cast<std::uint32_t>(std::fabs(values[element]));
             if (bits < collector.floor()) continue;
-            list.end_indices()[listed] = static_cast<std::uint32_t>(element);
-            list.end_values()[listed++] = values[element];
+            cells.indices.data()[listed] = static_cast<std::uint32_t>(element);
+            cells.values.data()[listed++] = values[element];
         }
-        list.commit(listed);
+        list.append(cells, listed, false);
     }
     ret_has_enough = collector.has_enough();
     static_cast<void>(collector.finish());
