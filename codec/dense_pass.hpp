@@ -13,6 +13,8 @@ namespace gradsieve::codec {
 enum class DenseRule : std::uint8_t {
     kMean,            ///< r = gbar, no state read, nothing listed
     kEverything,      ///< r written, nothing listed
+    kBf16,            ///< all is sent as bf16: the codes and what is left of r written
+    kSign,            ///< r written, its magnitudes added up: the scale of a tile
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
     kTopK,            ///< lists magnitudes at or above the span's floor
@@ -73,6 +75,7 @@ struct DenseSpan {
     float* values = nullptr;              ///< r of the listed elements
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
     std::uint32_t* gate_words = nullptr;  ///< kGatedTopK: bit i of word j is element 32 j + i
+    std::uint16_t* codes = nullptr;       ///< kBf16: one for each element; aligned to 64 bytes if the plan streams
 };
 
 struct DenseOutcome {
@@ -81,6 +84,9 @@ struct DenseOutcome {
     /// If not finite: first element of the block of 32 where a sample, a second moment or r was not; the pass ended
     /// there.
     ElementCount non_finite_block = 0;
+    /// kSign: sum of |r| in fp64 over the span, a tile or its beginning: 32 lanes, each in order, lane l then takes
+    /// lane l + 16, l + 8, l + 4, l + 2, l + 1.
+    double magnitude_sum = 0;
 };
 
 using DensePass = DenseOutcome (*)(const DensePlan&, const DenseSpan&);

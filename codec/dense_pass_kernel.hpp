@@ -107,6 +107,25 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, bool kIsTail, b
     store_state<Isa, kIsTail, kStreams>(span.variance_out, at, number, decayed);
 }
 
+/// Writes a block's bf16 codes and what they leave of r.
+template <typename Isa, bool kIsTail, bool kStreams>
+[[gnu::always_inline]] inline void store_bf16(const DenseSpan& span, const BlockPosition& at,
+                                              const Block<Isa>& residual) {
+    Block<Isa> rounded;
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+        rounded.vector[j] = Isa::round_bf16(residual.vector[j]);
+        store_state<Isa, kIsTail, kStreams>(span.residual_out, at, j, Isa::sub(residual.vector[j], rounded.vector[j]));
+    }
+    std::uint16_t* codes = span.codes + at.local;
+    if constexpr (kIsTail) {
+        alignas(64) std::uint16_t block[kPooledElements];
+        Isa::template store_halves<false>(block, rounded.vector);
+        __builtin_memcpy(codes, block, at.valid * sizeof(std::uint16_t));
+    } else {
+        Isa::template store_halves<kStreams>(codes, rounded.vector);
+    }
+}
+
 /// Lanes of one vector that are listed. `inout_gate` collects those that passed the gate of topk.
 template <typename Isa, DenseRule kRule, bool kIsTail>
 [[gnu::always_inline]] inline std::uint32_t pick_lanes(const DensePlan& plan, const DenseSpan& span,
@@ -139,6 +158,10 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
                                                 Listing<Isa>& ret_listing) {
     Observation<Isa> seen;
     if (!accumulate<Isa, kRule, kSource, kSamples, kIsTail>(plan, at, seen, ret_listing.residual)) return false;
+    if constexpr (kRule == DenseRule::kBf16) {
+        store_bf16<Isa, kIsTail, kStreams>(span, at, ret_listing.residual);
+        return true;
+    }
     std::uint32_t gate = 0;
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
         const auto r = ret_listing.residual.vector[j];
@@ -173,18 +196,37 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource>
     }
 }
 
+/// Sums of magnitudes, one lane for each element of a block.
+template <typename Isa>
+struct MagnitudeSums {
+    typename Isa::Doubles of_vector[Block<Isa>::kVectors] = {};
+
+    [[gnu::always_inline]] void add(const Block<Isa>& residual) {
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::add_magnitudes(of_vector[j], residual.vector[j]);
+    }
+    [[gnu::always_inline]] double fold() const {
+        double lanes[kPooledElements];
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::store_doubles(lanes + j * Isa::kWidth, of_vector[j]);
+        for (unsigned half = kPooledElements / 2; half > 0; half /= 2)
+            for (unsigned lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+        return lanes[0];
+    }
+};
+
 /// Some neighbouring blocks: first all their state, then their lists, since each change between non-temporal and other
 /// stores holds up the former. Returns where trouble is, or kNoTrouble.
 template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail, bool kStreams,
           unsigned kBlocks>
 [[gnu::always_inline]] inline ElementCount run_group(const DensePlan& plan, const DenseSpan& span, std::size_t local,
-                                                     unsigned valid, std::size_t& inout_listed) {
+                                                     unsigned valid, std::size_t& inout_listed,
+                                                     MagnitudeSums<Isa>& inout_sums) {
     Listing<Isa> listings[kBlocks];
     for (unsigned block = 0; block < kBlocks; ++block) {
         const std::size_t at_local = local + block * kPooledElements;
         const BlockPosition at{span.first + at_local, at_local, valid};
         if (!update_block<Isa, kRule, kSource, kSamples, kIsTail, kStreams>(plan, span, at, listings[block]))
             return at.offset;
+        if constexpr (kRule == DenseRule::kSign) inout_sums.add(listings[block].residual);
     }
     for (unsigned block = 0; block < kBlocks; ++block)
         list_block<Isa, kRule, kSource>(span, local + block * kPooledElements, listings[block], inout_listed);
@@ -199,18 +241,24 @@ DenseOutcome run_blocks(const DensePlan& shared_plan, const DenseSpan& shared_sp
     const DenseSpan span = shared_span;
     constexpr unsigned kGroup = is_listing_rule(kRule) ? Isa::kListedBlocks : 1;
     constexpr std::size_t kGroupElements = kGroup * kPooledElements;
+    MagnitudeSums<Isa> sums;
     std::size_t listed = 0;
     std::size_t local = 0;
     ElementCount trouble = kNoTrouble;
     for (; local + kGroupElements <= span.elements && trouble == kNoTrouble; local += kGroupElements)
         trouble = run_group<Isa, kRule, kSource, kSamples, false, kStreams, kGroup>(plan, span, local, kPooledElements,
-                                                                                    listed);
+                                                                                    listed, sums);
     for (; local < span.elements && trouble == kNoTrouble; local += kPooledElements) {
         const bool is_whole = span.elements - local >= kPooledElements;
         const auto valid = static_cast<unsigned>(is_whole ? kPooledElements : span.elements - local);
-        trouble = run_group<Isa, kRule, kSource, kSamples, true, false, 1>(plan, span, local, valid, listed);
+        trouble = run_group<Isa, kRule, kSource, kSamples, true, false, 1>(plan, span, local, valid, listed, sums);
     }
-    return {listed, trouble == kNoTrouble, trouble == kNoTrouble ? 0 : trouble};
+    DenseOutcome outcome;
+    outcome.listed = listed;
+    outcome.is_finite = trouble == kNoTrouble;
+    if (!outcome.is_finite) outcome.non_finite_block = trouble;
+    if constexpr (kRule == DenseRule::kSign) outcome.magnitude_sum = sums.fold();
+    return outcome;
 }
 
 template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples>
@@ -248,6 +296,8 @@ DensePass find_form(DenseRule rule, VarianceSource source) {
     switch (rule) {
         case DenseRule::kMean: return run_span<Isa, DenseRule::kMean, VarianceSource::kNone>;
         case DenseRule::kEverything: return run_span<Isa, DenseRule::kEverything, VarianceSource::kNone>;
+        case DenseRule::kBf16: return run_span<Isa, DenseRule::kBf16, VarianceSource::kNone>;
+        case DenseRule::kSign: return run_span<Isa, DenseRule::kSign, VarianceSource::kNone>;
         case DenseRule::kTopK: return run_span<Isa, DenseRule::kTopK, VarianceSource::kNone>;
         case DenseRule::kVariance: return find_variance_form<Isa, DenseRule::kVariance>(source);
         case DenseRule::kVarianceHybrid: return find_variance_form<Isa, DenseRule::kVarianceHybrid>(source);

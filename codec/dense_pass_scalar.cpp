@@ -36,6 +36,19 @@ struct ScalarIsa {
         return __builtin_bit_cast(float, (bits(a) + add) & keep);
     }
     static float fold(Vec a) { return a; }
+    static Vec round_bf16(Vec a) {
+        const std::uint32_t rounded = (bits(a) + 0x7FFFU + ((bits(a) >> 16U) & 1U)) & 0xFFFF0000U;
+        const bool is_infinite = (rounded & 0x7FFF0000U) == 0x7F800000U;
+        return __builtin_bit_cast(float, rounded - (is_infinite ? 0x00010000U : 0U));
+    }
+    template <bool kStreams>
+    static void store_halves(std::uint16_t* target, const Vec (&block)[kPooledElements]) {
+        for (unsigned lane = 0; lane < kPooledElements; ++lane)
+            target[lane] = static_cast<std::uint16_t>(bits(block[lane]) >> 16U);
+    }
+    using Doubles = double;
+    static void add_magnitudes(Doubles& sum, Vec a) { sum += static_cast<double>(magnitude(a)); }
+    static void store_doubles(double* target, Doubles sum) { *target = sum; }
     static void compress(float* target, Vec a, std::uint32_t) { *target = a; }
     static void compress_indices(std::uint32_t* target, std::uint32_t first, std::uint32_t) { *target = first; }
 };

@@ -12,9 +12,19 @@ namespace {
 constexpr ElementCount kStreamFromElements = ElementCount{1} << 17U;
 constexpr std::uintptr_t kStreamAlignment = 64;
 
+DenseRule dense_rule_of_all(QuantizerKind quantizer) {
+    switch (quantizer) {
+        case QuantizerKind::kF32: return DenseRule::kMean;
+        case QuantizerKind::kBf16: return DenseRule::kBf16;
+        case QuantizerKind::kPow2: return DenseRule::kEverything;
+        case QuantizerKind::kSign: return DenseRule::kSign;
+    }
+    return DenseRule::kEverything;
+}
+
 DenseRule dense_rule(const Pipeline& pipeline) {
     switch (pipeline.selector.kind) {
-        case SelectorKind::kAll: return has_residual(pipeline) ? DenseRule::kEverything : DenseRule::kMean;
+        case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer.kind);
         case SelectorKind::kVariance: return DenseRule::kVariance;
         case SelectorKind::kVarianceHybrid: return DenseRule::kVarianceHybrid;
         case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedTopK : DenseRule::kTopK;
@@ -43,6 +53,7 @@ TensorEncoder::TensorEncoder(const EncodeRequest& request, const EncodeOptions& 
     plan_dense_pass(options);
     pass_ = find_dense_pass(options.form, plan_);
     scratch_.code.kernels = &kernels_;
+    scratch_.code.payloads = request.payloads != nullptr ? *request.payloads : scratch.payloads;
 }
 
 EncodeResult TensorEncoder::run() {
@@ -52,8 +63,10 @@ EncodeResult TensorEncoder::run() {
     result_.chunks.reserve(chunk_count());
     const bool scales_by_tensor = pipeline_.quantizer.scope == Scope::kTensor;
     if (pipeline_.selector.kind == SelectorKind::kAll) {
-        if (pipeline_.quantizer.kind == QuantizerKind::kPow2) encode_dense_by_chunk(scales_by_tensor);
-        if (pipeline_.quantizer.kind != QuantizerKind::kPow2) encode_dense_by_tile();
+        if (is_dense_list(pipeline_))
+            encode_dense_list(scales_by_tensor);
+        else
+            encode_dense();
     } else if (pipeline_.selector.kind == SelectorKind::kTopK) {
         if (collect_top_k()) emit_list();
     } else {
@@ -86,9 +99,8 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
     if (selector.kind == SelectorKind::kVariance) guess_floor_ = 0;
-    plan_.streams = options.may_stream && plan_.rule != DenseRule::kMean && !is_dense_list(pipeline_) &&
-                    request_.elements >= kStreamFromElements && is_aligned(request_.out.residual) &&
-                    is_aligned(request_.out.variance);
+    plan_.streams = options.may_stream && !is_dense_list(pipeline_) && request_.elements >= kStreamFromElements &&
+                    is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
     plan_.sample_scratch = scratch_.samples.data();
 }
@@ -103,15 +115,14 @@ DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const
     return span;
 }
 
-bool TensorEncoder::run_pass(const DenseSpan& span, std::size_t& ret_listed) {
-    const DenseOutcome outcome = pass_(plan_, span);
-    ret_listed = outcome.listed;
-    if (outcome.is_finite) return true;
-    result_.non_finite = locate_non_finite(plan_, outcome.non_finite_block, request_.elements);
+bool TensorEncoder::run_pass(const DenseSpan& span, DenseOutcome& ret_outcome) {
+    ret_outcome = pass_(plan_, span);
+    if (ret_outcome.is_finite) return true;
+    result_.non_finite = locate_non_finite(plan_, ret_outcome.non_finite_block, request_.elements);
     return false;
 }
 
-void TensorEncoder::append_payload(std::uint32_t chunk_index, Bytes bytes, std::size_t sent) {
+void TensorEncoder::append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent) {
     if (bytes.empty()) return;
     result_.chunks.push_back({chunk_index, std::move(bytes)});
     result_.kept_elements += sent;

@@ -5,9 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 namespace gradsieve::codec {
 namespace {
@@ -18,8 +15,6 @@ constexpr std::size_t kPrefetchCells = 24;
 constexpr std::size_t kPieceCells = 1024;
 /// Cells whose answers are one word; most such words are zero where the pass guessed.
 constexpr std::size_t kWordCells = 8;
-
-constexpr std::size_t kLineFloats = 16;
 
 /// v after sending `decoded` of `value`, from (a - t)^2 = a^2 - 2 a t + t^2 with a taken before the subtraction.
 float reduced_variance(float variance, float value, float decoded) {
@@ -85,24 +80,6 @@ void settle_unsent(const DensePlan& plan, const StateView& out, ElementCount ele
                    float variance) noexcept {
     out.residual[element] = value;
     if (out.variance != nullptr) out.variance[element] = plan.zeta * variance;
-}
-
-void settle_dense(const DenseTile& tile) noexcept {
-    std::size_t element = 0;
-#if defined(__SSE2__)
-    // Reading the next tile while this one is written keeps the memory busy both ways.
-    for (; tile.streams && element + kLineFloats <= tile.values.size(); element += kLineFloats) {
-        for (const float* input : tile.next_inputs)
-            __builtin_prefetch(input + element, 0, 2);  // as far as the second level
-        for (std::size_t part = element; part < element + kLineFloats; part += 4) {
-            const __m128 value = _mm_loadu_ps(tile.values.data() + part);
-            _mm_stream_ps(tile.residual_out + part, _mm_sub_ps(value, _mm_loadu_ps(tile.decoded.data() + part)));
-        }
-    }
-#endif
-    for (; element < tile.values.size(); ++element) {
-        tile.residual_out[element] = tile.values[element] - tile.decoded[element];
-    }
 }
 
 }  // namespace gradsieve::codec

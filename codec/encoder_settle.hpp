@@ -27,15 +27,4 @@ struct SentChunk {
 void settle_unsent(const DensePlan& plan, const StateView& out, ElementCount element, float value,
                    float variance) noexcept;
 
-/// A tile of a dense selection on its way out.
-struct DenseTile {
-    std::span<const float> values;  ///< r
-    std::span<const float> decoded;
-    float* residual_out = nullptr;
-    bool streams = false;                       ///< write around the caches; residual_out is aligned to 64 bytes
-    std::span<const float* const> next_inputs;  ///< what the next tile will read: asked for meanwhile; may be empty
-};
-/// residual_out = values - decoded for every element; residual_out may be values.
-void settle_dense(const DenseTile& tile) noexcept;
-
 }  // namespace gradsieve::codec

@@ -11,6 +11,8 @@
 
 namespace gradsieve::codec {
 
+class DensePayload;
+
 class TensorEncoder {
 public:
     /// The request is checked and the form supported; `scratch` is this thread's.
@@ -21,8 +23,9 @@ private:
     void plan_dense_pass(const EncodeOptions& options);
 
     // Routes.
-    void encode_dense_by_tile();
-    void encode_dense_by_chunk(bool observes_first);
+    void encode_dense();
+    bool encode_signs(std::uint32_t chunk, DensePayload& inout_payload);
+    void encode_dense_list(bool observes_first);
     void encode_selected(bool observes_first);
     bool collect_top_k();
     bool collect_candidates(std::uint32_t floor);
@@ -34,9 +37,9 @@ private:
     // Pieces of a route.
     void point_at_inputs(ElementCount first);
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
-    bool run_pass(const DenseSpan& span, std::size_t& ret_listed);
+    bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
     bool list_span(DenseSpan& span);
-    void append_payload(std::uint32_t chunk_index, Bytes bytes, std::size_t sent);
+    void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {
         return static_cast<std::uint32_t>((request_.elements + kChunkElements - 1) / kChunkElements);

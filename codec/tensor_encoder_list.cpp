@@ -23,9 +23,9 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     span.values = cells.values.data();
     span.variances = cells.variances.data();
     span.guess_floor = guess_floor_;
-    std::size_t listed = 0;
-    if (!run_pass(span, listed)) return false;
-    scratch_.list.append(cells, listed, has_variance(pipeline_));
+    DenseOutcome outcome;
+    if (!run_pass(span, outcome)) return false;
+    scratch_.list.append(cells, outcome.listed, has_variance(pipeline_));
     return true;
 }
 
@@ -119,10 +119,11 @@ bool TensorEncoder::collect_top_k() {
 
 void TensorEncoder::emit_list() {
     const bool wants_maximum = pipeline_.quantizer.scope == Scope::kTensor;
-    const std::span<const float> values = scratch_.list.all_values();
     float tensor_maximum = 0;
-    for (const float value : wants_maximum ? values : std::span<const float>{})
-        tensor_maximum = std::max(tensor_maximum, std::fabs(value));
+    if (wants_maximum) {
+        const std::span<const float> values = scratch_.list.all_values();
+        for (const float value : values) tensor_maximum = std::max(tensor_maximum, std::fabs(value));
+    }
     finish_dense_pass(plan_);
     for (std::size_t position = 0; position < scratch_.list.chunk_count(); ++position) {
         emit_list_chunk(position, tensor_maximum);
@@ -145,9 +146,9 @@ void TensorEncoder::emit_list_chunk(std::size_t position, float tensor_maximum) 
         sent.variances = list.variances(position);
         sent.variance_out = request_.out.variance + chunk * kChunkElements;
     }
-    Bytes bytes;
-    code_chunk(pipeline_, {chunk_elements(chunk), false, sent.indices, sent.values, tensor_maximum}, scratch_.code,
-               {scratch_.decoded.data(), count}, bytes);
+    PayloadBytes bytes =
+        code_chunk(pipeline_, {chunk_elements(chunk), false, sent.indices, sent.values, tensor_maximum}, scratch_.code,
+                   {scratch_.decoded.data(), count});
     append_payload(chunk, std::move(bytes), settle_sent(plan_, pipeline_.selector.is_faithful, sent, kernels_));
 }
 

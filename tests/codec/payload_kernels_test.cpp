@@ -179,7 +179,7 @@ TEST_P(PayloadKernelsForm, Signs_pack_with_minus_zero_as_positive) {
     for (const std::uint32_t count : counts()) {
         auto values = make_values(Shape::kGaussian, count, count);
         for (std::uint32_t i = 0; i < count; i += 5) values[i] = -0.0F;
-        Bytes bits((count + 7) / 8);
+        Bytes bits((count + 7) / 8, std::byte{0xEE});
         std::vector<float> decoded(count, std::numeric_limits<float>::quiet_NaN());
         kernels().pack_signs(values.data(), count, 0.5F, bits.data(), decoded.data());
         for (std::uint32_t i = 0; i < count; ++i) {
