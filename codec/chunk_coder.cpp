@@ -14,9 +14,6 @@
 namespace gradsieve::codec {
 namespace {
 
-// BitPacker writes whole words: room behind the payload while it is built.
-constexpr std::size_t kPackSlackBytes = 8;
-
 /// What is sent: indices and the values that receivers decode, none of them zero.
 struct SentList {
     std::span<const std::uint32_t> indices;
@@ -36,15 +33,6 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, std::size_t 
     return header;
 }
 
-void code_dense(const Pipeline& pipeline, std::span<const float> values, std::span<float> ret_decoded,
-                Bytes& ret_payload) {
-    DenseCoder coder(pipeline.quantizer, values.size(), ret_payload);
-    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
-        const std::size_t count = std::min<std::size_t>(kTileElements, values.size() - first);
-        coder.code_tile(values.subspan(first, count), ret_decoded.subspan(first, count));
-    }
-}
-
 // ---- a list ----
 
 /// Drops what is not sent. Without drops nothing is copied.
@@ -58,33 +46,18 @@ SentList keep_sent(std::span<const std::uint32_t> indices, std::span<const float
     for (std::size_t i = 0; i < indices.size(); ++i) {
         scratch.indices[kept] = indices[i];
         scratch.decoded[kept] = decoded[i];
+        scratch.codes[kept] = scratch.codes[i];
         kept += decoded[i] != 0.0F ? 1U : 0U;
     }
     return {std::span(scratch.indices).first(kept), std::span(scratch.decoded).first(kept)};
 }
 
-/// One tile's exponents and codes: sign above the octaves below the tile's exponent.
-void fill_tile_codes(std::span<const float> decoded, std::uint8_t exponent, unsigned bits, std::uint8_t* ret_codes) {
-    for (std::size_t i = 0; i < decoded.size(); ++i) {
-        const auto sign = std::bit_cast<std::uint32_t>(decoded[i]) >> 31U;
-        ret_codes[i] = static_cast<std::uint8_t>((sign << (bits - 1)) | (exponent - biased_exponent(decoded[i])));
-    }
-}
-
-void fill_pow2_codes(const SentList& sent, const Quantizer& quantizer, float tensor_maximum, CodeScratch& scratch,
-                     TileTable& inout_tiles) {
-    scratch.codes.resize(sent.decoded.size());
-    for (std::uint32_t tile = 0, first = 0; tile < inout_tiles.count; first = inout_tiles.ends[tile++]) {
-        const auto run = sent.decoded.subspan(first, inout_tiles.ends[tile] - first);
-        std::uint32_t exponent = 0;
-        if (quantizer.scope == Scope::kTensor)
-            exponent = biased_exponent(tensor_maximum);
-        else
-            for (const float value : run) exponent = std::max(exponent, biased_exponent(value));
-        inout_tiles.exponents[tile] = static_cast<std::uint8_t>(exponent);
-        fill_tile_codes(run, inout_tiles.exponents[tile], static_cast<unsigned>(quantizer.bits),
-                        scratch.codes.data() + first);
-    }
+/// Each tile's exponent, from the exponent and the code of its first element.
+void find_exponents(const SentList& sent, unsigned bits, const CodeScratch& scratch, TileTable& inout_tiles) {
+    const std::uint32_t octave_mask = (1U << (bits - 1)) - 1;
+    for (std::uint32_t tile = 0, first = 0; tile < inout_tiles.count; first = inout_tiles.ends[tile++])
+        inout_tiles.exponents[tile] =
+            static_cast<std::uint8_t>(biased_exponent(sent.decoded[first]) + (scratch.codes[first] & octave_mask));
 }
 
 /// The header whose payload is smallest among the forms allowed; on a tie the earlier one of every, Rice, bitmap,
@@ -130,7 +103,7 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
     switch (header.index_form) {
         case IndexForm::kEvery: return out;
         case IndexForm::kRice:
-            out = build_rice_remainders(scratch.gaps, header.rice_parameter, out);
+            out = build_rice_remainders(scratch.gaps, header.rice_parameter, *scratch.kernels, out);
             return build_rice_quotients(scratch.gaps, header.rice_parameter, out);
         case IndexForm::kBitmap: return build_bitmap(sent.indices, elements, out);
         case IndexForm::kRaw32: return build_words(sent, header.is_paper_word(), scratch.codes, out);
@@ -153,6 +126,15 @@ std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, 
     return out;
 }
 
+std::byte* build_codes(std::span<const std::uint8_t> codes, unsigned width, const PayloadKernels& kernels,
+                       std::byte* out) {
+    const std::size_t groups = codes.size() / 8;
+    kernels.pack_bytes(codes.data(), static_cast<std::uint32_t>(groups), width, out);
+    BitPacker packer(out + groups * width);
+    for (const std::uint8_t code : codes.subspan(8 * groups)) packer.put(code, width);
+    return packer.end();
+}
+
 std::byte* build_values(const PayloadHeader& header, const SentList& sent, const CodeScratch& scratch, std::byte* out) {
     BitPacker packer(out);
     switch (header.quantizer) {
@@ -167,17 +149,19 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
             break;
         case QuantizerKind::kPow2:
             if (header.is_paper_word()) return out;
-            for (const std::uint8_t code : scratch.codes) packer.put(code, header.pow2_bits);
-            break;
+            return build_codes(std::span(scratch.codes).first(sent.indices.size()), header.pow2_bits, *scratch.kernels,
+                               out);
     }
     return packer.end();
 }
 
-void code_list(const Pipeline& pipeline, const ChunkSelection& selection, std::span<const std::uint32_t> indices,
-               CodeScratch& scratch, std::span<float> ret_decoded, Bytes& ret_payload) {
+PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection,
+                       std::span<const std::uint32_t> indices, CodeScratch& scratch, std::span<float> ret_decoded) {
+    scratch.codes.resize(indices.size());
     const std::uint32_t sent_count =
-        quantize_list(pipeline.quantizer, indices, selection.values, selection.tensor_maximum, ret_decoded);
-    if (sent_count == 0) return;
+        quantize_list(pipeline.quantizer, indices, selection.values, selection.tensor_maximum, *scratch.kernels,
+                      ret_decoded, scratch.codes.data());
+    if (sent_count == 0) return {};
     const SentList sent = keep_sent(indices, ret_decoded.first(indices.size()), sent_count, scratch);
 
     PayloadHeader header = header_of(pipeline.quantizer, IndexForm::kEvery, sent.indices.size());
@@ -188,7 +172,7 @@ void code_list(const Pipeline& pipeline, const ChunkSelection& selection, std::s
     find_tiles(sent.indices, tiles);
     content.tiles = tiles.count;
     if (header.quantizer == QuantizerKind::kPow2) {
-        fill_pow2_codes(sent, pipeline.quantizer, selection.tensor_maximum, scratch, tiles);
+        find_exponents(sent, header.pow2_bits, scratch, tiles);
         exponents =
             plan_exponents(tiles, *std::max_element(tiles.exponents.begin(), tiles.exponents.begin() + tiles.count));
         header.base_exponent = exponents.base;
@@ -197,37 +181,32 @@ void code_list(const Pipeline& pipeline, const ChunkSelection& selection, std::s
     }
     RicePlan rice;
     if (pipeline.index_coder == IndexCoderKind::kAuto || pipeline.index_coder == IndexCoderKind::kRice)
-        rice = plan_rice(sent.indices, scratch.gaps);
+        rice = plan_rice(sent.indices, *scratch.kernels, scratch.gaps);
     content.unary_bits = rice.unary_bits;
     header = choose_form(pipeline, header, content, rice);
 
-    const std::size_t begin = ret_payload.size();
-    const std::size_t end = begin + encoded_bytes(header, content);
-    ret_payload.reserve(end + kPackSlackBytes);
-    build_header(header, ret_payload);
-    std::size_t position = ret_payload.size();
-    ret_payload.resize(end + kPackSlackBytes);
-    std::byte* out = build_index_section(header, sent, content.chunk_elements, scratch, ret_payload.data() + position);
+    PayloadBytes payload = scratch.payloads.take(encoded_bytes(header, content));
+    std::byte* out = build_header(header, payload.data());
+    out = build_index_section(header, sent, content.chunk_elements, scratch, out);
     if (header.quantizer == QuantizerKind::kPow2) out = build_exponents(tiles, exponents, out);
     if (header.quantizer == QuantizerKind::kSign && !header.has_chunk_scale)
         out = build_tile_scales(header, sent, tiles, out);
     out = build_values(header, sent, scratch, out);
-    GRADSIEVE_CHECK(out == ret_payload.data() + end);
-    ret_payload.resize(end);
+    GRADSIEVE_CHECK(out == payload.data() + payload.size());
+    return payload;
 }
 
 }  // namespace
 
-void code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
-                std::span<float> ret_decoded, Bytes& ret_payload) {
+PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
+                        std::span<float> ret_decoded) {
     if (selection.is_dense && pipeline.quantizer.kind != QuantizerKind::kPow2)
-        return code_dense(pipeline, selection.values, ret_decoded, ret_payload);
-    if (!selection.is_dense)
-        return code_list(pipeline, selection, selection.indices, scratch, ret_decoded, ret_payload);
+        return code_dense(pipeline.quantizer, selection.values, scratch.payloads, *scratch.kernels, ret_decoded);
+    if (!selection.is_dense) return code_list(pipeline, selection, selection.indices, scratch, ret_decoded);
     // pow2 has no code for zero: every element of a dense selection becomes a list, and what is too small is not in it.
     scratch.indices.resize(selection.values.size());
     std::iota(scratch.indices.begin(), scratch.indices.end(), 0U);
-    code_list(pipeline, selection, scratch.indices, scratch, ret_decoded, ret_payload);
+    return code_list(pipeline, selection, scratch.indices, scratch, ret_decoded);
 }
 
 }  // namespace gradsieve::codec

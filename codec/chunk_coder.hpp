@@ -6,6 +6,8 @@
 #include "base/bytes.hpp"
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "codec/payload_kernels.hpp"
+#include "codec/payload_pool.hpp"
 #include "codec/pipeline.hpp"
 
 #include <span>
@@ -22,17 +24,19 @@ struct ChunkSelection {
 };
 /// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
 struct CodeScratch {
+    const PayloadKernels* kernels = &payload_kernels();
+    PayloadPool payloads;                ///< where the payload's memory comes from
     std::vector<std::uint32_t> indices;  ///< of what is sent, where that is not simply what was selected
     std::vector<float> decoded;
     std::vector<std::uint32_t> gaps;
     std::vector<std::uint8_t> codes;
 };
 
-/// Appends one self-describing payload to `ret_payload` (nothing if nothing is sent) and fills
-/// `ret_decoded[i]` = what receivers decode for `values[i]`; in a sparse selection exactly +0 means "not sent" (a zero,
-/// or too small for the exponent range): the encoder then keeps residual and variance as for an element not selected.
-/// `ret_decoded` may be the memory of `values` itself.
-void code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
-                std::span<float> ret_decoded, Bytes& ret_payload);
+/// One self-describing payload, empty if nothing is sent. Fills `ret_decoded[i]` = what receivers decode for
+/// `values[i]`; in a sparse selection exactly +0 means "not sent" (a zero, or too small for the exponent range): the
+/// encoder then keeps residual and variance as for an element not selected. `ret_decoded` may be the memory of `values`
+/// itself.
+[[nodiscard]] PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
+                                      std::span<float> ret_decoded);
 
 }  // namespace gradsieve::codec

@@ -1,13 +1,30 @@
 #include "codec/dense_coder.hpp"
 
-#include "codec/payload_kernels.hpp"
-
 #include <algorithm>
-#include <array>
+#include <cstring>
 
 namespace gradsieve::codec {
+namespace {
 
-DenseCoder::DenseCoder(const Quantizer& quantizer, ElementCount chunk_elements, Bytes& payload) : payload_(payload) {
+void code_signs(std::span<const float> values, const PayloadKernels& kernels, DensePayload& payload,
+                std::span<float> ret_decoded) {
+    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
+        const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kTileElements, values.size() - first));
+        const std::size_t tile = first / kTileElements;
+        const float* tile_values = values.data() + first;
+        const float scale = payload.write_scale(tile, kernels.magnitude_sum(tile_values, count), count);
+        if (scale > 0.0F) {
+            kernels.pack_signs(tile_values, count, scale, payload.tile_bits(tile), ret_decoded.data() + first);
+        } else {
+            std::fill_n(payload.tile_bits(tile), bytes_of_bits(count), std::byte{0});
+            std::fill_n(ret_decoded.data() + first, count, 0.0F);
+        }
+    }
+}
+
+}  // namespace
+
+DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool) {
     header_.quantizer = quantizer.kind;
     header_.index_form = IndexForm::kEvery;
     header_.count = static_cast<std::uint32_t>(chunk_elements);
@@ -18,43 +35,33 @@ DenseCoder::DenseCoder(const Quantizer& quantizer, ElementCount chunk_elements, 
     PayloadContent content;
     content.chunk_elements = chunk_elements;
     content.tiles = tiles_of(chunk_elements);
-    payload_.reserve(payload_.size() + encoded_bytes(header_, content));
-    build_header(header_, payload_);
-    if (quantizer.kind != QuantizerKind::kSign) return;
-    scales_at_ = payload_.size();
-    bits_at_ = scales_at_ + (header_.has_chunk_scale ? 0 : sizeof(float) * content.tiles);
-    payload_.resize(bits_at_ + bytes_of_bits(chunk_elements));
+    const PayloadSizes sizes = payload_sizes(header_, content);
+    scales_at_ = sizes.header;
+    values_at_ = sizes.header + sizes.scales;
+    bytes_ = pool.take(sizes.total(), values_at_);
+    static_cast<void>(build_header(header_, bytes_.data()));
 }
 
-void DenseCoder::code_tile(std::span<const float> values, std::span<float> ret_decoded) {
-    if (header_.quantizer == QuantizerKind::kSign) return code_sign_tile(values, ret_decoded.data());
-    if (header_.quantizer == QuantizerKind::kBf16) return code_bf16_tile(values, ret_decoded.data());
-    const auto bytes = std::as_bytes(values);
-    payload_.insert(payload_.end(), bytes.begin(), bytes.end());
-    if (ret_decoded.data() != values.data()) std::copy(values.begin(), values.end(), ret_decoded.begin());
+float DensePayload::write_scale(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept {
+    if (header_.has_chunk_scale) return header_.chunk_scale;
+    const auto scale = static_cast<float>(magnitude_sum / static_cast<double>(elements));
+    std::memcpy(bytes_.data() + scales_at_ + tile * sizeof(scale), &scale, sizeof(scale));
+    return scale;
 }
 
-// Through a small block, so that the payload's memory is written once instead of being zeroed first.
-void DenseCoder::code_bf16_tile(std::span<const float> values, float* ret_decoded) {
-    std::array<std::uint16_t, kTileElements> codes;
-    payload_kernels().round_bf16(values.data(), static_cast<std::uint32_t>(values.size()), codes.data(), ret_decoded);
-    const auto bytes = std::as_bytes(std::span(codes.data(), values.size()));
-    payload_.insert(payload_.end(), bytes.begin(), bytes.end());
-}
-
-void DenseCoder::code_sign_tile(std::span<const float> values, float* ret_decoded) {
-    const auto count = static_cast<std::uint32_t>(values.size());
-    float scale = header_.chunk_scale;
-    if (!header_.has_chunk_scale) {
-        scale = static_cast<float>(payload_kernels().magnitude_sum(values.data(), count) / count);
-        std::memcpy(payload_.data() + scales_at_, &scale, sizeof(scale));
-        scales_at_ += sizeof(scale);
+PayloadBytes code_dense(const Quantizer& quantizer, std::span<const float> values, const PayloadPool& pool,
+                        const PayloadKernels& kernels, std::span<float> ret_decoded) {
+    DensePayload payload(quantizer, values.size(), pool);
+    if (quantizer.kind == QuantizerKind::kSign) {
+        code_signs(values, kernels, payload, ret_decoded);
+    } else if (quantizer.kind == QuantizerKind::kBf16) {
+        kernels.round_bf16(values.data(), static_cast<std::uint32_t>(values.size()),
+                           reinterpret_cast<std::uint16_t*>(payload.values()), ret_decoded.data());
+    } else {
+        std::memcpy(payload.values(), values.data(), values.size_bytes());
+        if (ret_decoded.data() != values.data()) std::copy(values.begin(), values.end(), ret_decoded.begin());
     }
-    if (scale > 0.0F)
-        payload_kernels().pack_signs(values.data(), count, scale, payload_.data() + bits_at_, ret_decoded);
-    else
-        std::fill_n(ret_decoded, count, 0.0F);  // the bits stay zero
-    bits_at_ += bytes_of_bits(count);
+    return payload.take();
 }
 
 }  // namespace gradsieve::codec

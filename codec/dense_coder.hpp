@@ -1,30 +1,40 @@
-// Payload of a chunk of which every element is sent (f32, bf16, sign), made tile by tile, so that an encoder can code a
-// tile while it lies in the first-level cache. Same bytes as coding the chunk at once. One thread; the caller owns all.
+// Payload of a chunk of which every element is sent (f32, bf16, sign): the header and where everything else belongs, so
+// that whoever has the values writes them straight into the payload. One thread; the caller owns all.
 #pragma once
 
 #include "codec/payload.hpp"
+#include "codec/payload_kernels.hpp"
+#include "codec/payload_pool.hpp"
 
 #include <span>
 
 namespace gradsieve::codec {
 
-class DenseCoder {
+class DensePayload {
 public:
-    /// Appends the header to `payload`, which nobody else touches until the chunk's last tile. Not for pow2.
-    DenseCoder(const Quantizer& quantizer, ElementCount chunk_elements, Bytes& payload);
+    /// Takes the payload's memory and writes the header. Not for pow2.
+    DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool);
 
-    /// Codes the next tile: kTileElements values, fewer only in the chunk's last tile. `ret_decoded` gets what
-    /// receivers decode; for f32 it may be `values` itself.
-    void code_tile(std::span<const float> values, std::span<float> ret_decoded);
+    /// The value section, aligned to 64 bytes: fp32 numbers, bf16 numbers, or bits.
+    [[nodiscard]] std::byte* values() noexcept { return bytes_.data() + values_at_; }
+    /// The bits of a tile.
+    [[nodiscard]] std::byte* tile_bits(std::size_t tile) noexcept { return values() + tile * (kTileElements / 8); }
+    /// sign: the scale of a tile whose magnitudes add up to `magnitude_sum`, in fp64 as the format says; written unless
+    /// the chunk has one scale for all.
+    float write_scale(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept;
+    /// Once every value and scale is written.
+    [[nodiscard]] PayloadBytes take() noexcept { return std::move(bytes_); }
 
 private:
-    void code_bf16_tile(std::span<const float> values, float* ret_decoded);
-    void code_sign_tile(std::span<const float> values, float* ret_decoded);
-
     PayloadHeader header_;
-    Bytes& payload_;
-    std::size_t scales_at_ = 0;  ///< sign: next tile's scale and bits
-    std::size_t bits_at_ = 0;
+    std::size_t scales_at_ = 0;
+    std::size_t values_at_ = 0;
+    PayloadBytes bytes_;
 };
+
+/// The payload of a chunk's values. `ret_decoded` gets what receivers decode; it may be `values` itself.
+[[nodiscard]] PayloadBytes code_dense(const Quantizer& quantizer, std::span<const float> values,
+                                      const PayloadPool& pool, const PayloadKernels& kernels,
+                                      std::span<float> ret_decoded);
 
 }  // namespace gradsieve::codec

@@ -13,11 +13,26 @@ namespace gradsieve::codec {
 enum class DenseRule : std::uint8_t {
     kMean,            ///< r = gbar, no state read, nothing listed
     kEverything,      ///< r written, nothing listed
+    kBf16,            ///< all is sent as bf16: the codes and what is left of r written
+    kSign,            ///< r written, its magnitudes added up: the scale of a tile
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
     kTopK,            ///< lists magnitudes at or above the span's floor
     kGatedTopK,       ///< lists those with r^2 > ratio_floor v at or above the floor, and writes the gate's bits
 };
+
+/// What the pass takes a listed element to decode to, before its tile or tensor is known: the float whose bits are
+/// (bits(r) + add_bits) & keep_bits, and nothing (+0) with keep_bits = 0. Where the guess was right, the state is
+/// settled without a second trip to memory; settle_sent corrects the rest. Speed only.
+struct SentGuess {
+    std::uint32_t add_bits = 0;
+    std::uint32_t keep_bits = 0;
+};
+inline constexpr SentGuess kGuessWhole = {0, 0xFFFFFFFFU};
+/// The nearer power of two, the middle going up.
+inline constexpr SentGuess kGuessPow2 = {0x00400000U, 0xFF800000U};
+/// A guess_floor that no finite magnitude reaches.
+inline constexpr std::uint32_t kNeverGuess = 0x7F800000U;
 
 /// Constants of one tensor's pass. r = c r_in + gbar; a listed element passes the strict test
 /// fl(r * r) > min(fl(ratio_floor * v), FLT_MAX): both sides in fp32, so equal roundings compare equal, and an |r|
@@ -36,9 +51,8 @@ struct DensePlan {
     float ratio_floor = 0;  ///< alpha, or the gate of topk
     float zeta = 1;
     float tau = 0;
-    bool settles_residual =
-        false;  ///< write r = 0 where listed: the receiver will have it all, or the mode drops the rest
-    bool settles_variance = false;    ///< write v = 0 where listed
+    SentGuess guess;                  ///< what is taken off r where an element is taken to be sent
+    bool guesses_variance = false;    ///< write v = 0 where an element is taken to be sent
     bool streams = false;             ///< non-temporal stores; the output arrays are aligned to 64 bytes
     float* sample_scratch = nullptr;  ///< sample_count * kPooledElements floats, aligned to 64 bytes
 };
@@ -53,12 +67,15 @@ struct DenseSpan {
     std::size_t elements = 0;
     std::uint32_t first_index = 0;      ///< index written for element `first`
     std::uint32_t magnitude_floor = 1;  ///< top-k: least bits of |r| that are listed
+    /// top-k: least bits of |r| that are taken to be sent; other rules take all that is listed.
+    std::uint32_t guess_floor = kNeverGuess;
     float* residual_out = nullptr;
     float* variance_out = nullptr;
     std::uint32_t* indices = nullptr;
     float* values = nullptr;              ///< r of the listed elements
-    float* variances = nullptr;           ///< v of the listed elements before any decay; variance rules only
+    float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
     std::uint32_t* gate_words = nullptr;  ///< kGatedTopK: bit i of word j is element 32 j + i
+    std::uint16_t* codes = nullptr;       ///< kBf16: one for each element; aligned to 64 bytes if the plan streams
 };
 
 struct DenseOutcome {
@@ -67,6 +84,9 @@ struct DenseOutcome {
     /// If not finite: first element of the block of 32 where a sample, a second moment or r was not; the pass ended
     /// there.
     ElementCount non_finite_block = 0;
+    /// kSign: sum of |r| in fp64 over the span, a tile or its beginning: 32 lanes, each in order, lane l then takes
+    /// lane l + 16, l + 8, l + 4, l + 2, l + 1.
+    double magnitude_sum = 0;
 };
 
 using DensePass = DenseOutcome (*)(const DensePlan&, const DenseSpan&);

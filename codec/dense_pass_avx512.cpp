@@ -13,6 +13,8 @@ namespace {
 
 struct Avx512Isa {
     static constexpr unsigned kWidth = 16;
+    /// Blocks whose state is written before their lists: four vectors of r and v fit in registers beside the constants.
+    static constexpr unsigned kListedBlocks = 2;
     using Vec = __m512;
 
     static __mmask16 first_lanes(unsigned lanes) { return static_cast<__mmask16>((1U << lanes) - 1U); }
@@ -44,13 +46,52 @@ struct Avx512Isa {
     static std::uint32_t non_finite(Vec a) {
         return _mm512_cmpgt_epu32_mask(magnitude_bits(a), _mm512_set1_epi32(0x7F7FFFFF));
     }
-    static Vec zero_where(Vec a, std::uint32_t mask) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(~mask), a); }
+    static Vec keep_where(Vec a, std::uint32_t mask) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(mask), a); }
+    static Vec add_and_mask_bits(Vec a, std::uint32_t add, std::uint32_t keep) {
+        const __m512i sum = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(static_cast<std::int32_t>(add)));
+        return _mm512_castsi512_ps(_mm512_and_si512(sum, _mm512_set1_epi32(static_cast<std::int32_t>(keep))));
+    }
     static float fold(Vec a) {
         const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
         const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), high);
         const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
         const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
         return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+    }
+    /// bf16_of, as the fp32 number that it stands for.
+    static Vec round_bf16(Vec a) {
+        const __m512i bits = _mm512_castps_si512(a);
+        const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+        const __m512i rounded = _mm512_and_si512(sum, _mm512_set1_epi32(static_cast<std::int32_t>(0xFFFF0000U)));
+        const __mmask16 is_infinite = _mm512_cmpeq_epi32_mask(_mm512_and_si512(rounded, _mm512_set1_epi32(0x7FFF0000)),
+                                                              _mm512_set1_epi32(0x7F800000));
+        return _mm512_castsi512_ps(_mm512_mask_sub_epi32(rounded, is_infinite, rounded, _mm512_set1_epi32(0x00010000)));
+    }
+    /// The upper halves of a block's lanes.
+    template <bool kStreams>
+    static void store_halves(std::uint16_t* target, const Vec (&block)[2]) {
+        const __m256i low = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(block[0]), 16));
+        const __m256i high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(block[1]), 16));
+        const __m512i halves = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        if constexpr (kStreams) {
+            _mm512_stream_si512(reinterpret_cast<__m512i*>(target), halves);
+        } else {
+            _mm512_storeu_si512(target, halves);
+        }
+    }
+    struct Doubles {
+        __m512d low = _mm512_setzero_pd();
+        __m512d high = _mm512_setzero_pd();
+    };
+    static void add_magnitudes(Doubles& sums, Vec a) {
+        const Vec magnitudes = magnitude(a);
+        sums.low = _mm512_add_pd(sums.low, _mm512_cvtps_pd(_mm512_castps512_ps256(magnitudes)));
+        sums.high = _mm512_add_pd(sums.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(magnitudes, 1)));
+    }
+    static void store_doubles(double* target, const Doubles& sums) {
+        _mm512_storeu_pd(target, sums.low);
+        _mm512_storeu_pd(target + 8, sums.high);
     }
     // Compressing in a register and storing all lanes: the compressing store is microcoded on AMD Zen 4. The list has
     // kListSlack cells to spare.

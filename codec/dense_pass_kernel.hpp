@@ -5,173 +5,12 @@
 // only.
 #pragma once
 
-#include "codec/dense_pass.hpp"
-
-#include <cfloat>
+#include "codec/dense_pass_samples.hpp"
 
 namespace gradsieve::codec {
 namespace {
 
-/// One block of kPooledElements elements as an array of vectors.
-template <typename Isa>
-struct Block {
-    static constexpr unsigned kVectors = kPooledElements / Isa::kWidth;
-    typename Isa::Vec vector[kVectors];
-};
-
-/// Valid lanes of vector `number` in a block of which `valid` elements exist.
-template <typename Isa>
-[[gnu::always_inline]] inline unsigned lanes_of(unsigned valid, unsigned number) {
-    const unsigned begin = number * Isa::kWidth;
-    if (valid <= begin) return 0;
-    return valid - begin < Isa::kWidth ? valid - begin : Isa::kWidth;
-}
-
-/// Arguments of one block; `offset` counts from the tensor's start, `local` from the span's.
-struct BlockPosition {
-    ElementCount offset = 0;
-    std::size_t local = 0;
-    unsigned valid = kPooledElements;
-};
-
-template <typename Isa, bool kIsTail>
-[[gnu::always_inline]] inline typename Isa::Vec load_state(const float* base, const BlockPosition& at,
-                                                           unsigned number) {
-    const float* address = base + at.offset + number * Isa::kWidth;
-    if constexpr (kIsTail) return Isa::load_first(address, lanes_of<Isa>(at.valid, number));
-    return Isa::load(address);
-}
-/// Memory of a client: the value is opaque to the compiler from here on, so that it cannot be loaded a second time.
-template <typename Isa, bool kIsTail>
-[[gnu::always_inline]] inline typename Isa::Vec load_sample(const float* base, const BlockPosition& at,
-                                                            unsigned number) {
-    auto value = load_state<Isa, kIsTail>(base, at, number);
-    Isa::hide(value);
-    return value;
-}
-template <typename Isa, bool kIsTail, bool kStreams>
-[[gnu::always_inline]] inline void store_state(float* base, const BlockPosition& at, unsigned number,
-                                               typename Isa::Vec value) {
-    float* address = base + at.local + number * Isa::kWidth;
-    if constexpr (kIsTail) {
-        Isa::store_first(address, lanes_of<Isa>(at.valid, number), value);
-    } else if constexpr (kStreams) {
-        Isa::stream(address, value);
-    } else {
-        Isa::store(address, value);
-    }
-}
-
-template <typename Isa>
-[[gnu::always_inline]] inline typename Isa::Vec saturate(typename Isa::Vec value) {
-    return Isa::min(value, Isa::broadcast(FLT_MAX));
-}
-
-/// What the samples of one block say: gbar, and s2 if it is wanted.
-template <typename Isa>
-struct Observation {
-    Block<Isa> mean;
-    Block<Isa> variance;
-};
-
-/// Term of one sample in S: w * ((h - gbar) * (h - gbar)).
-template <typename Isa>
-[[gnu::always_inline]] inline typename Isa::Vec deviation_term(typename Isa::Vec weight, typename Isa::Vec value,
-                                                               typename Isa::Vec mean) {
-    const auto deviation = Isa::sub(value, mean);
-    return Isa::mul(weight, Isa::mul(deviation, deviation));
-}
-
-/// A number of samples known when compiled: they stay in registers between the two looks at them.
-template <typename Isa, bool kIsTail, unsigned kSamples, bool kWantsVariance>
-[[gnu::always_inline]] inline void observe_few(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
-    const auto scale = Isa::broadcast(plan.variance.deviation_scale);
-    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        typename Isa::Vec values[kSamples];
-        for (unsigned sample = 0; sample < kSamples; ++sample) {
-            values[sample] = load_sample<Isa, kIsTail>(plan.samples[sample], at, j);
-        }
-        auto mean = Isa::mul(Isa::broadcast(plan.weights[0]), values[0]);
-        for (unsigned sample = 1; sample < kSamples; ++sample) {
-            mean = Isa::add(mean, Isa::mul(Isa::broadcast(plan.weights[sample]), values[sample]));
-        }
-        ret.mean.vector[j] = mean;
-        if constexpr (!kWantsVariance) continue;
-        auto sum = deviation_term<Isa>(Isa::broadcast(plan.weights[0]), values[0], mean);
-        for (unsigned sample = 1; sample < kSamples; ++sample) {
-            sum = Isa::add(sum, deviation_term<Isa>(Isa::broadcast(plan.weights[sample]), values[sample], mean));
-        }
-        ret.variance.vector[j] = saturate<Isa>(Isa::mul(sum, scale));
-    }
-}
-
-/// Any number of samples: they wait in the plan's scratch for the second look.
-template <typename Isa, bool kIsTail, bool kWantsVariance>
-[[gnu::always_inline]] inline void observe_many(const DensePlan& plan, const BlockPosition& at, Observation<Isa>& ret) {
-    const auto look = [&](std::size_t sample, unsigned j) {
-        const auto value = load_sample<Isa, kIsTail>(plan.samples[sample], at, j);
-        if constexpr (kWantsVariance) {
-            Isa::store(plan.sample_scratch + sample * kPooledElements + j * Isa::kWidth, value);
-        }
-        return Isa::mul(Isa::broadcast(plan.weights[sample]), value);
-    };
-    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) ret.mean.vector[j] = look(0, j);
-    for (std::size_t sample = 1; sample < plan.sample_count; ++sample) {
-        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-            ret.mean.vector[j] = Isa::add(ret.mean.vector[j], look(sample, j));
-        }
-    }
-    if constexpr (!kWantsVariance) return;
-    const auto scale = Isa::broadcast(plan.variance.deviation_scale);
-    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        const float* values = plan.sample_scratch + j * Isa::kWidth;
-        auto sum = deviation_term<Isa>(Isa::broadcast(plan.weights[0]), Isa::load(values), ret.mean.vector[j]);
-        for (std::size_t sample = 1; sample < plan.sample_count; ++sample) {
-            const auto value = Isa::load(values + sample * kPooledElements);
-            sum = Isa::add(sum, deviation_term<Isa>(Isa::broadcast(plan.weights[sample]), value, ret.mean.vector[j]));
-        }
-        ret.variance.vector[j] = saturate<Isa>(Isa::mul(sum, scale));
-    }
-}
-
-/// The average over the block in every lane; lanes that do not exist hold +0.
-template <typename Isa>
-[[gnu::always_inline]] inline void pool(Block<Isa>& block, unsigned valid) {
-    for (unsigned half = Block<Isa>::kVectors / 2; half > 0; half /= 2) {
-        for (unsigned j = 0; j < half; ++j) block.vector[j] = Isa::add(block.vector[j], block.vector[j + half]);
-    }
-    const float sum = Isa::fold(block.vector[0]);
-    const float share = 1.0F / static_cast<float>(valid);
-    const auto average = saturate<Isa>(Isa::broadcast(sum * share));
-    for (auto& vector : block.vector) vector = average;
-}
-
-/// inc of a block from second moments. `ret_bad` collects lanes that are not finite.
-template <typename Isa, bool kIsTail>
-[[gnu::always_inline]] inline Block<Isa> moment_increment(const DensePlan& plan, const BlockPosition& at,
-                                                          std::uint32_t& ret_bad) {
-    Block<Isa> inc{};
-    for (std::size_t rank = 0; rank < plan.second_moment_count; ++rank) {
-        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-            const auto moment = load_sample<Isa, kIsTail>(plan.second_moments[rank], at, j);
-            ret_bad |= Isa::non_finite(moment);
-            inc.vector[j] = rank == 0 ? moment : Isa::add(inc.vector[j], moment);
-        }
-    }
-    const auto scale = Isa::broadcast(plan.variance.moment_scale);
-    for (auto& vector : inc.vector) vector = Isa::max(Isa::mul(vector, scale), Isa::broadcast(0.0F));
-    return inc;
-}
-
-/// inc of one vector from its samples.
-template <typename Isa, VarianceSource kSource>
-[[gnu::always_inline]] inline typename Isa::Vec sample_increment(const DensePlan& plan, typename Isa::Vec mean,
-                                                                 typename Isa::Vec variance) {
-    const auto square = saturate<Isa>(Isa::mul(mean, mean));
-    if constexpr (kSource == VarianceSource::kSingle) return square;
-    return Isa::add(Isa::mul(variance, Isa::broadcast(plan.variance.noise_share)),
-                    Isa::mul(square, Isa::broadcast(plan.variance.mean_share)));
-}
+constexpr ElementCount kNoTrouble = ~ElementCount{0};
 
 /// Appends the lanes of `mask` to the span's lists.
 template <typename Isa, bool kListsVariance>
@@ -191,6 +30,7 @@ constexpr bool is_variance_rule(DenseRule rule) {
     return rule == DenseRule::kVariance || rule == DenseRule::kVarianceHybrid;
 }
 constexpr bool is_top_k_rule(DenseRule rule) { return rule == DenseRule::kTopK || rule == DenseRule::kGatedTopK; }
+constexpr bool is_listing_rule(DenseRule rule) { return is_variance_rule(rule) || is_top_k_rule(rule); }
 
 /// Reads a block's samples and accumulates r; false if something is not finite. kSamples 0: any number.
 template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail>
@@ -242,52 +82,155 @@ template <typename Isa, DenseRule kRule>
     return mask;
 }
 
-/// Writes one vector of both state arrays; `mask`: the lanes listed.
+/// What is left of r where the pass guesses that it is sent (see SentGuess).
+template <typename Isa>
+[[gnu::always_inline]] inline typename Isa::Vec guess_residual(const DensePlan& plan, typename Isa::Vec r,
+                                                               std::uint32_t guessed) {
+    const auto decoded = Isa::add_and_mask_bits(r, plan.guess.add_bits, plan.guess.keep_bits);
+    return Isa::sub(r, Isa::keep_where(decoded, guessed));
+}
+
+/// Writes one vector of both state arrays; `guessed`: the lanes taken to be sent.
 template <typename Isa, DenseRule kRule, VarianceSource kSource, bool kIsTail, bool kStreams>
 [[gnu::always_inline]] inline void store_vector(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at,
-                                                unsigned number, std::uint32_t mask, typename Isa::Vec r,
+                                                unsigned number, std::uint32_t guessed, typename Isa::Vec r,
                                                 typename Isa::Vec v) {
-    if constexpr (is_variance_rule(kRule)) {
-        if (plan.settles_residual) r = Isa::zero_where(r, mask);
+    if constexpr (is_listing_rule(kRule)) {
+        if (plan.guess.keep_bits != 0) r = guess_residual<Isa>(plan, r, guessed);
     }
     store_state<Isa, kIsTail, kStreams>(span.residual_out, at, number, r);
     if constexpr (kSource == VarianceSource::kNone) return;
     auto decayed = Isa::mul(Isa::broadcast(plan.zeta), v);
-    if constexpr (is_variance_rule(kRule)) {
-        if (plan.settles_variance) decayed = Isa::zero_where(decayed, mask);
+    if constexpr (is_listing_rule(kRule)) {
+        if (plan.guesses_variance) decayed = Isa::keep_where(decayed, ~guessed);
     }
     store_state<Isa, kIsTail, kStreams>(span.variance_out, at, number, decayed);
 }
 
-/// State update, test, stores and list of one block; false on trouble.
-template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail, bool kStreams>
-[[gnu::always_inline]] inline bool run_block(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at,
-                                             std::size_t& ret_listed) {
-    Observation<Isa> seen;
+/// Writes a block's bf16 codes and what they leave of r.
+template <typename Isa, bool kIsTail, bool kStreams>
+[[gnu::always_inline]] inline void store_bf16(const DenseSpan& span, const BlockPosition& at,
+                                              const Block<Isa>& residual) {
+    Block<Isa> rounded;
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+        rounded.vector[j] = Isa::round_bf16(residual.vector[j]);
+        store_state<Isa, kIsTail, kStreams>(span.residual_out, at, j, Isa::sub(residual.vector[j], rounded.vector[j]));
+    }
+    std::uint16_t* codes = span.codes + at.local;
+    if constexpr (kIsTail) {
+        alignas(64) std::uint16_t block[kPooledElements];
+        Isa::template store_halves<false>(block, rounded.vector);
+        __builtin_memcpy(codes, block, at.valid * sizeof(std::uint16_t));
+    } else {
+        Isa::template store_halves<kStreams>(codes, rounded.vector);
+    }
+}
+
+/// Lanes of one vector that are listed. `inout_gate` collects those that passed the gate of topk.
+template <typename Isa, DenseRule kRule, bool kIsTail>
+[[gnu::always_inline]] inline std::uint32_t pick_lanes(const DensePlan& plan, const DenseSpan& span,
+                                                       const BlockPosition& at, unsigned number, typename Isa::Vec r,
+                                                       typename Isa::Vec v, std::uint32_t& inout_gate) {
+    std::uint32_t mask = 0;
+    if constexpr (kRule == DenseRule::kTopK) mask = Isa::magnitude_at_least(r, span.magnitude_floor);
+    if constexpr (is_variance_rule(kRule) || kRule == DenseRule::kGatedTopK)
+        mask = test_variance<Isa, kRule>(plan, r, v);
+    if constexpr (kIsTail) mask &= (std::uint32_t{1} << lanes_of<Isa>(at.valid, number)) - 1U;
+    if constexpr (kRule == DenseRule::kGatedTopK) {
+        inout_gate |= mask << (number * Isa::kWidth);
+        mask &= Isa::magnitude_at_least(r, span.magnitude_floor);
+    }
+    return mask;
+}
+
+/// What a block has for the list, kept in registers until its neighbours' state is written too.
+template <typename Isa>
+struct Listing {
     Block<Isa> residual;
-    if (!accumulate<Isa, kRule, kSource, kSamples, kIsTail>(plan, at, seen, residual)) return false;
+    Block<Isa> variance;
+    std::uint32_t masks[Block<Isa>::kVectors];
+    std::uint32_t gate = 0;  ///< lanes that passed the gate of topk
+};
+
+/// State update, test and stores of one block; false on trouble.
+template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail, bool kStreams>
+[[gnu::always_inline]] inline bool update_block(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at,
+                                                Listing<Isa>& ret_listing) {
+    Observation<Isa> seen;
+    if (!accumulate<Isa, kRule, kSource, kSamples, kIsTail>(plan, at, seen, ret_listing.residual)) return false;
+    if constexpr (kRule == DenseRule::kBf16) {
+        store_bf16<Isa, kIsTail, kStreams>(span, at, ret_listing.residual);
+        return true;
+    }
     std::uint32_t gate = 0;
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        const auto r = residual.vector[j];
+        const auto r = ret_listing.residual.vector[j];
         typename Isa::Vec v{};
-        std::uint32_t mask = 0;
         if constexpr (kSource != VarianceSource::kNone) {
             v = accumulate_variance<Isa, kSource, kIsTail>(plan, at, j, seen);
-            mask = test_variance<Isa, kRule>(plan, r, v);
+            ret_listing.variance.vector[j] = v;
         }
-        if constexpr (kIsTail) mask &= (std::uint32_t{1} << lanes_of<Isa>(at.valid, j)) - 1U;
-        if constexpr (kRule == DenseRule::kGatedTopK) gate |= mask << (j * Isa::kWidth);
-        if constexpr (kRule == DenseRule::kGatedTopK) mask &= Isa::magnitude_at_least(r, span.magnitude_floor);
-        if constexpr (kRule == DenseRule::kTopK) mask = Isa::magnitude_at_least(r, span.magnitude_floor);
-        store_vector<Isa, kRule, kSource, kIsTail, kStreams>(plan, span, at, j, mask, r, v);
-        if constexpr (is_variance_rule(kRule) || is_top_k_rule(kRule)) {
-            if (mask == 0) continue;
-            const auto index = span.first_index + static_cast<std::uint32_t>(at.local) + j * Isa::kWidth;
-            ret_listed = list_lanes<Isa, is_variance_rule(kRule)>(span, ret_listed, index, mask, r, v);
-        }
+        const std::uint32_t mask = pick_lanes<Isa, kRule, kIsTail>(plan, span, at, j, r, v, gate);
+        ret_listing.masks[j] = mask;
+        // Kept as an integer: GCC 12 mixes up mask registers that it has to spill (seen with eight of them alive).
+        asm("" : "+r"(ret_listing.masks[j]));
+        std::uint32_t guessed = mask;
+        if constexpr (is_top_k_rule(kRule)) guessed &= Isa::magnitude_at_least(r, span.guess_floor);
+        store_vector<Isa, kRule, kSource, kIsTail, kStreams>(plan, span, at, j, guessed, r, v);
     }
-    if constexpr (kRule == DenseRule::kGatedTopK) span.gate_words[at.local / kPooledElements] = gate;
+    ret_listing.gate = gate;
     return true;
+}
+
+/// Appends what a block picked to the span's lists.
+template <typename Isa, DenseRule kRule, VarianceSource kSource>
+[[gnu::always_inline]] inline void list_block(const DenseSpan& span, std::size_t local, const Listing<Isa>& listing,
+                                              std::size_t& inout_listed) {
+    if constexpr (!is_listing_rule(kRule)) return;
+    if constexpr (kRule == DenseRule::kGatedTopK) span.gate_words[local / kPooledElements] = listing.gate;
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+        if (listing.masks[j] == 0) continue;
+        const auto index = span.first_index + static_cast<std::uint32_t>(local) + j * Isa::kWidth;
+        inout_listed = list_lanes<Isa, kSource != VarianceSource::kNone>(
+            span, inout_listed, index, listing.masks[j], listing.residual.vector[j], listing.variance.vector[j]);
+    }
+}
+
+/// Sums of magnitudes, one lane for each element of a block.
+template <typename Isa>
+struct MagnitudeSums {
+    typename Isa::Doubles of_vector[Block<Isa>::kVectors] = {};
+
+    [[gnu::always_inline]] void add(const Block<Isa>& residual) {
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::add_magnitudes(of_vector[j], residual.vector[j]);
+    }
+    [[gnu::always_inline]] double fold() const {
+        double lanes[kPooledElements];
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::store_doubles(lanes + j * Isa::kWidth, of_vector[j]);
+        for (unsigned half = kPooledElements / 2; half > 0; half /= 2)
+            for (unsigned lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+        return lanes[0];
+    }
+};
+
+/// Some neighbouring blocks: first all their state, then their lists, since each change between non-temporal and other
+/// stores holds up the former. Returns where trouble is, or kNoTrouble.
+template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail, bool kStreams,
+          unsigned kBlocks>
+[[gnu::always_inline]] inline ElementCount run_group(const DensePlan& plan, const DenseSpan& span, std::size_t local,
+                                                     unsigned valid, std::size_t& inout_listed,
+                                                     MagnitudeSums<Isa>& inout_sums) {
+    Listing<Isa> listings[kBlocks];
+    for (unsigned block = 0; block < kBlocks; ++block) {
+        const std::size_t at_local = local + block * kPooledElements;
+        const BlockPosition at{span.first + at_local, at_local, valid};
+        if (!update_block<Isa, kRule, kSource, kSamples, kIsTail, kStreams>(plan, span, at, listings[block]))
+            return at.offset;
+        if constexpr (kRule == DenseRule::kSign) inout_sums.add(listings[block].residual);
+    }
+    for (unsigned block = 0; block < kBlocks; ++block)
+        list_block<Isa, kRule, kSource>(span, local + block * kPooledElements, listings[block], inout_listed);
+    return kNoTrouble;
 }
 
 template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kStreams>
@@ -296,20 +239,25 @@ DenseOutcome run_blocks(const DensePlan& shared_plan, const DenseSpan& shared_sp
     // constant loaded again after each.
     const DensePlan plan = shared_plan;
     const DenseSpan span = shared_span;
-    DenseOutcome outcome;
-    const std::size_t whole = span.elements / kPooledElements * kPooledElements;
+    constexpr unsigned kGroup = is_listing_rule(kRule) ? Isa::kListedBlocks : 1;
+    constexpr std::size_t kGroupElements = kGroup * kPooledElements;
+    MagnitudeSums<Isa> sums;
     std::size_t listed = 0;
-    for (std::size_t local = 0; local < whole; local += kPooledElements) {
-        const BlockPosition at{span.first + local, local, kPooledElements};
-        if (run_block<Isa, kRule, kSource, kSamples, false, kStreams>(plan, span, at, listed)) continue;
-        return {listed, false, at.offset};
+    std::size_t local = 0;
+    ElementCount trouble = kNoTrouble;
+    for (; local + kGroupElements <= span.elements && trouble == kNoTrouble; local += kGroupElements)
+        trouble = run_group<Isa, kRule, kSource, kSamples, false, kStreams, kGroup>(plan, span, local, kPooledElements,
+                                                                                    listed, sums);
+    for (; local < span.elements && trouble == kNoTrouble; local += kPooledElements) {
+        const bool is_whole = span.elements - local >= kPooledElements;
+        const auto valid = static_cast<unsigned>(is_whole ? kPooledElements : span.elements - local);
+        trouble = run_group<Isa, kRule, kSource, kSamples, true, false, 1>(plan, span, local, valid, listed, sums);
     }
-    if (whole < span.elements) {
-        const BlockPosition at{span.first + whole, whole, static_cast<unsigned>(span.elements - whole)};
-        if (!run_block<Isa, kRule, kSource, kSamples, true, false>(plan, span, at, listed))
-            return {listed, false, at.offset};
-    }
+    DenseOutcome outcome;
     outcome.listed = listed;
+    outcome.is_finite = trouble == kNoTrouble;
+    if (!outcome.is_finite) outcome.non_finite_block = trouble;
+    if constexpr (kRule == DenseRule::kSign) outcome.magnitude_sum = sums.fold();
     return outcome;
 }
 
@@ -348,6 +296,8 @@ DensePass find_form(DenseRule rule, VarianceSource source) {
     switch (rule) {
         case DenseRule::kMean: return run_span<Isa, DenseRule::kMean, VarianceSource::kNone>;
         case DenseRule::kEverything: return run_span<Isa, DenseRule::kEverything, VarianceSource::kNone>;
+        case DenseRule::kBf16: return run_span<Isa, DenseRule::kBf16, VarianceSource::kNone>;
+        case DenseRule::kSign: return run_span<Isa, DenseRule::kSign, VarianceSource::kNone>;
         case DenseRule::kTopK: return run_span<Isa, DenseRule::kTopK, VarianceSource::kNone>;
         case DenseRule::kVariance: return find_variance_form<Isa, DenseRule::kVariance>(source);
         case DenseRule::kVarianceHybrid: return find_variance_form<Isa, DenseRule::kVarianceHybrid>(source);

@@ -3,9 +3,9 @@
 // the caller's thread; the caller owns every array and keeps it alive during the call.
 #pragma once
 
-#include "base/bytes.hpp"
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "codec/payload_pool.hpp"
 #include "codec/pipeline.hpp"
 
 #include <memory>
@@ -43,16 +43,18 @@ struct EncodeRequest {
     /// c: residual is multiplied by c and variance by c^2 on the way in, since the gradient's scale changed by c. 1 =
     /// unchanged.
     float rescale = 1.0F;
-    /// Remembered by the owner per tensor from step to step (0 at first): the last top-k threshold, so that the usual
-    /// step is a single pass. Changes speed only, never bytes. May be null.
+    /// Remembered by the owner per tensor from step to step (0 at first): a word about the last top-k threshold, so
+    /// that the usual step is a single pass. Changes speed only, never bytes; any value is allowed. May be null.
     std::uint32_t* selection_hint = nullptr;
+    /// Where payload memory comes from and goes back to; null: the workspace's own pool.
+    const PayloadPool* payloads = nullptr;
     StateView in;   ///< generation to read; never written
     StateView out;  ///< generation to write; complete on success, unspecified on failure or non-finite input
 };
 
 struct ChunkPayload {
     std::uint32_t chunk_index = 0;  ///< elements [chunk_index * kChunkElements, ...)
-    Bytes bytes;                    ///< self-describing, see docs/payload-format.md
+    PayloadBytes bytes;             ///< self-describing, see docs/payload-format.md
 };
 struct NonFinite {
     std::uint32_t sample_index = 0;
@@ -65,7 +67,7 @@ struct EncodeResult {
     std::optional<NonFinite> non_finite;  ///< set: no chunks, `out` unspecified, `in` untouched
 };
 
-/// Reusable scratch memory, so that steady state allocates only the payload bytes. One per thread.
+/// Reusable scratch memory, so that steady state allocates only the list of chunks. One per thread.
 class EncodeWorkspace {
 public:
     EncodeWorkspace();

@@ -1,34 +1,30 @@
-// What a sent element leaves behind: the dense pass wrote every element as if it had not been sent (or, where the plan
-// says so, as if it had); this corrects the few for which that was wrong. Sparse work. One thread.
+// What a sent element leaves behind. The dense pass wrote the state with a guess of what is sent (SentGuess) or without
+// one; this corrects the elements for which that was wrong. Sparse work. One thread.
 #pragma once
 
 #include "codec/dense_pass.hpp"
+#include "codec/payload_kernels.hpp"
 
 namespace gradsieve::codec {
 
 /// One chunk's selection and what the receivers decode for it.
 struct SentChunk {
     std::span<const std::uint32_t> indices;
-    std::span<const float> values;     ///< r before anything was subtracted
-    std::span<const float> variances;  ///< v before any decay; variance rules only
-    std::span<const float> decoded;    ///< +0: not sent
-    float* residual_out = nullptr;     ///< of the chunk's first element
-    float* variance_out = nullptr;     ///< null if the pipeline has none
+    std::span<const float> values;            ///< r before anything was subtracted
+    std::span<const float> variances;         ///< v before any decay; empty if the pipeline has none
+    std::span<const float> decoded;           ///< +0: not sent
+    std::uint32_t guess_floor = kNeverGuess;  ///< the pass took these magnitudes and larger ones to be sent
+    float* residual_out = nullptr;            ///< of the chunk's first element
+    float* variance_out = nullptr;            ///< null if the pipeline has none
 };
 
 /// Sent: r = r - decoded (faithful: 0); v = 0, or in the hybrid v = max(v - 2 |r| |decoded| + decoded^2, 0), which
 /// leaves r^2 - v as it was. Not sent: r and zeta v. Returns how many were sent.
-[[nodiscard]] std::size_t settle_sent(const DensePlan& plan, bool is_faithful, const SentChunk& chunk) noexcept;
+[[nodiscard]] std::size_t settle_sent(const DensePlan& plan, bool is_faithful, const SentChunk& chunk,
+                                      const PayloadKernels& kernels) noexcept;
 
-/// A tile of a dense selection on its way out.
-struct DenseTile {
-    std::span<const float> values;  ///< r
-    std::span<const float> decoded;
-    float* residual_out = nullptr;
-    bool streams = false;                       ///< write around the caches; residual_out is aligned to 64 bytes
-    std::span<const float* const> next_inputs;  ///< what the next tile will read: asked for meanwhile; may be empty
-};
-/// residual_out = values - decoded for every element; residual_out may be values.
-void settle_dense(const DenseTile& tile) noexcept;
+/// Undoes the guess for an element that was not even selected.
+void settle_unsent(const DensePlan& plan, const StateView& out, ElementCount element, float value,
+                   float variance) noexcept;
 
 }  // namespace gradsieve::codec

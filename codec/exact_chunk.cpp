@@ -9,10 +9,9 @@ Bytes build_exact_chunk(std::span<const float> values) {
     header.count = static_cast<std::uint32_t>(values.size());
     PayloadContent content;
     content.chunk_elements = values.size();
-    Bytes payload;
-    payload.reserve(encoded_bytes(header, content));
-    build_header(header, payload);
-    ByteWriter(payload).write_bytes(std::as_bytes(values));
+    Bytes payload(encoded_bytes(header, content));
+    std::byte* out = build_header(header, payload.data());
+    std::memcpy(out, values.data(), values.size_bytes());
     return payload;
 }
 

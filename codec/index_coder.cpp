@@ -8,13 +8,6 @@
 namespace gradsieve::codec {
 namespace {
 
-// All gaps together are less than a chunk, so 32 bits hold every sum of quotients.
-std::uint32_t quotient_sum(std::span<const std::uint32_t> gaps, unsigned parameter) noexcept {
-    std::uint32_t sum = 0;
-    for (const std::uint32_t gap : gaps) sum += gap >> parameter;
-    return sum;
-}
-
 Status truncated(std::string_view what, std::size_t available) {
     return corrupt_payload(what, "cut off after " + std::to_string(available) + " bytes",
                            "the length its header implies");
@@ -71,16 +64,18 @@ Status parse_words(const PayloadHeader& header, ByteView body, ElementCount elem
 
 }  // namespace
 
-RicePlan plan_rice(std::span<const std::uint32_t> indices, std::vector<std::uint32_t>& ret_gaps) {
-    ret_gaps.resize(indices.size());
-    ret_gaps[0] = indices[0];
-    for (std::size_t element = 1; element < indices.size(); ++element)
-        ret_gaps[element] = indices[element] - indices[element - 1] - 1;
-    const std::uint64_t count = indices.size();
-    const auto bits_at = [&](unsigned parameter) { return count * parameter + quotient_sum(ret_gaps, parameter); };
+RicePlan plan_rice(std::span<const std::uint32_t> indices, const PayloadKernels& kernels,
+                   std::vector<std::uint32_t>& ret_gaps) {
+    const auto count = static_cast<std::uint32_t>(indices.size());
+    ret_gaps.resize(count);
+    kernels.make_gaps(indices.data(), count, ret_gaps.data());
+    // All gaps together are less than a chunk, so 32 bits hold every sum of quotients.
+    const auto bits_at = [&](unsigned parameter) {
+        return std::uint64_t{count} * parameter + kernels.quotient_sum(ret_gaps.data(), count, parameter);
+    };
     // Near log2(ln 2 * mean gap); from there downhill, since the size is convex in the parameter: each step up saves
     // sum of ceil(quotient / 2) quotients, which only shrinks.
-    const std::uint64_t mean_gap = quotient_sum(ret_gaps, 0) / count;
+    const std::uint64_t mean_gap = (indices[count - 1] + 1 - count) / count;
     const auto guess = static_cast<unsigned>(std::bit_width(mean_gap * 11 / 16));
     unsigned parameter = std::min(guess > 0 ? guess - 1 : 0, kMaximumRiceParameter);
     std::uint64_t bits = bits_at(parameter);
@@ -95,13 +90,22 @@ RicePlan plan_rice(std::span<const std::uint32_t> indices, std::vector<std::uint
         if (higher >= bits) break;
         bits = higher;
     }
-    return {parameter, bits - count * parameter + count};
+    return {parameter, bits - std::uint64_t{count} * parameter + count};
 }
 
-std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out) {
+std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter, const PayloadKernels& kernels,
+                                 std::byte* out) {
+    constexpr unsigned kWidestGroup = 16;
+    std::size_t packed = 0;
+    if (parameter > 0 && parameter <= kWidestGroup) {
+        const std::size_t groups = gaps.size() / 8;
+        kernels.pack_words(gaps.data(), static_cast<std::uint32_t>(groups), parameter, out);
+        packed = 8 * groups;
+        out += groups * parameter;
+    }
     const std::uint32_t mask = (1U << parameter) - 1;
     BitPacker packer(out);
-    for (const std::uint32_t gap : gaps) packer.put(gap & mask, parameter);
+    for (const std::uint32_t gap : gaps.subspan(packed)) packer.put(gap & mask, parameter);
     return packer.end();
 }
 
@@ -124,6 +128,7 @@ std::byte* build_rice_quotients(std::span<const std::uint32_t> gaps, unsigned pa
 }
 
 std::byte* build_bitmap(std::span<const std::uint32_t> indices, ElementCount elements, std::byte* out) {
+    std::fill_n(out, bytes_of_bits(elements), std::byte{0});
     for (const std::uint32_t index : indices) out[index / 8] |= static_cast<std::byte>(1U << (index % 8));
     return out + bytes_of_bits(elements);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/payload.hpp"
+#include "codec/payload_kernels.hpp"
 
 #include <span>
 #include <vector>
@@ -16,13 +17,14 @@ struct RicePlan {
 /// Fills `ret_gaps` with the gaps minus one (the first element's index itself) and finds the parameter of the fewest
 /// bits, the lower one on a tie. Golomb 1966; Rice and Plaunt 1971; quotients and remainders apart, gaps restarting per
 /// chunk.
-[[nodiscard]] RicePlan plan_rice(std::span<const std::uint32_t> indices, std::vector<std::uint32_t>& ret_gaps);
+[[nodiscard]] RicePlan plan_rice(std::span<const std::uint32_t> indices, const PayloadKernels& kernels,
+                                 std::vector<std::uint32_t>& ret_gaps);
 
-/// Each writes its section at `out` and returns the byte behind it. `out` needs eight writable bytes beyond the
-/// section.
-[[nodiscard]] std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out);
+/// Each writes its section at `out` and returns the byte behind it. `out` needs PayloadPool::kSlackBytes writable bytes
+/// beyond the section.
+[[nodiscard]] std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter,
+                                               const PayloadKernels& kernels, std::byte* out);
 [[nodiscard]] std::byte* build_rice_quotients(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out);
-/// `out` is zeroed.
 [[nodiscard]] std::byte* build_bitmap(std::span<const std::uint32_t> indices, ElementCount elements, std::byte* out);
 
 /// Reads the index section of a list (of the paper's words: the words, codes included, are left in `ret_indices`).

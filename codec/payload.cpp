@@ -109,15 +109,22 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     return sizes;
 }
 
-void build_header(const PayloadHeader& header, Bytes& ret_payload) {
-    ByteWriter writer(ret_payload);
-    writer.write(kPayloadVersion);
-    writer.write(form_byte(header));
-    if (header.is_list()) writer.write_varint(header.count);
-    if (has_parameter_byte(header))
-        writer.write(static_cast<std::uint8_t>(header.rice_parameter | (header.exponent_parameter << 5U)));
-    if (header.quantizer == QuantizerKind::kPow2) writer.write(header.base_exponent);
-    if (header.has_chunk_scale) writer.write(header.chunk_scale);
+std::byte* build_header(const PayloadHeader& header, std::byte* out) {
+    const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
+    put(kPayloadVersion);
+    put(form_byte(header));
+    if (header.is_list()) {
+        std::uint32_t count = header.count;
+        for (; count >= 0x80U; count >>= 7U) put((count & 0x7FU) | 0x80U);
+        put(count);
+    }
+    if (has_parameter_byte(header)) put(header.rice_parameter | (header.exponent_parameter << 5U));
+    if (header.quantizer == QuantizerKind::kPow2) put(header.base_exponent);
+    if (header.has_chunk_scale) {
+        std::memcpy(out, &header.chunk_scale, sizeof(header.chunk_scale));
+        out += sizeof(header.chunk_scale);
+    }
+    return out;
 }
 
 Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {

@@ -74,8 +74,9 @@ struct PayloadSizes {
     return payload_sizes(header, content).total();
 }
 
-/// Appends the header bytes.
-void build_header(const PayloadHeader& header, Bytes& ret_payload);
+/// Writes the header and returns the byte behind it; `out` has room for kMostHeaderBytes.
+[[nodiscard]] std::byte* build_header(const PayloadHeader& header, std::byte* out);
+inline constexpr std::size_t kMostHeaderBytes = 11;
 
 struct ParsedHeader {
     PayloadHeader header;

@@ -3,29 +3,26 @@
 
 namespace gradsieve::codec {
 
-const PayloadKernels kPayloadKernelsBaseline = kKernels;
+const PayloadKernels kPayloadKernelsScalar = kKernels;
 
-const PayloadKernels* payload_kernels_of(InstructionSet set) noexcept {
-    if (set == InstructionSet::kBaseline) return &kPayloadKernelsBaseline;
+const PayloadKernels* payload_kernels_of(CpuForm form) noexcept {
+    if (!is_cpu_form_supported(form)) return nullptr;
+    switch (form) {
+        case CpuForm::kScalar: return &kPayloadKernelsScalar;
 #if defined(__x86_64__)
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
-                          __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("fma");
-    if (set == InstructionSet::kAvx2 && has_avx2) return &kPayloadKernelsAvx2;
-    const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                            __builtin_cpu_supports("avx512vbmi2");
-    if (set == InstructionSet::kAvx512 && has_avx512) return &kPayloadKernelsAvx512;
+        case CpuForm::kAvx2: return &kPayloadKernelsAvx2;
+        case CpuForm::kAvx512: return &kPayloadKernelsAvx512;
+#else
+        case CpuForm::kAvx2:
+        case CpuForm::kAvx512: break;
 #endif
+    }
     return nullptr;
 }
 
 const PayloadKernels& payload_kernels() noexcept {
-    static const PayloadKernels& fastest = []() -> const PayloadKernels& {
-        if (const auto* kernels = payload_kernels_of(InstructionSet::kAvx512)) return *kernels;
-        if (const auto* kernels = payload_kernels_of(InstructionSet::kAvx2)) return *kernels;
-        return kPayloadKernelsBaseline;
-    }();
-    return fastest;
+    static const PayloadKernels& chosen = *payload_kernels_of(chosen_cpu_form().value_or(fastest_cpu_form()));
+    return chosen;
 }
 
 }  // namespace gradsieve::codec

@@ -2,15 +2,24 @@
 // the same bits: integers, and fp32 operations in a stated order without contraction. Any thread; no state.
 #pragma once
 
+#include "codec/cpu_form.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
 namespace gradsieve::codec {
 
-enum class InstructionSet : std::uint8_t { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
-
 /// Index outputs need room for this many elements beyond the last (they are written in groups).
 inline constexpr std::size_t kIndexSlack = 4;
+
+/// What the dense pass took a listed value to decode to: (bits + add_bits) & keep_bits from magnitude bits `floor` on,
+/// nothing below.
+struct GuessCheck {
+    std::uint32_t add_bits = 0;
+    std::uint32_t keep_bits = 0;
+    std::uint32_t floor = 0;
+    bool is_faithful = false;  ///< what is sent leaves nothing behind
+};
 
 struct PayloadKernels {
     /// result[i] (+)= fl(factor * source[i]), fp32 or bf16 little endian, any alignment; `is_first` starts from +0 and
@@ -42,18 +51,42 @@ struct PayloadKernels {
                                        std::uint32_t* ret_indices);
     /// Sum of magnitudes in fp64 as a fixed tree: 32 strided lanes in order, then a butterfly (halves added).
     double (*magnitude_sum)(const float* values, std::uint32_t count);
-    /// Bit i = values[i] < 0 into zeroed bytes; ret_decoded[i] = +-scale.
+    /// Bit i = values[i] < 0, padding bits zero; ret_left[i] = values[i] - (+-scale), past the caches if `streams`
+    /// (ret_left is then aligned to 64 bytes). Meanwhile asks for the cache lines that the `input_count` arrays hold
+    /// from their beginning on, as many as `count` floats are.
+    void (*settle_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_left,
+                         bool streams, const float* const* inputs, std::uint32_t input_count);
+    /// Bit i = values[i] < 0, padding bits zero; ret_decoded[i] = +-scale; it may be `values`.
     void (*pack_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded);
     /// bf16_of each value, and its fp32 value back.
     void (*round_bf16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
+    /// Largest magnitude's bits; 0 for none.
+    std::uint32_t (*largest_magnitude)(const float* values, std::uint32_t count);
+    /// pow2 of one tile whose exponent is `top` >= 1 (see quantize_list): ret_decoded, which may be `values`, and the
+    /// codes, sign << (bits - 1) | octaves below the top; anything where decoded is +0. Returns how many are sent.
+    std::uint32_t (*quantize_pow2)(const float* values, std::uint32_t count, std::uint32_t top, unsigned bits,
+                                   float* ret_decoded, std::uint8_t* ret_codes);
+    /// ret_gaps[i] = indices[i] - indices[i - 1] - 1; the first is the index itself. count >= 1.
+    void (*make_gaps)(const std::uint32_t* indices, std::uint32_t count, std::uint32_t* ret_gaps);
+    /// Sum of gaps[i] >> parameter, mod 2^32.
+    std::uint32_t (*quotient_sum)(const std::uint32_t* gaps, std::uint32_t count, unsigned parameter);
+    /// Packs the low `width` bits of the fields, 8 at a time, `width` bytes each time; writes up to 16 bytes beyond.
+    /// width: 1 to 16.
+    void (*pack_words)(const std::uint32_t* fields, std::uint32_t groups_of_8, unsigned width, std::byte* out);
+    /// The same for fields that are bytes without higher bits; writes up to 8 bytes beyond. width: 1 to 8.
+    void (*pack_bytes)(const std::uint8_t* fields, std::uint32_t groups_of_8, unsigned width, std::byte* out);
+    /// ret_left[i]: r once decoded[i] (+0: not sent) is settled. ret_wrong[i]: bit 0, the guess leaves another r; bit
+    /// 1, sent and the guess of that differ. Returns how many are sent.
+    std::uint32_t (*check_guesses)(const GuessCheck& check, const float* values, const float* decoded,
+                                   std::uint32_t count, float* ret_left, std::uint8_t* ret_wrong);
 };
 
-/// The fastest form this CPU has.
+/// The form in use (chosen_cpu_form; the fastest where that is an error, which encode_tensor reports).
 [[nodiscard]] const PayloadKernels& payload_kernels() noexcept;
-/// One form, or null where the CPU or the build lacks it (tests compare all).
-[[nodiscard]] const PayloadKernels* payload_kernels_of(InstructionSet set) noexcept;
+/// One form, or null where the CPU or the build lacks it.
+[[nodiscard]] const PayloadKernels* payload_kernels_of(CpuForm form) noexcept;
 
-extern const PayloadKernels kPayloadKernelsBaseline;
+extern const PayloadKernels kPayloadKernelsScalar;
 #if defined(__x86_64__)
 extern const PayloadKernels kPayloadKernelsAvx2;
 extern const PayloadKernels kPayloadKernelsAvx512;

@@ -224,15 +224,126 @@ inline constexpr std::uint32_t kSignGroup = 16;
 }
 #endif
 
-void pack_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded) {
+void pack_sign_bits(const float* values, std::uint32_t count, std::byte* ret_bits) {
     const std::uint32_t whole = count & ~(kSignGroup - 1);
     for (std::uint32_t first = 0; first < whole; first += kSignGroup) {
         const auto packed = static_cast<std::uint16_t>(negative_bits(values + first));
         __builtin_memcpy(ret_bits + first / 8, &packed, sizeof(packed));
     }
-    for (std::uint32_t i = whole; i < count; ++i)
-        if (values[i] < 0.0F) ret_bits[i / 8] |= static_cast<std::byte>(1U << (i % 8));
+    std::uint32_t last = 0;
+    for (std::uint32_t i = whole; i < count; ++i) last |= (values[i] < 0.0F ? 1U : 0U) << (i - whole);
+    for (std::uint32_t i = whole; i < count; i += 8) ret_bits[i / 8] = static_cast<std::byte>(last >> (i - whole));
+}
+
+void pack_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded) {
+    pack_sign_bits(values, count, ret_bits);
     for (std::uint32_t i = 0; i < count; ++i) ret_decoded[i] = values[i] < 0.0F ? -scale : scale;
+}
+
+// One cache line of what settle_signs leaves: 16 floats.
+[[gnu::always_inline]] inline void settle_sign_line(const float* values, float scale, float* ret_left, bool streams) {
+#if defined(__AVX512F__)
+    const __m512 value = _mm512_loadu_ps(values);
+    const __mmask16 negative = _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_LT_OQ);
+    const __m512 left = _mm512_sub_ps(value, _mm512_mask_mov_ps(_mm512_set1_ps(scale), negative, _mm512_set1_ps(-scale)));
+    if (streams)
+        _mm512_stream_ps(ret_left, left);
+    else
+        _mm512_storeu_ps(ret_left, left);
+#elif defined(__AVX2__)
+    for (unsigned part = 0; part < 16; part += 8) {
+        const __m256 value = _mm256_loadu_ps(values + part);
+        const __m256 negative = _mm256_cmp_ps(value, _mm256_setzero_ps(), _CMP_LT_OQ);
+        const __m256 left =
+            _mm256_sub_ps(value, _mm256_blendv_ps(_mm256_set1_ps(scale), _mm256_set1_ps(-scale), negative));
+        if (streams)
+            _mm256_stream_ps(ret_left + part, left);
+        else
+            _mm256_storeu_ps(ret_left + part, left);
+    }
+#else
+    static_cast<void>(streams);
+    for (unsigned i = 0; i < 16; ++i) ret_left[i] = values[i] - (values[i] < 0.0F ? -scale : scale);
+#endif
+}
+
+void settle_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_left,
+                  bool streams, const float* const* inputs, std::uint32_t input_count) {
+    const std::uint32_t whole = count & ~15U;
+    for (std::uint32_t first = 0; first < whole; first += 16) {
+        const auto packed = static_cast<std::uint16_t>(negative_bits(values + first));
+        __builtin_memcpy(ret_bits + first / 8, &packed, sizeof(packed));
+        // As far as the second level: reading while writing keeps the memory busy both ways.
+        for (std::uint32_t input = 0; input < input_count; ++input) __builtin_prefetch(inputs[input] + first, 0, 2);
+        settle_sign_line(values + first, scale, ret_left + first, streams);
+    }
+    pack_sign_bits(values + whole, count - whole, ret_bits + whole / 8);
+    for (std::uint32_t i = whole; i < count; ++i) ret_left[i] = values[i] - (values[i] < 0.0F ? -scale : scale);
+}
+
+std::uint32_t largest_magnitude(const float* values, std::uint32_t count) {
+    std::int32_t largest = 0;  // signed, since that is what baseline vectors can compare
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const auto magnitude = static_cast<std::int32_t>(bits_of(values[i]) & 0x7FFFFFFFU);
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return static_cast<std::uint32_t>(largest);
+}
+
+// The rounding adds half an octave to the mantissa and drops the mantissa.
+std::uint32_t quantize_pow2(const float* values, std::uint32_t count, std::uint32_t top, unsigned bits,
+                            float* ret_decoded, std::uint8_t* __restrict ret_codes) {
+    const auto limit = static_cast<std::int32_t>(top);
+    const std::int32_t range = (1 << (bits - 1)) - 1;
+    std::uint32_t sent = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const std::uint32_t word = bits_of(values[i]);
+        const std::uint32_t magnitude = word & 0x7FFFFFFFU;
+        auto exponent = static_cast<std::int32_t>((magnitude + 0x00400000U) >> 23U);
+        exponent = exponent < limit ? exponent : limit;
+        const bool is_sent = static_cast<std::int32_t>(magnitude) >= 0x00800000 && exponent + range >= limit;
+        const std::uint32_t decoded = (word & 0x80000000U) | (static_cast<std::uint32_t>(exponent) << 23U);
+        ret_codes[i] = static_cast<std::uint8_t>(((word >> 31U) << (bits - 1)) | static_cast<std::uint32_t>(limit - exponent));
+        ret_decoded[i] = float_of(is_sent ? decoded : 0U);
+        sent += is_sent ? 1U : 0U;
+    }
+    return sent;
+}
+
+void make_gaps(const std::uint32_t* __restrict indices, std::uint32_t count, std::uint32_t* __restrict ret_gaps) {
+    ret_gaps[0] = indices[0];
+    for (std::uint32_t i = 1; i < count; ++i) ret_gaps[i] = indices[i] - indices[i - 1] - 1;
+}
+
+std::uint32_t quotient_sum(const std::uint32_t* gaps, std::uint32_t count, unsigned parameter) {
+    std::uint32_t sum = 0;
+    for (std::uint32_t i = 0; i < count; ++i) sum += gaps[i] >> parameter;
+    return sum;
+}
+
+void pack_words(const std::uint32_t* fields, std::uint32_t groups_of_8, unsigned width, std::byte* out) {
+    const std::uint64_t mask = (std::uint64_t{1} << width) - 1;
+    const auto four = [&](const std::uint32_t* from) {
+        return (from[0] & mask) | (from[1] & mask) << width | (from[2] & mask) << (2 * width) |
+               (from[3] & mask) << (3 * width);
+    };
+    for (std::uint32_t group = 0; group < groups_of_8; ++group, fields += 8, out += width) {
+        const std::uint64_t high = four(fields + 4);
+        const std::uint64_t words[2] = {four(fields) | (width < 16 ? high << (4 * width) : 0), high >> (64 - 4 * width)};
+        __builtin_memcpy(out, words, sizeof(words));
+    }
+}
+
+// Neighbours are joined thrice: two bytes, two pairs, two fours.
+void pack_bytes(const std::uint8_t* fields, std::uint32_t groups_of_8, unsigned width, std::byte* out) {
+    for (std::uint32_t group = 0; group < groups_of_8; ++group, fields += 8, out += width) {
+        std::uint64_t word = 0;
+        __builtin_memcpy(&word, fields, sizeof(word));
+        word = (word & 0x00FF00FF00FF00FFULL) | ((word >> 8U) & 0x00FF00FF00FF00FFULL) << width;
+        word = (word & 0x0000FFFF0000FFFFULL) | ((word >> 16U) & 0x0000FFFF0000FFFFULL) << (2 * width);
+        word = (word & 0x00000000FFFFFFFFULL) | (word >> 32U) << (4 * width);
+        __builtin_memcpy(out, &word, sizeof(word));
+    }
 }
 
 void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded) {
@@ -243,6 +354,27 @@ void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_cod
         ret_codes[i] = static_cast<std::uint16_t>(rounded);
         ret_decoded[i] = float_of(rounded << 16U);
     }
+}
+
+std::uint32_t check_guesses(const GuessCheck& shared_check, const float* __restrict values,
+                            const float* __restrict decoded, std::uint32_t count, float* __restrict ret_left,
+                            std::uint8_t* __restrict ret_wrong) {
+    const GuessCheck check = shared_check;
+    const std::uint32_t remainder_mask = check.is_faithful ? 0 : ~0U;
+    std::uint32_t sent = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const float value = values[i];
+        const bool is_sent = decoded[i] != 0.0F;
+        const bool is_guessed = (bits_of(value) & 0x7FFFFFFFU) >= check.floor;
+        const float guess = float_of(is_guessed ? (bits_of(value) + check.add_bits) & check.keep_bits : 0U);
+        const std::uint32_t after = bits_of(value - decoded[i]) & remainder_mask;
+        const std::uint32_t left = is_sent ? after : bits_of(value);
+        ret_left[i] = float_of(left);
+        ret_wrong[i] = static_cast<std::uint8_t>((left != bits_of(value - guess) ? 1U : 0U) |
+                                                 (is_sent != is_guessed ? 2U : 0U));
+        sent += is_sent ? 1U : 0U;
+    }
+    return sent;
 }
 
 constexpr PayloadKernels kKernels = {
@@ -258,8 +390,16 @@ constexpr PayloadKernels kKernels = {
     .bitmap_indices = &bitmap_indices,
     .take_tile_indices = &take_tile_indices,
     .magnitude_sum = &magnitude_sum,
+    .settle_signs = &settle_signs,
     .pack_signs = &pack_signs,
     .round_bf16 = &round_bf16,
+    .largest_magnitude = &largest_magnitude,
+    .quantize_pow2 = &quantize_pow2,
+    .make_gaps = &make_gaps,
+    .quotient_sum = &quotient_sum,
+    .pack_words = &pack_words,
+    .pack_bytes = &pack_bytes,
+    .check_guesses = &check_guesses,
 };
 
 }  // namespace

@@ -10,10 +10,6 @@
 namespace gradsieve::codec {
 namespace {
 
-constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFFU;
-constexpr std::uint32_t kSmallestNormal = 0x00800000U;
-constexpr std::uint32_t kHalfOctave = 0x00400000U;
-
 std::uint32_t send_exact(std::span<const float> values, std::span<float> ret_decoded) noexcept {
     std::uint32_t sent = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -35,35 +31,14 @@ std::uint32_t send_bf16(std::span<const float> values, std::span<float> ret_deco
     return sent;
 }
 
-// One run with exponent `top`. The rounding adds half an octave to the mantissa and drops the mantissa.
-std::uint32_t send_pow2(const float* values, std::uint32_t count, std::uint32_t top, std::uint32_t range,
-                        float* ret_decoded) noexcept {
-    std::uint32_t sent = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-        const std::uint32_t magnitude = bits & kMagnitudeMask;
-        const std::uint32_t exponent = std::min((magnitude + kHalfOctave) >> 23U, top);
-        const bool is_sent = magnitude >= kSmallestNormal && exponent + range >= top;
-        ret_decoded[i] = is_sent ? std::bit_cast<float>((bits & ~kMagnitudeMask) | (exponent << 23U)) : 0.0F;
-        sent += is_sent ? 1U : 0U;
-    }
-    return sent;
-}
-
-std::uint32_t largest_magnitude_bits(std::span<const float> values) noexcept {
-    std::uint32_t largest = 0;
-    for (const float value : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & kMagnitudeMask);
-    return largest;
-}
-
 // The mean over the elements that are not zero, in list order, as the far side will have it.
-float list_scale(std::span<const float> values) noexcept {
+float list_scale(std::span<const float> values, const PayloadKernels& kernels) noexcept {
     std::array<float, kTileElements> present;
     std::uint32_t count = 0;
     for (const float value : values)
         if (value != 0.0F) present[count++] = value;
     if (count == 0) return 0.0F;
-    const double mean = payload_kernels().magnitude_sum(present.data(), count) / static_cast<double>(count);
+    const double mean = kernels.magnitude_sum(present.data(), count) / static_cast<double>(count);
     return float_of_bf16(bf16_of(static_cast<float>(mean)));
 }
 
@@ -81,32 +56,39 @@ std::uint32_t send_sign(std::span<const float> values, float scale, float* ret_d
 
 std::uint32_t tile_run_end(std::span<const std::uint32_t> indices, std::uint32_t first) noexcept {
     const std::uint32_t tile_end = (indices[first] | static_cast<std::uint32_t>(kTileElements - 1)) + 1;
-    auto end = first + 1;
-    while (end < indices.size() && indices[end] < tile_end) ++end;
-    return end;
+    constexpr std::size_t kStride = 16;
+    std::size_t end = first;
+    while (end + kStride <= indices.size() && indices[end + kStride - 1] < tile_end) end += kStride;
+    // Counted rather than searched for: the length of a run cannot be guessed.
+    const std::size_t last = std::min(end + kStride, indices.size());
+    std::uint32_t inside = 0;
+    for (std::size_t i = end; i < last; ++i) inside += indices[i] < tile_end ? 1U : 0U;
+    return static_cast<std::uint32_t>(end) + inside;
 }
 
 std::uint32_t quantize_list(const Quantizer& quantizer, std::span<const std::uint32_t> indices,
-                            std::span<const float> values, float tensor_maximum, std::span<float> ret_decoded) {
+                            std::span<const float> values, float tensor_maximum, const PayloadKernels& kernels,
+                            std::span<float> ret_decoded, std::uint8_t* ret_codes) {
     if (quantizer.kind == QuantizerKind::kF32) return send_exact(values, ret_decoded);
     if (quantizer.kind == QuantizerKind::kBf16) return send_bf16(values, ret_decoded);
     if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0)
         return send_sign(values, static_cast<float>(quantizer.tau), ret_decoded.data());
-    const std::uint32_t range = (1U << static_cast<unsigned>(quantizer.bits - 1)) - 1;
     std::uint32_t sent = 0;
     for (std::uint32_t first = 0; first < indices.size();) {
         const std::uint32_t end = tile_run_end(indices, first);
         const auto run = values.subspan(first, end - first);
         float* decoded = ret_decoded.data() + first;
         if (quantizer.kind == QuantizerKind::kSign) {
-            sent += send_sign(run, list_scale(run), decoded);
+            sent += send_sign(run, list_scale(run, kernels), decoded);
         } else {
-            const std::uint32_t top = quantizer.scope == Scope::kTensor ? biased_exponent(tensor_maximum)
-                                                                        : largest_magnitude_bits(run) >> 23U;
+            const std::uint32_t top = quantizer.scope == Scope::kTensor
+                                          ? biased_exponent(tensor_maximum)
+                                          : kernels.largest_magnitude(run.data(), end - first) >> 23U;
             if (top == 0)
                 std::fill_n(decoded, run.size(), 0.0F);  // all zero or subnormal
             else
-                sent += send_pow2(run.data(), end - first, top, range, decoded);
+                sent += kernels.quantize_pow2(run.data(), end - first, top, static_cast<unsigned>(quantizer.bits),
+                                              decoded, ret_codes + first);
         }
         first = end;
     }

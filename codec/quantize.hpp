@@ -2,6 +2,7 @@
 // indices, keeps no state, allocates nothing. Any thread; the caller owns every array.
 #pragma once
 
+#include "codec/payload_kernels.hpp"
 #include "codec/pipeline.hpp"
 
 #include <bit>
@@ -12,7 +13,8 @@ namespace gradsieve::codec {
 
 /// Fills ret_decoded[i] with the value that receivers decode for values[i], +0 where the element is not sent: a zero, a
 /// magnitude too small for pow2's range or for bf16. Returns how many are sent.
-/// `indices`: strictly ascending, as many as `values`; `tensor_maximum`: read by pow2(scope=tensor) only.
+/// `indices`: strictly ascending, as many as `values`; `tensor_maximum`: read by pow2(scope=tensor) only. `ret_codes`:
+/// pow2 only, as many: sign << (bits - 1) | octaves below the tile's exponent, for what is sent.
 ///
 /// pow2 (Tsuzuku et al. 2018, the 4-bit quantization; scale per tile, not per tensor): E = floor(log2 of the largest
 /// magnitude); magnitudes above 2^E become 2^E, others the nearer power of two, the middle going up; not sent if more
@@ -20,7 +22,8 @@ namespace gradsieve::codec {
 /// (fp64, the fixed tree of `magnitude_sum` in list order), rounded to fp32 and then to bf16.
 [[nodiscard]] std::uint32_t quantize_list(const Quantizer& quantizer, std::span<const std::uint32_t> indices,
                                           std::span<const float> values, float tensor_maximum,
-                                          std::span<float> ret_decoded);
+                                          const PayloadKernels& kernels, std::span<float> ret_decoded,
+                                          std::uint8_t* ret_codes);
 
 /// First position behind `first` whose index lies in another tile.
 [[nodiscard]] std::uint32_t tile_run_end(std::span<const std::uint32_t> indices, std::uint32_t first) noexcept;

@@ -14,6 +14,14 @@ constexpr unsigned kBinBits = 11;
 constexpr std::size_t kListFactor = 4;
 constexpr std::size_t kLeastListLimit = std::size_t{1} << 16U;
 
+/// Low bits of the hint's word hold the margin's logarithm.
+constexpr std::uint32_t kMarginMask = 31;
+/// Margins from 1/128 to 1/4 of the threshold, in steps of the bit pattern; a first one in between.
+constexpr std::uint32_t kLeastMarginLog2 = 17;
+constexpr std::uint32_t kMostMarginLog2 = 21;
+constexpr std::uint32_t kFirstMarginLog2 = 20;
+constexpr std::uint32_t kInfinityBits = 0x7F800000U;
+
 std::uint32_t magnitude_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kMagnitudeMask; }
 
 }  // namespace
@@ -23,6 +31,25 @@ std::size_t top_k_count(double ratio, ElementCount elements) noexcept {
     const double wanted = std::floor(ratio * static_cast<double>(elements));
     if (!(wanted > 1.0)) return 1;
     return std::min<std::size_t>(static_cast<std::size_t>(wanted), elements);
+}
+
+TopKHint::TopKHint(std::uint32_t word) noexcept {
+    const std::uint32_t margin = word & kMarginMask;
+    const std::uint32_t threshold = word & ~kMarginMask;
+    if (margin < kLeastMarginLog2 || margin > kMostMarginLog2) return;
+    if (threshold >= kInfinityBits || threshold <= (std::uint32_t{1} << margin)) return;
+    threshold_ = threshold;
+    margin_log2_ = margin;
+}
+
+TopKHint TopKHint::next(std::uint32_t magnitude) const noexcept {
+    std::uint32_t margin = kFirstMarginLog2;
+    if (is_known()) {
+        const std::uint32_t fall = threshold_ > magnitude ? threshold_ - magnitude : 0;
+        const auto wanted = static_cast<std::uint32_t>(std::bit_width(fall)) + 2;
+        margin = std::clamp(std::max(wanted, margin_log2_ - 1), kLeastMarginLog2, kMostMarginLog2);
+    }
+    return TopKHint((magnitude & ~kMarginMask) | margin);
 }
 
 TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexcept {
@@ -53,9 +80,11 @@ TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexc
     return {low, wanted};
 }
 
-void TopKCollector::begin(SelectionList& list, std::size_t k, std::uint32_t floor) noexcept {
+void TopKCollector::begin(SelectionList& list, std::size_t k, std::uint32_t floor, std::uint32_t drops_from) noexcept {
     list_ = &list;
     list_->clear();
+    dropped_.clear();
+    drops_from_ = drops_from;
     k_ = k;
     limit_ = std::max(k * kListFactor, kLeastListLimit);
     const bool is_usable = floor > 1 && floor < 0x7F800000U;
@@ -63,9 +92,8 @@ void TopKCollector::begin(SelectionList& list, std::size_t k, std::uint32_t floo
     was_guess_ = is_usable;
 }
 
-void TopKCollector::make_room(std::size_t elements, std::size_t slack) {
+void TopKCollector::raise_floor() {
     if (list_->count() > limit_) floor_ = keep_best().magnitude + 1U;
-    list_->reserve_more(elements + slack, false);
 }
 
 std::uint32_t TopKCollector::finish() {
@@ -76,12 +104,17 @@ std::uint32_t TopKCollector::finish() {
 TopKCutoff TopKCollector::keep_best() {
     const TopKCutoff cutoff = find_top_k_cutoff(list_->all_values(), k_);
     std::size_t ties_left = cutoff.ties_kept;
-    list_->filter([&](float value) {
-        const std::uint32_t bits = magnitude_bits(value);
-        const bool is_tie = bits == cutoff.magnitude && ties_left > 0;
-        ties_left -= is_tie ? 1U : 0U;
-        return bits > cutoff.magnitude || is_tie;
-    });
+    list_->filter(
+        [&](float value) {
+            const std::uint32_t bits = magnitude_bits(value);
+            const bool is_tie = bits == cutoff.magnitude && ties_left > 0;
+            ties_left -= is_tie ? 1U : 0U;
+            if (bits > cutoff.magnitude || is_tie) return SelectionList::Fate::kKeep;
+            return bits >= drops_from_ ? SelectionList::Fate::kDropAndTell : SelectionList::Fate::kDrop;
+        },
+        [&](ElementCount element, float value, float variance) {
+            dropped_.push_back({element, value, variance});
+        });
     return cutoff;
 }
 

@@ -199,6 +199,7 @@ private:
     std::size_t tasks_out_ = 0, gpu_decodes_out_ = 0;
     std::vector<HeldCompletion> held_;
     ByteCount memory_bytes_ = 0;
+    codec::PayloadPool payloads_;  // workers take from it, the network thread gives back
     std::deque<StepTimes> step_times_;
     double allreduce_bytes_ = 0, sent_bytes_ = 0, payload_bytes_unshared_ = 0;
     bool is_ended_ = false, is_retired_ = false;

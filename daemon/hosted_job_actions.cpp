@@ -158,6 +158,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     request.batch_samples = knows_batch ? batch_samples : 0;
     request.rescale = in.scale == 0 ? 1.0F : static_cast<float>(task->scale / in.scale);
     request.selection_hint = &tensor.selection_hint;
+    request.payloads = &payloads_;
     request.in = in.arrays;
     request.out = out.arrays;
     return task;
@@ -235,7 +236,7 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     for (auto& chunk : encoded.chunks) {
         totals.payload_bytes += chunk.bytes.size();
-        chunks.emplace_back(chunk.chunk_index, SharedView::take(std::move(chunk.bytes)));
+        chunks.emplace_back(chunk.chunk_index, codec::share(std::move(chunk.bytes)));
     }
     totals.payload_bytes_all += totals.payload_bytes;
     ++totals.steps;

@@ -25,27 +25,6 @@ TEST(ChunkCoder, Nothing_to_send_writes_nothing) {
     }
     EXPECT_TRUE(code(pipeline("all | pow2"), 2, true, {}, {0.0F, 1e-40F}).payload.empty());
 }
-TEST(ChunkCoder, Payload_is_appended_to_what_is_there) {
-    for (const auto& pipeline_case : all_pipeline_cases()) {
-        const CaseData data = make_case_data(pipeline_case.is_dense, Shape::kGaussian, 5000, 3);
-        const Coded alone = code(pipeline_case.pipeline, 5000, pipeline_case.is_dense, data.indices, data.values);
-        codec::ChunkSelection selection;
-        selection.chunk_elements = 5000;
-        selection.is_dense = pipeline_case.is_dense;
-        selection.indices = data.indices;
-        selection.values = data.values;
-        for (const float value : data.values)
-            selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
-        codec::CodeScratch scratch;
-        std::vector<float> decoded(data.values.size());
-        Bytes payload(3, std::byte{0xEE});
-        codec::code_chunk(pipeline_case.pipeline, selection, scratch, decoded, payload);
-        ASSERT_EQ(payload.size(), 3 + alone.payload.size()) << pipeline_case.text;
-        EXPECT_EQ(Bytes(payload.begin() + 3, payload.end()), alone.payload) << pipeline_case.text;
-        EXPECT_EQ(Bytes(payload.begin(), payload.begin() + 3), Bytes(3, std::byte{0xEE}));
-        EXPECT_EQ(decoded, alone.decoded);
-    }
-}
 TEST(ChunkCoder, Scratch_from_other_calls_changes_nothing_and_settles) {
     codec::CodeScratch scratch;
     std::vector<float> decoded(kChunkElements);
@@ -57,9 +36,7 @@ TEST(ChunkCoder, Scratch_from_other_calls_changes_nothing_and_settles) {
         selection.values = data.values;
         for (const float value : data.values)
             selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
-        Bytes payload;
-        codec::code_chunk(pipeline_case.pipeline, selection, scratch, decoded, payload);
-        return payload;
+        return bytes_of(codec::code_chunk(pipeline_case.pipeline, selection, scratch, decoded));
     };
     const auto run_all = [&] {
         for (const auto& pipeline_case : all_pipeline_cases())
@@ -92,8 +69,7 @@ TEST(ChunkCoder, Decoded_values_may_overwrite_the_values) {
         selection.values = values;
         for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
         codec::CodeScratch scratch;
-        Bytes payload;
-        codec::code_chunk(pipeline_case.pipeline, selection, scratch, values, payload);
+        const Bytes payload = bytes_of(codec::code_chunk(pipeline_case.pipeline, selection, scratch, values));
         EXPECT_EQ(payload, expected.payload) << pipeline_case.text;
         EXPECT_EQ(values, expected.decoded) << pipeline_case.text;
     }

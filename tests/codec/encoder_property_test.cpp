@@ -1,4 +1,5 @@
 // Properties that hold for any codec, size and data: RapidCheck draws them and prints its seed.
+#include "codec/select_topk.hpp"
 #include "encoder_harness.hpp"
 
 #include <rapidcheck.h>
@@ -52,9 +53,13 @@ TEST(EncoderProperty, Bytes_never_depend_on_the_hint) {
         reference::State state = zero_state(input);
         EncodeWorkspace workspace;
         const FormOutput plain = run_form(input, state, fastest_cpu_form(), workspace);
-        const std::uint32_t given = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(),
-                                                    rc::gen::inRange<std::uint32_t>(0x3F000000U, 0x40800000U),
-                                                    rc::gen::element(0U, 1U, 0x7F7FFFFFU, 0x7F800000U, 0xFFFFFFFFU));
+        // The low five bits are the margin's logarithm, usable from 17 to 21.
+        const auto near = rc::gen::map(
+            rc::gen::pair(rc::gen::inRange<std::uint32_t>(0x3D000000U, 0x40800000U), rc::gen::inRange(15U, 24U)),
+            [](const auto& pair) { return (pair.first & ~31U) | pair.second; });
+        const std::uint32_t given = *rc::gen::oneOf(
+            rc::gen::arbitrary<std::uint32_t>(), near, near,
+            rc::gen::element(0U, 1U, 0x7F7FFFF1U, 0x7F800011U, 0xFFFFFFFFU, 0x7F7FFFF5U, 0x00200015U, 0x00020011U));
         std::uint32_t hint = given;
         const FormOutput hinted = run_form(input, state, fastest_cpu_form(), workspace, {}, &hint);
         RC_ASSERT(same_bits(hinted.state.residual, plain.state.residual));
@@ -67,6 +72,27 @@ TEST(EncoderProperty, Bytes_never_depend_on_the_hint) {
         const FormOutput again = run_form(input, state, fastest_cpu_form(), workspace, {}, &hint);
         RC_ASSERT(again.result.kept_elements == plain.result.kept_elements);
     }));
+}
+TEST(EncoderProperty, Guesses_of_a_list_that_overflows_are_undone) {
+    for (const double gate : {0.0, 0.5}) {
+        const auto pipeline = top_k_pipeline(0.01, gate, QuantizerKind::kPow2);
+        const auto input = make_input(pipeline, 300000, 2, DataKind::kGaussian, 12);
+        const reference::State state = zero_state(input);
+        EncodeWorkspace workspace;
+        const FormOutput plain = run_form(input, state, fastest_cpu_form(), workspace);
+        // Everything above a thousandth is taken to be sent: the list is cut several times, and most cells go.
+        for (const float threshold : {0.001F, 0.5F, 100.0F}) {
+            for (const CpuForm form : supported_forms()) {
+                std::uint32_t hint = (std::bit_cast<std::uint32_t>(threshold) & ~31U) | 20U;
+                ASSERT_TRUE(TopKHint(hint).is_known());
+                const FormOutput hinted = run_form(input, state, form, workspace, {}, &hint);
+                EXPECT_TRUE(same_bits(hinted.state.residual, plain.state.residual)) << threshold;
+                EXPECT_TRUE(same_bits(hinted.state.variance, plain.state.variance)) << threshold;
+                ASSERT_EQ(hinted.result.chunks.size(), 1U);
+                EXPECT_EQ(hinted.result.chunks[0].bytes, plain.result.chunks[0].bytes) << threshold;
+            }
+        }
+    }
 }
 TEST(EncoderProperty, The_same_step_twice_gives_the_same_bytes) {
     for (const NamedPipeline& named : every_pipeline()) {

@@ -46,7 +46,7 @@ TEST(IndexCoder, Rice_plan_is_the_smallest_of_all_parameters) {
         const auto limit = *rc::gen::element(2U, 100U, 5000U, 1U << 20U);
         const auto indices = *ascending(limit);
         std::vector<std::uint32_t> gaps;
-        const RicePlan plan = plan_rice(indices, gaps);
+        const RicePlan plan = plan_rice(indices, payload_kernels(), gaps);
         unsigned best = 0;
         for (unsigned parameter = 0; parameter <= kMaximumRiceParameter; ++parameter)
             if (rice_bits(gaps, parameter) < rice_bits(gaps, best)) best = parameter;
@@ -66,9 +66,9 @@ TEST(IndexCoder, Every_form_parses_back_and_uses_what_it_wrote) {
         const auto count = static_cast<std::uint32_t>(indices.size());
         const auto parameter = *rc::gen::inRange(0U, kMaximumRiceParameter + 1);
         std::vector<std::uint32_t> gaps;
-        static_cast<void>(plan_rice(indices, gaps));
+        static_cast<void>(plan_rice(indices, payload_kernels(), gaps));
         Bytes body(rice_bits(gaps, parameter) / 8 + 32);
-        std::byte* end = build_rice_remainders(gaps, parameter, body.data());
+        std::byte* end = build_rice_remainders(gaps, parameter, payload_kernels(), body.data());
         end = build_rice_quotients(gaps, parameter, end);
         const auto size = static_cast<std::size_t>(end - body.data());
         body.resize(size);
@@ -78,7 +78,7 @@ TEST(IndexCoder, Every_form_parses_back_and_uses_what_it_wrote) {
         RC_ASSERT(parsed.used_bytes == size);
         RC_ASSERT(parsed.indices == indices);
 
-        Bytes bitmap(bytes_of_bits(limit));
+        Bytes bitmap(bytes_of_bits(limit), std::byte{0xEE});
         RC_ASSERT(build_bitmap(indices, limit, bitmap.data()) == bitmap.data() + bitmap.size());
         parsed = parse(IndexForm::kBitmap, count, 0, bitmap, limit);
         RC_ASSERT(parsed.status.is_ok());
@@ -88,10 +88,10 @@ TEST(IndexCoder, Every_form_parses_back_and_uses_what_it_wrote) {
 TEST(IndexCoder, Known_bytes_of_a_small_list) {
     const std::vector<std::uint32_t> indices = {0, 1, 5, 14};  // gaps 0 0 3 8
     std::vector<std::uint32_t> gaps;
-    static_cast<void>(plan_rice(indices, gaps));
+    static_cast<void>(plan_rice(indices, payload_kernels(), gaps));
     EXPECT_EQ(gaps, (std::vector<std::uint32_t>{0, 0, 3, 8}));
     Bytes body(32);
-    std::byte* end = build_rice_remainders(gaps, 2, body.data());  // 00 00 11 00
+    std::byte* end = build_rice_remainders(gaps, 2, payload_kernels(), body.data());  // 00 00 11 00
     EXPECT_EQ(end - body.data(), 1);
     EXPECT_EQ(body[0], std::byte{0x30});
     end = build_rice_quotients(gaps, 2, end);  // 1 1 1 001

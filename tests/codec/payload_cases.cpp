@@ -110,7 +110,7 @@ Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
     Coded coded;
     coded.decoded.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
     codec::CodeScratch scratch;
-    codec::code_chunk(pipeline, selection, scratch, coded.decoded, coded.payload);
+    coded.payload = bytes_of(codec::code_chunk(pipeline, selection, scratch, coded.decoded));
     return coded;
 }
 
@@ -124,6 +124,8 @@ CaseData make_case_data(bool is_dense, Shape shape, std::size_t elements, std::u
     data.values = make_values(shape, is_dense ? elements : data.indices.size(), seed + 1);
     return data;
 }
+
+Bytes bytes_of(ByteView view) { return {view.begin(), view.end()}; }
 
 std::vector<std::uint8_t> octets(const Bytes& bytes) {
     std::vector<std::uint8_t> result;

@@ -44,6 +44,7 @@ struct CaseData {
 CaseData make_case_data(bool is_dense, Shape shape, std::size_t elements, std::uint64_t seed);
 
 std::vector<std::uint8_t> octets(const Bytes& bytes);
+Bytes bytes_of(ByteView view);
 std::uint64_t random_word(std::uint64_t& inout_state);
 std::uint32_t float_bits(float value);
 

@@ -23,7 +23,7 @@ const std::vector<std::uint32_t>& counts() {
     return kCounts;
 }
 
-class PayloadKernelsForm : public ::testing::TestWithParam<InstructionSet> {
+class PayloadKernelsForm : public ::testing::TestWithParam<CpuForm> {
 protected:
     void SetUp() override {
         kernels_ = payload_kernels_of(GetParam());
@@ -35,7 +35,7 @@ private:
     const PayloadKernels* kernels_ = nullptr;
 };
 INSTANTIATE_TEST_SUITE_P(All, PayloadKernelsForm,
-                         ::testing::Values(InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512));
+                         ::testing::Values(CpuForm::kScalar, CpuForm::kAvx2, CpuForm::kAvx512));
 
 TEST_P(PayloadKernelsForm, Add_f32_is_one_rounded_product_and_one_rounded_sum) {
     for (const std::uint32_t count : counts())
@@ -179,7 +179,7 @@ TEST_P(PayloadKernelsForm, Signs_pack_with_minus_zero_as_positive) {
     for (const std::uint32_t count : counts()) {
         auto values = make_values(Shape::kGaussian, count, count);
         for (std::uint32_t i = 0; i < count; i += 5) values[i] = -0.0F;
-        Bytes bits((count + 7) / 8);
+        Bytes bits((count + 7) / 8, std::byte{0xEE});
         std::vector<float> decoded(count, std::numeric_limits<float>::quiet_NaN());
         kernels().pack_signs(values.data(), count, 0.5F, bits.data(), decoded.data());
         for (std::uint32_t i = 0; i < count; ++i) {
@@ -206,14 +206,43 @@ TEST_P(PayloadKernelsForm, Round_bf16_is_bf16_of) {
     }
 }
 
-TEST(PayloadKernels, Fastest_form_is_one_of_the_forms_this_cpu_has) {
-    const auto* chosen = &payload_kernels();
-    EXPECT_TRUE(chosen == payload_kernels_of(InstructionSet::kBaseline) ||
-                chosen == payload_kernels_of(InstructionSet::kAvx2) ||
-                chosen == payload_kernels_of(InstructionSet::kAvx512));
-    if (payload_kernels_of(InstructionSet::kAvx512) != nullptr) {
-        EXPECT_EQ(chosen, payload_kernels_of(InstructionSet::kAvx512));
-    }
+TEST_P(PayloadKernelsForm, Guesses_are_checked_bit_by_bit) {
+    for (const bool is_faithful : {false, true})
+        for (const std::uint32_t count : counts()) {
+            auto values = make_values(Shape::kHeavyTailed, count, count);
+            std::vector<float> decoded(count);
+            for (std::uint32_t i = 0; i < count; ++i) {
+                if (i % 11 == 3) values[i] = -0.0F;
+                decoded[i] = i % 3 == 0 ? 0.0F : i % 3 == 1 ? values[i] : std::copysign(0.5F, values[i]);
+            }
+            const GuessCheck check{0x00400000U, 0xFF800000U, 0x3E800000U, is_faithful};
+            std::vector<float> left(count, std::numeric_limits<float>::quiet_NaN());
+            std::vector<std::uint8_t> wrong(count, 0xFF);
+            std::uint32_t sent = 0;
+            const std::uint32_t counted =
+                kernels().check_guesses(check, values.data(), decoded.data(), count, left.data(), wrong.data());
+            for (std::uint32_t i = 0; i < count; ++i) {
+                const bool is_sent = decoded[i] != 0;
+                const bool is_guessed = std::abs(values[i]) >= 0.25F;
+                int exponent = 0;
+                const float mantissa = std::frexp(std::abs(values[i]), &exponent);  // in [0.5, 1)
+                const float guess = std::copysign(std::ldexp(1.0F, exponent - (mantissa < 0.75F ? 1 : 0)), values[i]);
+                const float after = is_faithful ? 0.0F : values[i] - decoded[i];
+                const float expected = is_sent ? after : values[i];
+                const float written = is_guessed ? values[i] - guess : values[i];
+                sent += is_sent ? 1 : 0;
+                ASSERT_EQ(float_bits(left[i]), float_bits(expected)) << i;
+                ASSERT_EQ(wrong[i] & 1U, float_bits(expected) != float_bits(written) ? 1U : 0U)
+                    << i << " " << values[i];
+                ASSERT_EQ(wrong[i] >> 1U, is_sent != is_guessed ? 1U : 0U) << i;
+            }
+            EXPECT_EQ(counted, sent);
+        }
+}
+
+TEST(PayloadKernels, The_form_in_use_is_the_dense_pass_form) {
+    ASSERT_TRUE(chosen_cpu_form().is_ok());
+    EXPECT_EQ(&payload_kernels(), payload_kernels_of(*chosen_cpu_form()));
 }
 
 }  // namespace

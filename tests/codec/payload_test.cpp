@@ -21,6 +21,12 @@ std::string refusal(std::initializer_list<unsigned> payload, ElementCount elemen
     return parsed.status().to_string();
 }
 
+Bytes header_bytes(const PayloadHeader& header) {
+    Bytes bytes(kMostHeaderBytes);
+    bytes.resize(static_cast<std::size_t>(build_header(header, bytes.data()) - bytes.data()));
+    return bytes;
+}
+
 TEST(Payload, Header_reads_back_as_it_was_written) {
     PayloadHeader header;
     header.quantizer = QuantizerKind::kPow2;
@@ -30,8 +36,7 @@ TEST(Payload, Header_reads_back_as_it_was_written) {
     header.rice_parameter = 20;
     header.exponent_parameter = 5;
     header.base_exponent = 254;
-    Bytes payload;
-    build_header(header, payload);
+    const Bytes payload = header_bytes(header);
     EXPECT_EQ(payload.size(), payload_sizes(header, {}).header);
     const auto parsed = parse_header(payload, 5000);
     ASSERT_TRUE(parsed.is_ok()) << parsed.status().to_string();
@@ -50,8 +55,7 @@ TEST(Payload, Count_takes_one_to_three_bytes_at_its_boundaries) {
         PayloadHeader header;
         header.index_form = IndexForm::kBitmap;
         header.count = count;
-        Bytes payload;
-        build_header(header, payload);
+        const Bytes payload = header_bytes(header);
         EXPECT_EQ(payload.size(), bytes) << count;
         EXPECT_EQ(payload_sizes(header, {}).header, bytes) << count;
         ASSERT_TRUE(parse_header(payload, kChunkElements).is_ok());

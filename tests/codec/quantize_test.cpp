@@ -23,7 +23,9 @@ Quantized quantize(const std::string& quantizer, const std::vector<float>& value
     Quantized result;
     result.decoded.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
     const auto pipeline = *parse_pipeline("topk(0.5) | " + quantizer);
-    result.sent = quantize_list(pipeline.quantizer, indices, values, tensor_maximum, result.decoded);
+    std::vector<std::uint8_t> codes(values.size());
+    result.sent = quantize_list(pipeline.quantizer, indices, values, tensor_maximum, payload_kernels(), result.decoded,
+                                codes.data());
     return result;
 }
 /// The rule in words: the nearer power of two, the middle going up, capped at 2^floor(log2 M); too small is nothing.

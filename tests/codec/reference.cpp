@@ -108,10 +108,9 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
         if (!selection.is_dense) selection.indices = indices;
         selection.values = values;
         std::vector<float> decoded(values.size(), std::nanf(""));
-        ChunkPayload payload{static_cast<std::uint32_t>(first / kChunkElements), {}};
-        code_chunk(input.pipeline, selection, scratch, decoded, payload.bytes);
-        if (payload.bytes.empty()) continue;
-        ret_output.chunks.push_back(payload);
+        PayloadBytes payload = code_chunk(input.pipeline, selection, scratch, decoded);
+        if (payload.empty()) continue;
+        ret_output.chunks.push_back({static_cast<std::uint32_t>(first / kChunkElements), std::move(payload)});
         for (std::size_t cell = 0; cell < values.size(); ++cell) {
             ret_output.decoded[first + indices[cell]] = decoded[cell];
             if (selection.is_dense || decoded[cell] != 0) ++ret_output.kept_elements;

@@ -28,17 +28,19 @@ std::vector<std::uint32_t> collect(const std::vector<float>& values, std::size_t
     TopKCollector collector;
     collector.begin(list, k, floor);
     list.begin_chunk(0);
+    SpanCells cells;
+    cells.ensure(span);
     for (std::size_t first = 0; first < values.size(); first += span) {
         const std::size_t elements = std::min(span, values.size() - first);
-        collector.make_room(elements, 0);
+        collector.raise_floor();
         std::size_t listed = 0;
         for (std::size_t element = first; element < first + elements; ++element) {
             const auto bits = std::bit_cast<std::uint32_t>(std::fabs(values[element]));
             if (bits < collector.floor()) continue;
-            list.end_indices()[listed] = static_cast<std::uint32_t>(element);
-            list.end_values()[listed++] = values[element];
+            cells.indices.data()[listed] = static_cast<std::uint32_t>(element);
+            cells.values.data()[listed++] = values[element];
         }
-        list.commit(listed);
+        list.append(cells, listed, false);
     }
     ret_has_enough = collector.has_enough();
     static_cast<void>(collector.finish());
@@ -113,6 +115,31 @@ TEST(TopKSelect, A_floor_too_high_is_noticed) {
     EXPECT_TRUE(has_enough) << "zeros are never listed: fewer than k is right without a guess";
     static_cast<void>(collect(values, 2, 0x7F800001U, 3, has_enough));
     EXPECT_TRUE(has_enough) << "a floor above every finite number is no guess at all";
+}
+
+TEST(TopKSelect, A_hint_keeps_the_threshold_and_follows_its_falls) {
+    const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+    EXPECT_FALSE(TopKHint(0).is_known());
+    const TopKHint first = TopKHint(0).next(bits(4.0F));
+    ASSERT_TRUE(first.is_known());
+    EXPECT_EQ(first.threshold(), bits(4.0F));
+    EXPECT_EQ(first.floor(), bits(3.75F)) << "2^20 steps of the bit pattern below a power of two are a sixteenth";
+    EXPECT_EQ(TopKHint(first.word()).floor(), first.floor()) << "the word holds all of it";
+    // While the threshold rises the margin halves, down to 2^17 steps.
+    TopKHint hint = first;
+    for (int step = 0; step < 10; ++step) hint = hint.next(bits(4.0F));
+    EXPECT_EQ(hint.floor(), bits(4.0F) - (1U << 17U));
+    // A fall of 2^18 steps widens it to four to eight times that, but no further than 2^21.
+    EXPECT_EQ(hint.next(bits(4.0F) - (1U << 18U)).floor(), bits(4.0F) - (1U << 18U) - (1U << 21U));
+    EXPECT_EQ(hint.next(bits(1.0F)).floor(), bits(1.0F) - (1U << 21U));
+}
+TEST(TopKSelect, A_hint_is_nothing_without_a_threshold_or_with_a_strange_word) {
+    EXPECT_FALSE(TopKHint(0).next(0).is_known()) << "fewer than k were there";
+    EXPECT_FALSE(TopKHint(0x7F800011U).is_known()) << "infinity";
+    EXPECT_FALSE(TopKHint(0xFFFFFFFFU).is_known());
+    EXPECT_FALSE(TopKHint(0x40800000U | 16U).is_known()) << "no such margin";
+    EXPECT_FALSE(TopKHint(0x40800000U | 22U).is_known());
+    EXPECT_FALSE(TopKHint((1U << 17U) | 17U).is_known()) << "the floor would be zero";
 }
 
 }  // namespace

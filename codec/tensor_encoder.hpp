@@ -1,0 +1,61 @@
+// Encoding one tensor, step by step: runs the dense pass over it, has each chunk's selection coded, and settles the
+// state of what was sent. Three routes: dense selections and per-chunk selections finish chunk by chunk; tensor-wide
+// selections (top-k, or a quantizer scaled over the tensor) observe all chunks first, then decide, then emit. Lives for
+// one call of encode_tensor, on its thread; owns nothing but the result.
+#pragma once
+
+#include "codec/dense_pass.hpp"
+#include "codec/encoder_options.hpp"
+#include "codec/payload_kernels.hpp"
+#include "codec/workspace.hpp"
+
+namespace gradsieve::codec {
+
+class DensePayload;
+
+class TensorEncoder {
+public:
+    /// The request is checked and the form supported; `scratch` is this thread's.
+    TensorEncoder(const EncodeRequest& request, const EncodeOptions& options, EncodeWorkspace::Impl& scratch);
+    [[nodiscard]] EncodeResult run();
+
+private:
+    void plan_dense_pass(const EncodeOptions& options);
+
+    // Routes.
+    void encode_dense();
+    bool encode_signs(std::uint32_t chunk, DensePayload& inout_payload);
+    void encode_dense_list(bool observes_first);
+    void encode_selected(bool observes_first);
+    bool collect_top_k();
+    bool collect_candidates(std::uint32_t floor);
+    void restore_guessed();
+    void collect_again();
+    void emit_list();
+    void emit_list_chunk(std::size_t position, float tensor_maximum);
+
+    // Pieces of a route.
+    void point_at_inputs(ElementCount first);
+    DenseSpan span_at(ElementCount first, std::size_t elements) const;
+    bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
+    bool list_span(DenseSpan& span);
+    void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
+
+    std::uint32_t chunk_count() const {
+        return static_cast<std::uint32_t>((request_.elements + kChunkElements - 1) / kChunkElements);
+    }
+    std::size_t chunk_elements(std::uint32_t chunk_index) const {
+        return std::min<ElementCount>(kChunkElements, request_.elements - chunk_index * kChunkElements);
+    }
+
+    const EncodeRequest& request_;
+    const Pipeline& pipeline_;
+    EncodeWorkspace::Impl& scratch_;
+    DensePlan plan_;
+    DensePass pass_ = nullptr;
+    const PayloadKernels& kernels_;
+    std::uint32_t guess_floor_ = kNeverGuess;  ///< what the pass took to be sent, see SentGuess
+    EncodeResult result_;
+};
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,155 @@
+// The routes of selections that make a list: what the variance test picked, and top-k.
+#include "codec/encoder_settle.hpp"
+#include "codec/tensor_encoder.hpp"
+
+#include <bit>
+#include <cmath>
+
+namespace gradsieve::codec {
+namespace {
+
+/// Elements that are listed at a time: between two spans top-k may raise its floor, and the cells of one stay in the
+/// first-level cache.
+constexpr std::size_t kListSpanElements = std::size_t{1} << 14U;
+static_assert(kChunkElements % kListSpanElements == 0);
+
+}  // namespace
+
+/// Runs the pass over a span and appends what it lists.
+bool TensorEncoder::list_span(DenseSpan& span) {
+    SpanCells& cells = scratch_.span_cells;
+    cells.ensure(kListSpanElements + kListSlack);
+    span.indices = cells.indices.data();
+    span.values = cells.values.data();
+    span.variances = cells.variances.data();
+    span.guess_floor = guess_floor_;
+    DenseOutcome outcome;
+    if (!run_pass(span, outcome)) return false;
+    scratch_.list.append(cells, outcome.listed, has_variance(pipeline_));
+    return true;
+}
+
+void TensorEncoder::encode_selected(bool observes_first) {
+    SelectionList& list = scratch_.list;
+    list.clear();
+    for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
+        if (!observes_first) list.clear();
+        list.begin_chunk(chunk);
+        const ElementCount begin = chunk * kChunkElements;
+        const ElementCount end = begin + chunk_elements(chunk);
+        for (ElementCount first = begin; first < end; first += kListSpanElements) {
+            DenseSpan span = span_at(first, std::min<ElementCount>(kListSpanElements, end - first));
+            if (!list_span(span)) return;
+        }
+        if (observes_first) continue;
+        finish_dense_pass(plan_);
+        emit_list_chunk(0, 0);
+    }
+    if (observes_first) emit_list();
+}
+
+bool TensorEncoder::collect_candidates(std::uint32_t floor) {
+    const std::size_t k = top_k_count(pipeline_.selector.ratio, request_.elements);
+    const bool has_gate = plan_.rule == DenseRule::kGatedTopK;
+    if (has_gate) scratch_.gate_words.ensure((request_.elements + kPooledElements - 1) / kPooledElements);
+    scratch_.top_k.begin(scratch_.list, k, floor, guess_floor_);
+    for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {
+        if (first % kChunkElements == 0) scratch_.list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
+        scratch_.top_k.raise_floor();
+        DenseSpan span = span_at(first, std::min<ElementCount>(kListSpanElements, request_.elements - first));
+        span.magnitude_floor = scratch_.top_k.floor();
+        if (has_gate) span.gate_words = scratch_.gate_words.data() + first / kPooledElements;
+        if (!list_span(span)) return false;
+    }
+    finish_dense_pass(plan_);
+    return true;
+}
+
+/// Gives everything back that the pass took to be sent.
+void TensorEncoder::restore_guessed() {
+    const SelectionList& list = scratch_.list;
+    for (std::size_t position = 0; position < list.chunk_count(); ++position) {
+        const std::size_t count = list.indices(position).size();
+        const ElementCount first = list.chunk_index(position) * kChunkElements;
+        for (std::size_t cell = 0; cell < count; ++cell) {
+            const float value = list.values(position)[cell];
+            if ((std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFU) < guess_floor_) continue;
+            const float variance = has_variance(pipeline_) ? list.variances(position)[cell] : 0.0F;
+            settle_unsent(plan_, request_.out, first + list.indices(position)[cell], value, variance);
+        }
+    }
+    guess_floor_ = kNeverGuess;
+}
+
+/// The guess of the threshold was too high: lists again from the residual, which is the accumulated gradient once
+/// nothing is taken to be sent.
+void TensorEncoder::collect_again() {
+    restore_guessed();
+    const bool has_gate = plan_.rule == DenseRule::kGatedTopK;
+    SpanCells& cells = scratch_.span_cells;
+    scratch_.top_k.begin(scratch_.list, top_k_count(pipeline_.selector.ratio, request_.elements), 1);
+    for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {
+        const std::size_t elements = std::min<ElementCount>(kListSpanElements, request_.elements - first);
+        if (first % kChunkElements == 0) scratch_.list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
+        scratch_.top_k.raise_floor();
+        std::size_t listed = 0;
+        for (ElementCount element = first; element < first + elements; ++element) {
+            const float value = request_.out.residual[element];
+            if ((std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFU) < scratch_.top_k.floor()) continue;
+            if (has_gate && ((scratch_.gate_words.data()[element / 32] >> (element % 32)) & 1U) == 0) continue;
+            cells.indices.data()[listed] = static_cast<std::uint32_t>(element % kChunkElements);
+            cells.variances.data()[listed] = 0.0F;  // never asked for: nothing is taken to be sent
+            cells.values.data()[listed++] = value;
+        }
+        scratch_.list.append(cells, listed, has_gate);
+    }
+}
+
+bool TensorEncoder::collect_top_k() {
+    const TopKHint hint(request_.selection_hint == nullptr ? 0 : *request_.selection_hint);
+    guess_floor_ = hint.is_known() ? hint.threshold() : kNeverGuess;
+    if (!collect_candidates(hint.is_known() ? hint.floor() : 1U)) return false;
+    if (!scratch_.top_k.has_enough()) collect_again();
+    const std::uint32_t threshold = scratch_.top_k.finish();
+    for (const DroppedCell& cell : scratch_.top_k.dropped())
+        settle_unsent(plan_, request_.out, cell.element, cell.value, cell.variance);
+    if (request_.selection_hint != nullptr) *request_.selection_hint = hint.next(threshold).word();
+    return true;
+}
+
+void TensorEncoder::emit_list() {
+    const bool wants_maximum = pipeline_.quantizer.scope == Scope::kTensor;
+    float tensor_maximum = 0;
+    if (wants_maximum) {
+        const std::span<const float> values = scratch_.list.all_values();
+        for (const float value : values) tensor_maximum = std::max(tensor_maximum, std::fabs(value));
+    }
+    finish_dense_pass(plan_);
+    for (std::size_t position = 0; position < scratch_.list.chunk_count(); ++position) {
+        emit_list_chunk(position, tensor_maximum);
+    }
+}
+
+void TensorEncoder::emit_list_chunk(std::size_t position, float tensor_maximum) {
+    const SelectionList& list = scratch_.list;
+    const std::size_t count = list.indices(position).size();
+    if (count == 0) return;
+    const std::uint32_t chunk = list.chunk_index(position);
+    scratch_.decoded.ensure(count);
+    SentChunk sent;
+    sent.indices = list.indices(position);
+    sent.values = list.values(position);
+    sent.decoded = {scratch_.decoded.data(), count};
+    sent.guess_floor = guess_floor_;
+    sent.residual_out = request_.out.residual + chunk * kChunkElements;
+    if (has_variance(pipeline_)) {
+        sent.variances = list.variances(position);
+        sent.variance_out = request_.out.variance + chunk * kChunkElements;
+    }
+    PayloadBytes bytes =
+        code_chunk(pipeline_, {chunk_elements(chunk), false, sent.indices, sent.values, tensor_maximum}, scratch_.code,
+                   {scratch_.decoded.data(), count});
+    append_payload(chunk, std::move(bytes), settle_sent(plan_, pipeline_.selector.is_faithful, sent, kernels_));
+}
+
+}  // namespace gradsieve::codec
