@@ -57,6 +57,7 @@ private:
     EncodeMemory memory_;
     std::vector<std::pair<KernelHandle, std::uint32_t>> grids_;  ///< blocks that the device runs at a time
     std::vector<PayloadPlace> places_;
+    PayloadPool pool_;  ///< of requests that bring none
     std::uint64_t threshold_misses_ = 0;
 };
 
@@ -197,7 +198,6 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
     for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor) take_result(tensor, ret_results[tensor]);
     for (std::size_t chunk = 0; chunk < batch_.chunks().size(); ++chunk)
         take_chunk(chunk, ret_results[batch_.chunks()[chunk].tensor]);
-    // Only now, that the vectors of chunks no longer grow, do their bytes have an address.
     places_.clear();
     for (std::size_t chunk = 0, in_tensor = 0; chunk < batch_.chunks().size(); ++chunk) {
         const ChunkPlan& plan = batch_.chunks()[chunk];
@@ -207,7 +207,10 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
         const auto& result = downloaded<ChunkResult>(batch_.layout().results)[chunk];
         const bool is_dense = batch_.is_dense(plan.tensor);
         const ByteCount bytes = is_dense ? batch_.dense_chunk_bytes(plan) : result.bytes;
-        places_.push_back({is_dense ? plan.payload_offset : result.offset, bytes, &payloads[in_tensor++].bytes});
+        const PayloadPool* pool = requests_[plan.tensor].request.payloads;
+        auto& payload = payloads[in_tensor++].bytes;
+        payload = (pool == nullptr ? pool_ : *pool).take(bytes);
+        places_.push_back({is_dense ? plan.payload_offset : result.offset, bytes, payload.data()});
     }
     return fetch_payloads(stream_, memory_, memory_.mirror.size(), places_);
 }

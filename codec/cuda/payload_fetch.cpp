@@ -3,6 +3,7 @@
 #include "codec/cuda/runtime.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -13,11 +14,7 @@ struct Piece {
     ByteCount end = 0;
 };
 
-void append(const PayloadPlace& place, const std::byte* source, ByteCount bytes) {
-    place.target->insert(place.target->end(), source, source + bytes);
-}
-
-/// Appends what `piece`, lying at `source`, holds of `places` from `first` on; returns the first that is not complete.
+/// Copies what `piece`, lying at `source`, holds of `places` from `first` on; returns the first that is not complete.
 std::size_t take_piece(const Piece& piece, const std::byte* source, std::span<const PayloadPlace> places,
                        std::size_t first) {
     for (; first < places.size(); ++first) {
@@ -25,7 +22,7 @@ std::size_t take_piece(const Piece& piece, const std::byte* source, std::span<co
         const ByteCount place_end = place.offset + place.bytes;
         const ByteCount begin = std::max(place.offset, piece.begin);
         const ByteCount end = std::min(place_end, piece.end);
-        if (begin < end) append(place, source + (begin - piece.begin), end - begin);
+        if (begin < end) std::memcpy(place.target + (begin - place.offset), source + (begin - piece.begin), end - begin);
         if (place_end > piece.end) break;
     }
     return first;
@@ -70,12 +67,11 @@ private:
 
 Status fetch_payloads(const Stream& stream, const EncodeMemory& memory, ByteCount mirrored_bytes,
                       std::span<PayloadPlace> places) {
-    for (const PayloadPlace& place : places) place.target->reserve(place.bytes);
     const auto rest = std::partition(places.begin(), places.end(), [&](const PayloadPlace& place) {
         return place.offset + place.bytes <= mirrored_bytes;
     });
     for (auto place = places.begin(); place != rest; ++place)
-        append(*place, memory.mirror.data() + place->offset, place->bytes);
+        std::memcpy(place->target, memory.mirror.data() + place->offset, place->bytes);
     if (rest == places.end()) return {};
     std::sort(rest, places.end(), [](const auto& left, const auto& right) { return left.offset < right.offset; });
     return PieceCopier(stream, memory).copy({rest, places.end()});

@@ -10,10 +10,10 @@ namespace gradsieve::codec::cuda {
 struct PayloadPlace {
     ByteCount offset = 0;
     ByteCount bytes = 0;
-    Bytes* target = nullptr;  ///< empty; owned by the result
+    std::byte* target = nullptr;  ///< `bytes` of them, owned by the result
 };
 
-/// Appends each payload to its target. `places` is sorted in passing. `mirrored_bytes`: what the mirror holds already.
+/// Copies each payload to its target. `places` is sorted in passing. `mirrored_bytes`: what the mirror holds already.
 /// Errors: kUnavailable.
 [[nodiscard]] Status fetch_payloads(const Stream& stream, const EncodeMemory& memory, ByteCount mirrored_bytes,
                                     std::span<PayloadPlace> places);
