@@ -65,7 +65,7 @@ Result<bool> Attachment::receive_reply(const Registry& registry, TimePoint deadl
                           "; raise the limit of open files (ulimit -n), or install matching versions");
     auto session = shm::ClientSession::adopt(registry.tensors(), reply, std::move(message->descriptors));
     if (!session.is_ok()) return session.error().with_context("memory from " + daemon_name());
-    session_.emplace(std::move(*session));
+    session_ = std::make_shared<shm::ClientSession>(std::move(*session));
     return true;
 }
 

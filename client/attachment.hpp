@@ -11,6 +11,7 @@
 #include "shm/local_socket.hpp"
 #include "shm/session_memory.hpp"
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,6 +35,8 @@ public:
     [[nodiscard]] Result<std::optional<shm::BindReply>> receive_bind_reply(std::uint64_t number, TimePoint deadline);
 
     [[nodiscard]] shm::ClientSession& session() noexcept { return *session_; }
+    /// For what must keep the memory mapped beyond this attachment.
+    [[nodiscard]] std::shared_ptr<shm::ClientSession> shared_session() const noexcept { return session_; }
     /// Closes the socket; the memory stays mapped.
     void hang_up() { connection_ = shm::LocalConnection(); }
     /// Ok, or kUnavailable once the daemon closed the socket (it ended, however). One `poll`; does not wait.
@@ -48,8 +51,8 @@ private:
 
     shm::LocalConnection connection_;
     std::string socket_path_;
-    pid_t daemon_pid_ = 0;  ///< 0 = not known
-    std::optional<shm::ClientSession> session_;
+    pid_t daemon_pid_ = 0;                         ///< 0 = not known
+    std::shared_ptr<shm::ClientSession> session_;  ///< null until the reply came
 };
 
 }  // namespace gradsieve::client

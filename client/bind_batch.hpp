@@ -22,7 +22,7 @@ struct BindingPlan {
     // for this side
     ContextRef context = nullptr;
     StreamRef stream = nullptr;
-    std::size_t ready = 0;  ///< which pair of events: DeviceBindings knows
+    DeviceAddress ready_word = 0;  ///< where the stream's device finds the tensor's
 };
 
 class BindBatch {

@@ -14,8 +14,9 @@ constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
 constexpr int kNotSupported = 801;
-constexpr unsigned kEventDisableTiming = 2;
-constexpr unsigned kEventInterprocess = 4;
+constexpr unsigned kRegisterPortable = 1;
+constexpr unsigned kRegisterMapped = 2;
+constexpr unsigned kWriteBehindFence = 0;  // the default: a fence of the whole system comes before the write
 constexpr int kAttributeContext = 1;
 constexpr int kAttributeMemoryType = 2;
 constexpr int kAttributeIsManaged = 8;
@@ -50,12 +51,10 @@ struct CudaDriver::Calls {
     int (*stream_context)(StreamRef, ContextRef*) = nullptr;
     int (*push_context)(ContextRef) = nullptr;
     int (*pop_context)(ContextRef*) = nullptr;
-    int (*make_event)(EventRef*, unsigned) = nullptr;
-    int (*destroy_event)(EventRef) = nullptr;
-    int (*event_handle)(IpcHandle*, EventRef) = nullptr;
-    int (*open_event)(EventRef*, IpcHandle) = nullptr;
-    int (*record)(EventRef, StreamRef) = nullptr;
-    int (*wait)(StreamRef, EventRef, unsigned) = nullptr;
+    int (*register_host)(void*, std::size_t, unsigned) = nullptr;
+    int (*unregister_host)(void*) = nullptr;
+    int (*device_pointer)(DeviceAddress*, void*, unsigned) = nullptr;
+    int (*write_word)(StreamRef, DeviceAddress, std::uint32_t, unsigned) = nullptr;
 
     /// The name of the first call that `library` does not have; null if it has all.
     const char* find_all(void* library);
@@ -81,15 +80,16 @@ const char* CudaDriver::Calls::find_all(void* library) {
     find(stream_context, "cuStreamGetCtx");
     find(push_context, "cuCtxPushCurrent_v2");
     find(pop_context, "cuCtxPopCurrent_v2");
-    find(make_event, "cuEventCreate");
-    find(destroy_event, "cuEventDestroy_v2");
-    find(event_handle, "cuIpcGetEventHandle");
-    find(open_event, "cuIpcOpenEventHandle");
-    find(record, "cuEventRecord");
-    find(wait, "cuStreamWaitEvent");
+    find(register_host, "cuMemHostRegister_v2");
+    find(unregister_host, "cuMemHostUnregister");
+    find(device_pointer, "cuMemHostGetDevicePointer_v2");
+    const auto find_second = [&](auto& ret_call, const char* second, const char* first) {
+        find(ret_call, ::dlsym(library, second) != nullptr ? second : first);
+    };
     // The second version tells the parts of a divided GPU (MIG) apart; drivers before CUDA 11.4 have the first alone.
-    const bool has_second = ::dlsym(library, "cuDeviceGetUuid_v2") != nullptr;
-    find(device_uuid, has_second ? "cuDeviceGetUuid_v2" : "cuDeviceGetUuid");
+    find_second(device_uuid, "cuDeviceGetUuid_v2", "cuDeviceGetUuid");
+    // Drivers before CUDA 11.7 have the first alone, which answers "not supported" unless a module parameter allows it.
+    find_second(write_word, "cuStreamWriteValue32_v2", "cuStreamWriteValue32");
     return missing;
 }
 
@@ -228,36 +228,30 @@ void CudaDriver::pop_context() const noexcept {
     calls_->pop_context(&ours);
 }
 
-Result<EventRef> CudaDriver::make_event() const {
-    EventRef event = nullptr;
-    GRADSIEVE_TRY(status_of("cuEventCreate", calls_->make_event(&event, kEventDisableTiming | kEventInterprocess)));
-    return event;
+Status CudaDriver::register_host(std::span<std::byte> pages) const {
+    return status_of_writing("cuMemHostRegister",
+                             calls_->register_host(pages.data(), pages.size(), kRegisterPortable | kRegisterMapped));
 }
 
-Result<shm::DeviceHandle> CudaDriver::event_handle(EventRef event) const {
-    IpcHandle seen{};
-    GRADSIEVE_TRY(status_of("cuIpcGetEventHandle", calls_->event_handle(&seen, event)));
-    shm::DeviceHandle handle;
-    std::memcpy(handle.data(), seen.bytes.data(), handle.size());
-    return handle;
+void CudaDriver::unregister_host(std::byte* pages) const noexcept { calls_->unregister_host(pages); }
+
+Result<DeviceAddress> CudaDriver::device_address_of(std::byte* pages) const {
+    DeviceAddress address = 0;
+    GRADSIEVE_TRY(status_of_writing("cuMemHostGetDevicePointer", calls_->device_pointer(&address, pages, 0)));
+    return address;
 }
 
-Result<EventRef> CudaDriver::open_event(const shm::DeviceHandle& handle) const {
-    IpcHandle passed{};
-    std::memcpy(passed.bytes.data(), handle.data(), handle.size());
-    EventRef event = nullptr;
-    GRADSIEVE_TRY(status_of("cuIpcOpenEventHandle", calls_->open_event(&event, passed)));
-    return event;
+Status CudaDriver::write_word(StreamRef stream, DeviceAddress word, std::uint32_t value) const {
+    return status_of_writing("cuStreamWriteValue32", calls_->write_word(stream, word, value, kWriteBehindFence));
 }
 
-void CudaDriver::destroy_event(EventRef event) const noexcept { calls_->destroy_event(event); }
-
-Status CudaDriver::record(EventRef event, StreamRef stream) const {
-    return status_of("cuEventRecord", calls_->record(event, stream));
-}
-
-Status CudaDriver::wait(StreamRef stream, EventRef event) const {
-    return status_of("cuStreamWaitEvent", calls_->wait(stream, event, 0));
+Status CudaDriver::status_of_writing(const char* call, int code) const {
+    if (code != kNotSupported) return status_of(call, code);
+    return {StatusCode::kFailedPrecondition,
+            std::string(call) +
+                " answered 801, not supported: this device or its driver cannot write to host memory from a stream: "
+                "allowed are those that can; update the driver, " +
+                kUseHostMemory};
 }
 
 }  // namespace gradsieve::client

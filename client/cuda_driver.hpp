@@ -11,14 +11,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace gradsieve::client {
 
 using DeviceAddress = std::uint64_t;
-/// The driver's CUcontext, CUevent and CUstream.
+/// The driver's CUcontext and CUstream.
 using ContextRef = void*;
-using EventRef = void*;
 using StreamRef = void*;
 
 /// "0x7f0012000000"
@@ -60,20 +60,23 @@ public:
     [[nodiscard]] Status push_context(ContextRef context) const;
     void pop_context() const noexcept;
 
-    /// For other processes, without timing.
-    [[nodiscard]] Result<EventRef> make_event() const;
-    [[nodiscard]] Result<shm::DeviceHandle> event_handle(EventRef event) const;
-    [[nodiscard]] Result<EventRef> open_event(const shm::DeviceHandle& handle) const;
-    void destroy_event(EventRef event) const noexcept;
-    /// Both allocate nothing unless they fail.
-    [[nodiscard]] Status record(EventRef event, StreamRef stream) const;
-    [[nodiscard]] Status wait(StreamRef stream, EventRef event) const;
+    /// Makes whole pages of host memory known to all contexts, for their devices to write. Errors: kFailedPrecondition
+    /// (this host cannot do that; what to do), else as of the driver.
+    [[nodiscard]] Status register_host(std::span<std::byte> pages) const;
+    void unregister_host(std::byte* pages) const noexcept;
+    /// Where the current context's device finds registered memory.
+    [[nodiscard]] Result<DeviceAddress> device_address_of(std::byte* pages) const;
+    /// Enqueues the write of a word, visible to the host only after everything before it on the stream. Allocates
+    /// nothing unless it fails. Errors: as `register_host`.
+    [[nodiscard]] Status write_word(StreamRef stream, DeviceAddress word, std::uint32_t value) const;
 
 private:
     struct Calls;
     explicit CudaDriver(std::unique_ptr<const Calls> calls);
     /// Ok for 0, else kUnavailable, or kResourceExhausted where memory is what is missing.
     [[nodiscard]] Status status_of(const char* call, int code) const;
+    /// The same, and the remedy where the device or its driver does not offer the call.
+    [[nodiscard]] Status status_of_writing(const char* call, int code) const;
 
     const std::unique_ptr<const Calls> calls_;
 };

@@ -1,6 +1,5 @@
 #include "client/device_binding.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace gradsieve::client {
@@ -33,7 +32,7 @@ Status check_shape(const std::string& subject, const shm::TensorEntry& tensor, c
     return {};
 }
 
-/// The context that events and stream are of.
+/// The context that the stream is of.
 Result<ContextRef> choose_context(const CudaDriver& driver, const std::string& subject,
                                   const CudaDriver::PointerFacts& memory, StreamRef stream) {
     if (address_of(stream) > kLastSpecialStream) return driver.context_of(stream);
@@ -60,25 +59,9 @@ static_assert(static_cast<int>(ElementType::kF32) == static_cast<int>(shm::Eleme
 static_assert(static_cast<int>(ElementType::kF16) == static_cast<int>(shm::ElementType::kF16));
 static_assert(static_cast<int>(ElementType::kBf16) == static_cast<int>(shm::ElementType::kBf16));
 
-DeviceBindings::DeviceBindings(std::unique_ptr<const CudaDriver> driver, std::size_t tensor_count)
-    : driver_(std::move(driver)), slots_(tensor_count) {}
-
-DeviceBindings::~DeviceBindings() {
-    for (auto& slot : slots_) {
-        free_pair(slot.done);
-        if (!is_goodbye_) continue;
-        for (auto& pair : slot.ready_pairs) free_pair(pair);
-    }
-}
-
-void DeviceBindings::free_pair(EventPair& pair) noexcept {
-    if (pair.context == nullptr) return;
-    const ContextScope scope(*driver_, pair.context);
-    if (scope.status().is_ok())  // else the context is gone, and its events with it
-        for (auto* const event : pair.events)
-            if (event != nullptr) driver_->destroy_event(event);
-    pair = {};
-}
+DeviceBindings::DeviceBindings(std::shared_ptr<const CudaDriver> driver, std::span<std::uint32_t> ready_words,
+                               std::shared_ptr<const void> memory)
+    : driver_(std::move(driver)), ready_words_(driver_, ready_words, std::move(memory)), slots_(ready_words.size()) {}
 
 Result<BindingPlan> DeviceBindings::plan(std::uint32_t tensor_index, const shm::TensorEntry& tensor,
                                          const DeviceBuffer& buffer) {
@@ -114,30 +97,8 @@ Result<BindingPlan> DeviceBindings::plan(std::uint32_t tensor_index, const shm::
                          locate_device_memory(*driver_, moment_text, moment, tensor.elements() * sizeof(float)));
     }
     GRADSIEVE_ASSIGN(plan.binding.device, driver_->device_uuid(facts.device));
-    auto& slot = slots_[tensor_index];
-    GRADSIEVE_ASSIGN(plan.ready, find_ready_pair(slot, plan.context));
-    plan.binding.ready_events = slot.ready_pairs[plan.ready].handles;
+    GRADSIEVE_ASSIGN(plan.ready_word, ready_words_.address_of(plan.context, tensor_index));
     return plan;
-}
-
-Result<std::size_t> DeviceBindings::find_ready_pair(Slot& slot, ContextRef context) {
-    const auto known =
-        std::ranges::find_if(slot.ready_pairs, [&](const EventPair& pair) { return pair.context == context; });
-    if (known != slot.ready_pairs.end())
-        return static_cast<std::size_t>(std::distance(slot.ready_pairs.begin(), known));
-    EventPair pair{.context = context};
-    for (std::size_t parity = 0; parity < shm::kStepParities; ++parity) {
-        const auto made = driver_->make_event();
-        if (made.is_ok()) pair.events[parity] = *made;
-        auto handle = made.is_ok() ? driver_->event_handle(*made) : Result<shm::DeviceHandle>(made.error());
-        if (!handle.is_ok()) {
-            free_pair(pair);
-            return handle.error();
-        }
-        pair.handles[parity] = *handle;
-    }
-    slot.ready_pairs.push_back(pair);
-    return slot.ready_pairs.size() - 1;
 }
 
 void DeviceBindings::on_sent(const BindBatch& batch) {
@@ -153,46 +114,16 @@ void DeviceBindings::on_lost(const BindBatch& batch) {
     for (const auto& plan : batch.plans()) slots_[plan.binding.tensor_index].is_bound = false;
 }
 
-Status DeviceBindings::on_done(const BindBatch& batch, std::span<const shm::EventHandles> done_events) {
-    on_lost(batch);  // until what follows succeeds
-    Status first_error;
-    std::size_t place = 0;
-    for (const auto& plan : batch.plans()) {
-        if (!plan.gradient) continue;
-        auto& slot = slots_[plan.binding.tensor_index];
-        auto status = take_done_events(slot, plan.context, done_events[place++]);
-        if (!status.is_ok()) {
-            if (first_error.is_ok()) first_error = status.with_context(plan.subject);
-            continue;
-        }
-        slot.ready = plan.ready;
-        slot.stream = plan.stream;
-        slot.is_bound = true;
-    }
-    return first_error;
+void DeviceBindings::on_done(const BindBatch& batch) {
+    for (const auto& plan : batch.plans())
+        slots_[plan.binding.tensor_index] = {.is_bound = plan.gradient.has_value(),
+                                             .is_changing = false,
+                                             .context = plan.context,
+                                             .stream = plan.stream,
+                                             .ready_word = plan.ready_word};
 }
 
-Status DeviceBindings::take_done_events(Slot& slot, ContextRef context, const shm::EventHandles& handles) {
-    if (slot.done.context == context && slot.done.handles == handles) return {};
-    free_pair(slot.done);
-    EventPair opened{.context = context, .events = {}, .handles = handles};
-    {
-        const ContextScope scope(*driver_, context);
-        GRADSIEVE_TRY(scope.status());
-        for (std::size_t parity = 0; parity < shm::kStepParities; ++parity) {
-            auto event = driver_->open_event(handles[parity]);
-            if (!event.is_ok()) {
-                free_pair(opened);
-                return event.error();
-            }
-            opened.events[parity] = *event;
-        }
-    }
-    slot.done = opened;
-    return {};
-}
-
-Status DeviceBindings::record_ready(std::uint32_t tensor_index, const std::string& tensor_name, Step step) {
+Status DeviceBindings::write_ready(std::uint32_t tensor_index, const std::string& tensor_name, Step step) {
     const auto& slot = slots_[tensor_index];
     if (slot.is_changing)
         return {StatusCode::kBusy, "tensor '" + tensor_name +
@@ -203,18 +134,9 @@ Status DeviceBindings::record_ready(std::uint32_t tensor_index, const std::strin
                 "tensor '" + tensor_name +
                     "' is registered with on_device and not bound: allowed is a step of a bound tensor; call "
                     "bind_device first"};
-    const auto& ready = slot.ready_pairs[slot.ready];
-    const ContextScope scope(*driver_, ready.context);
+    const ContextScope scope(*driver_, slot.context);
     GRADSIEVE_TRY(scope.status());
-    return driver_->record(ready.events[step % shm::kStepParities], slot.stream);
-}
-
-Status DeviceBindings::await_done(std::uint32_t tensor_index, Step step) {
-    const auto& slot = slots_[tensor_index];
-    if (!slot.is_bound) return {};
-    const ContextScope scope(*driver_, slot.done.context);
-    GRADSIEVE_TRY(scope.status());
-    return driver_->wait(slot.stream, slot.done.events[step % shm::kStepParities]);
+    return ready_words_.write(slot.stream, slot.ready_word, tensor_index, step);
 }
 
 }  // namespace gradsieve::client

@@ -133,9 +133,7 @@ private:
     }
     [[nodiscard]] Status not_on_host(std::uint32_t tensor_index) const;
     /// Before the push of a hand-in. Ok for a tensor in host memory.
-    [[nodiscard]] Status record_ready(std::uint32_t tensor_index, Step step);
-    /// After the completion of the last hand-in came. Ok for a tensor in host memory.
-    [[nodiscard]] Status order_behind_daemon(std::uint32_t tensor_index);
+    [[nodiscard]] Status write_ready(std::uint32_t tensor_index, Step step);
 
     // constant after construction
     const ProcessMark mark_;
@@ -151,7 +149,6 @@ private:
     std::uint64_t bind_number_ = 0;             ///< last bind request
     bool is_binding_ = false;                   ///< a thread is inside `change_bindings`, and reads the socket
     bool is_hang_up_due_ = false;               ///< that thread is to hang up when it leaves
-    std::optional<Step> first_check_;           ///< step of the first `check_parameters`
     bool is_starting_ = false;                  ///< a thread is inside `start`
     bool is_leaving_ = false;                   ///< kDetach was sent
     TimePoint daemon_seen_{};                   ///< when the socket was looked at last

@@ -1,5 +1,5 @@
-// Tensors that lie on a device: telling the daemon where, and ordering its work and the program's by events. See
-// job_core.hpp; docs/shared-memory.md has the order of events and messages.
+// Tensors that lie on a device: telling the daemon where, and when their gradients are made. See job_core.hpp;
+// docs/shared-memory.md has the order of work on the device and messages.
 #include "client/flag_guard.hpp"
 #include "client/job_core.hpp"
 
@@ -59,7 +59,8 @@ Result<std::vector<BindingPlan>> JobCore::plan_changes(std::span<const BindingCh
         if (!bindings_) {
             if (change.buffer == nullptr) continue;  // nothing was ever bound
             GRADSIEVE_ASSIGN(auto driver, CudaDriver::load(options_.cuda_driver));
-            bindings_ = std::make_unique<DeviceBindings>(std::move(driver), registry_.tensors().size());
+            auto session = attachment_->shared_session();
+            bindings_ = std::make_unique<DeviceBindings>(std::move(driver), session->ready_words(), session);
         }
         if (change.buffer != nullptr) {
             GRADSIEVE_ASSIGN(auto plan, bindings_->plan(change.tensor_index, registry_.tensors()[change.tensor_index],
@@ -82,8 +83,6 @@ Status JobCore::send_plans(Lock& lock, std::span<const BindingPlan> plans, TimeP
             GRADSIEVE_TRY(exchange(lock, batch, deadline, timeout));
             batch = {};
         }
-        // What the program's stream has not seen yet of the daemon's work, it never would after this.
-        GRADSIEVE_TRY(order_behind_daemon(plan.binding.tensor_index));
         GRADSIEVE_TRY(batch.add(bindings_->driver(), plan));
     }
     return batch.is_empty() ? Status() : exchange(lock, batch, deadline, timeout);
@@ -108,15 +107,8 @@ Status JobCore::exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeo
         bindings_->on_refused(batch);
         return answer.status.with_context(options_.label());
     }
-    const auto bound = static_cast<std::size_t>(
-        std::ranges::count_if(request.bindings, [](const auto& binding) { return !binding.is_unbinding(); }));
-    if (answer.done_events.size() != bound) {
-        bindings_->on_lost(batch);
-        return {StatusCode::kCorrupt, options_.label() + ": gradsieved answered with " +
-                                          std::to_string(answer.done_events.size()) + " pairs of events: allowed is " +
-                                          std::to_string(bound) + ", one per bound tensor; report it"};
-    }
-    return bindings_->on_done(batch, answer.done_events);
+    bindings_->on_done(batch);
+    return {};
 }
 
 Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std::uint64_t number, TimePoint deadline) {
@@ -138,22 +130,16 @@ Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std:
     }
 }
 
-Status JobCore::record_ready(std::uint32_t tensor_index, Step step) {
+Status JobCore::write_ready(std::uint32_t tensor_index, Step step) {
     if (!is_on_device(tensor_index)) return {};
     if (bindings_) {
-        auto status = bindings_->record_ready(tensor_index, registry_.tensors()[tensor_index].name, step);
+        auto status = bindings_->write_ready(tensor_index, registry_.tensors()[tensor_index].name, step);
         return status.is_ok() ? status : status.with_context(options_.label());
     }
     return {StatusCode::kFailedPrecondition,
             tensor_text(tensor_index) +
                 " is registered with on_device and not bound: allowed is a step of a bound tensor; call bind_device "
                 "first"};
-}
-
-Status JobCore::order_behind_daemon(std::uint32_t tensor_index) {
-    if (!is_on_device(tensor_index) || !bindings_ || ledger_->submitted(tensor_index) == 0) return {};
-    auto status = bindings_->await_done(tensor_index, ledger_->submitted(tensor_index));
-    return status.is_ok() ? status : status.with_context(options_.label() + ": " + tensor_text(tensor_index));
 }
 
 }  // namespace gradsieve::client

@@ -166,7 +166,6 @@ Status JobCore::detach(Timeout timeout) {
         is_hang_up_due_ = true;  // the binding thread listens on the socket still
     else if (attachment_)
         attachment_->hang_up();
-    if (bindings_ && ledger_ && ledger_->has_left()) bindings_->on_goodbye();
     return *answer;
 }
 

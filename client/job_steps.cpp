@@ -118,7 +118,7 @@ Status JobCore::submit(std::uint32_t tensor_index, Step step, const SubmitOption
         const std::span<const std::uint32_t> unknown(kUnknownSamples);
         const auto counts = options.samples.empty() ? unknown.first(options.sample_count) : options.samples;
         attachment_->session().set_slice_samples(tensor_index, counts);
-        GRADSIEVE_TRY(record_ready(tensor_index, step));
+        GRADSIEVE_TRY(write_ready(tensor_index, step));
         GRADSIEVE_TRY(push({.kind = shm::SubmissionKind::kAverage,
                             .tensor_index = tensor_index,
                             .step = step,
@@ -139,9 +139,7 @@ Result<std::span<const float>> JobCore::wait(std::uint32_t tensor_index, Timeout
     if (!outcome)
         return timeout_status(tensor_text(tensor_index) + ", step " + std::to_string(ledger_->submitted(tensor_index)),
                               timeout);
-    const auto ordered = order_behind_daemon(tensor_index);
     GRADSIEVE_TRY(*outcome);
-    GRADSIEVE_TRY(ordered);
     return attachment_->session().result(tensor_index);
 }
 

@@ -9,7 +9,6 @@ namespace gradsieve::client::test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class CudaDriverTest : public ::testing::Test {
@@ -37,11 +36,11 @@ TEST_F(CudaDriverTest, Driver_without_a_device_is_told_with_its_own_words) {
     EXPECT_THAT(status.text(), HasSubstr("cuInit answered 100, CUDA_ERROR_FAKE (a fake error): allowed is success"));
 }
 TEST_F(CudaDriverTest, Lack_of_memory_has_its_own_code_and_unknown_errors_keep_their_number) {
-    FakeCuda::get().fail("cuEventCreate", 2);
-    EXPECT_EQ(driver_->make_event().status().code(), StatusCode::kResourceExhausted);
-    FakeCuda::get().fail("cuEventCreate", 999);
-    EXPECT_THAT(driver_->make_event().status().text(),
-                HasSubstr("cuEventCreate answered 999, an unknown error (no description)"));
+    FakeCuda::get().fail("cuDeviceGetUuid", 2);
+    EXPECT_EQ(driver_->device_uuid(0).status().code(), StatusCode::kResourceExhausted);
+    FakeCuda::get().fail("cuDeviceGetUuid", 999);
+    EXPECT_THAT(driver_->device_uuid(0).status().text(),
+                HasSubstr("cuDeviceGetUuid answered 999, an unknown error (no description)"));
 }
 TEST_F(CudaDriverTest, Pointers_are_of_the_kind_that_the_driver_says) {
     using Type = CudaDriver::MemoryType;
@@ -79,10 +78,6 @@ TEST_F(CudaDriverTest, Memory_that_cannot_be_shared_names_the_remedy) {
     EXPECT_EQ(FakeCuda::get().log_of("cuMemRelease").size(), 1U);
     EXPECT_THAT(driver_->export_allocation(FakeMemory::kPool).status().text(),
                 HasSubstr("the memory at 0x40000000 can be shared by no kind of handle"));
-}
-TEST_F(CudaDriverTest, Events_are_for_other_processes_and_without_timing) {
-    ASSERT_TRUE(driver_->make_event().is_ok());
-    EXPECT_THAT(FakeCuda::get().log_of("cuEventCreate"), ElementsAre("cuEventCreate(6)"));
 }
 TEST_F(CudaDriverTest, Scope_puts_the_callers_context_back_and_only_if_it_changed) {
     const auto before = FakeCuda::contexts();

@@ -9,48 +9,45 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-shm::EventHandles done_of(std::uint8_t first) {
-    shm::EventHandles handles{};
-    handles[0][0] = std::byte{first};
-    handles[1][0] = std::byte(first + 1);
-    return handles;
-}
 
 class DeviceBindingTest : public ::testing::Test {
 protected:
     Result<BindingPlan> plan(const DeviceBuffer& buffer) { return bindings_->plan(0, tensor_, buffer); }
-    /// Binds as if the daemon had agreed with these events.
-    Status bind(const DeviceBuffer& buffer, std::uint8_t done = 100) {
+    /// Binds as if the daemon had agreed.
+    Status bind(const DeviceBuffer& buffer) {
         const auto made = plan(buffer);
         if (!made.is_ok()) return made.error();
         BindBatch batch;
         const auto added = batch.add(bindings_->driver(), *made);
         if (!added.is_ok()) return added;
         bindings_->on_sent(batch);
-        const std::vector<shm::EventHandles> events{done_of(done)};
-        return bindings_->on_done(batch, events);
+        bindings_->on_done(batch);
+        return {};
     }
-    Status record(Step step) { return bindings_->record_ready(0, "w", step); }
+    Status write(Step step) { return bindings_->write_ready(0, "w", step); }
+    [[nodiscard]] std::string write_text(Step step, int device = 0) const {
+        return "cuStreamWriteValue32(" + std::to_string(0x5000 + device) + ", " +
+               std::to_string(FakeCuda::device_address_of(words_->data())) + ", " + std::to_string(step) +
+               ", 0) in context (" + std::to_string(0xC000 + device) + ")";
+    }
 
     FakeMemory memory_;
     shm::TensorEntry tensor_{.name = "w", .shape = {4}, .on_device = true};
-    std::unique_ptr<DeviceBindings> bindings_ = std::make_unique<DeviceBindings>(load_fake(), 1);
+    std::shared_ptr<std::array<std::uint32_t, 1>> words_ = std::make_shared<std::array<std::uint32_t, 1>>();
+    std::unique_ptr<DeviceBindings> bindings_ = std::make_unique<DeviceBindings>(load_fake(), *words_, words_);
     DeviceBuffer good_{.pointer = pointer_to(FakeMemory::kLegacy + 64),
                        .elements = 4,
                        .type = ElementType::kF32,
                        .stream = FakeCuda::stream_of(0)};
 };
 
-TEST_F(DeviceBindingTest, Plan_tells_memory_device_and_events) {
+TEST_F(DeviceBindingTest, Plan_tells_memory_device_and_ready_word) {
     const auto made = plan(good_).value();
     EXPECT_EQ(made.binding.sample_stride_bytes, 16U);
     EXPECT_EQ(made.gradient->address, FakeMemory::kLegacy + 64);
     EXPECT_EQ(made.gradient->bytes, 16U);
     EXPECT_EQ(made.binding.device[15], std::byte{0x70});
-    EXPECT_EQ(made.binding.ready_events[0][0], std::byte{1});
-    EXPECT_EQ(made.binding.ready_events[1][0], std::byte{2});
+    EXPECT_EQ(made.ready_word, FakeCuda::device_address_of(words_->data()));
     EXPECT_EQ(made.context, FakeCuda::context_of(0));
 }
 TEST_F(DeviceBindingTest, Slices_and_second_moment_are_covered) {
@@ -111,86 +108,64 @@ TEST_F(DeviceBindingTest, Callers_context_is_as_it_was_whatever_happens) {
     FakeCuda::contexts().assign(2, FakeCuda::context_of(1));
     const auto before = FakeCuda::contexts();
     ASSERT_TRUE(bind(good_).is_ok());
-    ASSERT_TRUE(record(1).is_ok());
-    ASSERT_TRUE(bindings_->await_done(0, 1).is_ok());
+    ASSERT_TRUE(write(1).is_ok());
     for (const char* call : {"cuPointerGetAttributes", "cuMemGetAddressRange", "cuIpcGetMemHandle", "cuDeviceGetUuid",
-                             "cuCtxGetDevice", "cuCtxPushCurrent"}) {
+                             "cuCtxGetDevice", "cuCtxPushCurrent", "cuMemHostGetDevicePointer"}) {
         FakeCuda::get().fail(call, 700);
         EXPECT_FALSE(plan(good_).is_ok()) << call;
     }
-    FakeCuda::get().fail("cuEventRecord", 700);
-    EXPECT_FALSE(record(2).is_ok());
+    FakeCuda::get().fail("cuStreamWriteValue32", 700);
+    EXPECT_FALSE(write(2).is_ok());
     bindings_.reset();
     EXPECT_EQ(FakeCuda::contexts(), before);
 }
-TEST_F(DeviceBindingTest, Events_alternate_with_the_step) {
+TEST_F(DeviceBindingTest, Steps_write_the_word_on_the_stream_that_is_bound) {
     ASSERT_TRUE(bind(good_).is_ok());
-    FakeCuda::get().clear_log();
-    for (const Step step : {1, 2, 3}) {
-        ASSERT_TRUE(record(step).is_ok());
-        ASSERT_TRUE(bindings_->await_done(0, step).is_ok());
-    }
-    EXPECT_THAT(FakeCuda::get().log_of("cuEventRecord"),
-                ElementsAre("cuEventRecord(2, 20480) in context (49152)", "cuEventRecord(1, 20480) in context (49152)",
-                            "cuEventRecord(2, 20480) in context (49152)"));
-    EXPECT_THAT(
-        FakeCuda::get().log_of("cuStreamWaitEvent"),
-        ElementsAre("cuStreamWaitEvent(20480, 101)", "cuStreamWaitEvent(20480, 100)", "cuStreamWaitEvent(20480, 101)"));
-}
-TEST_F(DeviceBindingTest, Binding_again_keeps_events_that_stay_and_replaces_those_that_do_not) {
-    ASSERT_TRUE(bind(good_).is_ok());
-    good_.pointer = pointer_to(FakeMemory::kLegacy + 256);
-    ASSERT_TRUE(bind(good_).is_ok());
-    EXPECT_EQ(FakeCuda::get().log_of("cuEventCreate").size(), 2U) << "its own are made once";
-    EXPECT_EQ(FakeCuda::get().log_of("cuIpcOpenEventHandle").size(), 2U) << "the daemon's are the same";
-    ASSERT_TRUE(bind(good_, 110).is_ok());
-    EXPECT_THAT(FakeCuda::get().log_of("cuEventDestroy"), ElementsAre("cuEventDestroy(100)", "cuEventDestroy(101)"));
+    ASSERT_TRUE(write(1).is_ok());
+    EXPECT_EQ(words_->front(), 1U);
     good_.pointer = pointer_to(FakeMemory::kOtherDevice);
     good_.stream = FakeCuda::stream_of(1);
-    ASSERT_TRUE(bind(good_, 120).is_ok());
-    EXPECT_EQ(FakeCuda::get().log_of("cuEventCreate").size(), 4U) << "another device, other events";
-    FakeCuda::get().clear_log();
-    ASSERT_TRUE(record(2).is_ok());
-    EXPECT_THAT(FakeCuda::get().log_of("cuEventRecord"), ElementsAre("cuEventRecord(3, 20481) in context (49153)"));
+    ASSERT_TRUE(bind(good_).is_ok());
+    ASSERT_TRUE(write(2).is_ok());
+    EXPECT_THAT(FakeCuda::get().log_of("cuStreamWriteValue32"), ElementsAre(write_text(1), write_text(2, 1)));
+    EXPECT_EQ(FakeCuda::get().log_of("cuMemHostRegister").size(), 1U) << "once for all contexts";
+}
+TEST_F(DeviceBindingTest, Buffer_that_is_refused_registers_nothing) {
+    good_.elements = 5;
+    ASSERT_FALSE(plan(good_).is_ok());
+    good_.elements = 4;
+    good_.stream = FakeCuda::stream_of(1);
+    ASSERT_FALSE(plan(good_).is_ok());
+    EXPECT_EQ(FakeCuda::get().registered(), 0);
+}
+TEST_F(DeviceBindingTest, Pages_are_given_back_with_the_bindings) {
+    ASSERT_TRUE(bind(good_).is_ok());
+    EXPECT_EQ(FakeCuda::get().registered(), 1);
+    bindings_.reset();
+    EXPECT_EQ(FakeCuda::get().registered(), 0);
+}
+TEST_F(DeviceBindingTest, Unbound_tensor_takes_no_step) {
+    ASSERT_TRUE(bind(good_).is_ok());
+    BindBatch batch;
+    ASSERT_TRUE(batch.add(bindings_->driver(), BindingPlan()).is_ok()) << "no gradient: unbinds tensor 0";
+    bindings_->on_sent(batch);
+    bindings_->on_done(batch);
+    EXPECT_EQ(write(1).code(), StatusCode::kFailedPrecondition);
 }
 TEST_F(DeviceBindingTest, Steps_need_a_binding_that_is_not_changing) {
-    const auto never = record(1);
+    const auto never = write(1);
     EXPECT_EQ(never.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(never.text(), HasSubstr("tensor 'w' is registered with on_device and not bound"));
-    EXPECT_TRUE(bindings_->await_done(0, 1).is_ok());
     ASSERT_TRUE(bind(good_).is_ok());
     BindBatch batch;
     ASSERT_TRUE(batch.add(bindings_->driver(), plan(good_).value()).is_ok());
     bindings_->on_sent(batch);
-    EXPECT_EQ(record(1).code(), StatusCode::kBusy);
+    EXPECT_EQ(write(1).code(), StatusCode::kBusy);
     bindings_->on_refused(batch);
-    EXPECT_TRUE(record(1).is_ok()) << "as it was";
+    EXPECT_TRUE(write(1).is_ok()) << "as it was";
     bindings_->on_sent(batch);
     bindings_->on_lost(batch);
-    EXPECT_EQ(record(1).code(), StatusCode::kFailedPrecondition) << "nobody knows";
-}
-TEST_F(DeviceBindingTest, Events_of_the_daemon_that_do_not_open_leave_the_tensor_unbound_and_no_event_behind) {
-    FakeCuda::get().fail("cuIpcOpenEventHandle", 400, 2);
-    EXPECT_THAT(bind(good_).text(), HasSubstr("tensor 'w': cuIpcOpenEventHandle answered 400"));
-    EXPECT_EQ(record(1).code(), StatusCode::kFailedPrecondition);
-    EXPECT_EQ(FakeCuda::get().live_events(), 2) << "its own two";
-    FakeCuda::get().fail("cuIpcOpenEventHandle", 0, 2);
-    EXPECT_TRUE(bind(good_).is_ok());
-}
-TEST_F(DeviceBindingTest, Events_of_its_own_that_cannot_be_made_leave_none_behind) {
-    FakeCuda::get().fail("cuIpcGetEventHandle", 801);
-    EXPECT_FALSE(plan(good_).is_ok());
-    EXPECT_EQ(FakeCuda::get().live_events(), 0);
-}
-TEST_F(DeviceBindingTest, Own_events_outlive_a_daemon_that_never_said_goodbye) {
-    ASSERT_TRUE(bind(good_).is_ok());
-    bindings_.reset();
-    EXPECT_EQ(FakeCuda::get().live_events(), 2) << "it may still wait for them; the daemon's are closed";
-    bindings_ = std::make_unique<DeviceBindings>(load_fake(), 1);
-    ASSERT_TRUE(bind(good_).is_ok());
-    bindings_->on_goodbye();
-    bindings_.reset();
-    EXPECT_EQ(FakeCuda::get().live_events(), 2) << "those of before";
+    EXPECT_EQ(write(1).code(), StatusCode::kFailedPrecondition) << "nobody knows";
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -17,6 +19,9 @@ namespace {
 constexpr int kInvalidValue = 1;
 constexpr int kInvalidContext = 201;
 constexpr int kInvalidHandle = 400;
+constexpr int kAlreadyRegistered = 712;
+constexpr int kNotRegistered = 713;
+constexpr std::uint64_t kDeviceSide = std::uint64_t{1} << 60U;  ///< added to the address of registered memory
 
 struct State {
     std::mutex m;
@@ -24,8 +29,9 @@ struct State {
     std::vector<FakeCuda::Allocation> allocations;
     std::map<std::string, std::pair<int, int>> failures;  ///< code, how often
     std::vector<std::string> log;
-    std::uintptr_t next_event = 1;
-    int live_events = 0;
+    std::map<void*, std::size_t> registered;  ///< host memory: begin and bytes
+    bool is_holding = false;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> held;  ///< writes to come: device address and value
     int exported = 0;
 };
 State& state() {
@@ -52,7 +58,20 @@ std::optional<FakeCuda::Allocation> find(std::uint64_t address) {
 
 std::string text(const void* pointer) { return std::to_string(reinterpret_cast<std::uintptr_t>(pointer)); }
 
-/// Contexts are 0xC000 + device, streams 0x5000 + device, events 1, 2, 3...
+std::string current() { return FakeCuda::contexts().empty() ? "none" : text(FakeCuda::contexts().back()); }
+
+/// What a device does. To memory that is not registered it does what a real one does: the process ends.
+void write(std::uint64_t address, std::uint32_t value) {
+    auto* const host = reinterpret_cast<std::byte*>(address - kDeviceSide);
+    const bool is_known = std::ranges::any_of(state().registered, [&](const auto& range) {
+        const auto* const begin = static_cast<const std::byte*>(range.first);
+        return host >= begin && host + sizeof(value) <= begin + range.second;
+    });
+    if (!is_known) std::abort();
+    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(host)).store(value, std::memory_order_release);
+}
+
+/// Contexts are 0xC000 + device, streams 0x5000 + device.
 constexpr std::uintptr_t kContexts = 0xC000;
 constexpr std::uintptr_t kStreams = 0x5000;
 
@@ -72,8 +91,9 @@ void FakeCuda::reset() {
     state().allocations.clear();
     state().failures.clear();
     state().log.clear();
-    state().next_event = 1;
-    state().live_events = 0;
+    state().registered.clear();
+    state().is_holding = false;
+    state().held.clear();
     state().exported = 0;
     state().is_quiet = false;
     contexts().assign(1, context_of(0));
@@ -104,9 +124,19 @@ void FakeCuda::clear_log() {
     state().log.clear();
 }
 void FakeCuda::keep_quiet() { state().is_quiet = true; }
-int FakeCuda::live_events() {
+void FakeCuda::hold_writes(bool is_holding) {
     const std::lock_guard lock(state().m);
-    return state().live_events;
+    state().is_holding = is_holding;
+    if (is_holding) return;
+    for (const auto& [address, value] : state().held) write(address, value);
+    state().held.clear();
+}
+int FakeCuda::registered() {
+    const std::lock_guard lock(state().m);
+    return static_cast<int>(state().registered.size());
+}
+std::uint64_t FakeCuda::device_address_of(const void* host) {
+    return reinterpret_cast<std::uintptr_t>(host) + kDeviceSide;
 }
 int FakeCuda::exported() {
     const std::lock_guard lock(state().m);
@@ -126,6 +156,7 @@ std::vector<void*>& FakeCuda::contexts() {
 }  // namespace gradsieve::client::test
 
 using gradsieve::client::test::called;
+using gradsieve::client::test::current;
 using gradsieve::client::test::FakeCuda;
 using gradsieve::client::test::find;
 using gradsieve::client::test::state;
@@ -235,41 +266,39 @@ int cuCtxPopCurrent_v2(void** ret_context) {
     FakeCuda::contexts().pop_back();
     return called("cuCtxPopCurrent");
 }
-int cuEventCreate(void** ret_event, unsigned flags) {
-    if (const int code = called("cuEventCreate", std::to_string(flags)); code != 0) return code;
+int cuMemHostRegister_v2(void* pages, std::size_t bytes, unsigned flags) {
+    const int code = called("cuMemHostRegister", text(pages) + ", " + std::to_string(bytes) + ", " +
+                                                     std::to_string(flags) + ") in context (" + current());
+    if (code != 0) return code;
     const std::lock_guard lock(state().m);
-    *ret_event = reinterpret_cast<void*>(state().next_event++);
-    ++state().live_events;
-    return 0;
+    const bool is_new = state().registered.emplace(pages, bytes).second;
+    return is_new ? 0 : gradsieve::client::test::kAlreadyRegistered;
 }
-int cuEventDestroy_v2(void* event) {
-    const int code = called("cuEventDestroy", text(event));
+int cuMemHostUnregister(void* pages) {
+    if (const int code = called("cuMemHostUnregister", text(pages)); code != 0) return code;
     const std::lock_guard lock(state().m);
-    --state().live_events;
-    return code;
+    return state().registered.erase(pages) == 1 ? 0 : gradsieve::client::test::kNotRegistered;
 }
-int cuIpcGetEventHandle(FakeHandle* ret_handle, void* event) {
-    if (const int code = called("cuIpcGetEventHandle"); code != 0) return code;
-    std::memcpy(ret_handle->bytes.data(), &event, sizeof(event));
-    return 0;
-}
-/// The event is the number in the handle's first byte: events of a daemon are below 256, from 100 on.
-int cuIpcOpenEventHandle(void** ret_event, FakeHandle handle) {
-    const auto number = static_cast<unsigned char>(handle.bytes[0]);
-    if (const int code = called("cuIpcOpenEventHandle", std::to_string(number)); code != 0) return code;
-    *ret_event = reinterpret_cast<void*>(std::uintptr_t{number});
+int cuMemHostGetDevicePointer_v2(unsigned long long* ret_address, void* pages, unsigned) {
+    if (const int code = called("cuMemHostGetDevicePointer", text(pages)); code != 0) return code;
+    *ret_address = FakeCuda::device_address_of(pages);
     const std::lock_guard lock(state().m);
-    ++state().live_events;
+    return state().registered.contains(pages) ? 0 : gradsieve::client::test::kNotRegistered;
+}
+/// A stream that is not held has come as far as this call at once.
+int cuStreamWriteValue32_v2(void* stream, unsigned long long address, std::uint32_t value, unsigned flags) {
+    if (!state().is_quiet) {
+        const int code = called("cuStreamWriteValue32", text(stream) + ", " + std::to_string(address) + ", " +
+                                                            std::to_string(value) + ", " + std::to_string(flags) +
+                                                            ") in context (" + current());
+        if (code != 0) return code;
+    }
+    const std::lock_guard lock(state().m);
+    if (state().is_holding)
+        state().held.emplace_back(address, value);
+    else
+        gradsieve::client::test::write(address, value);
     return 0;
-}
-int cuEventRecord(void* event, void* stream) {
-    if (state().is_quiet) return 0;
-    const auto context = FakeCuda::contexts().empty() ? std::string("none") : text(FakeCuda::contexts().back());
-    return called("cuEventRecord", text(event) + ", " + text(stream) + ") in context (" + context);
-}
-int cuStreamWaitEvent(void* stream, void* event, unsigned) {
-    if (state().is_quiet) return 0;
-    return called("cuStreamWaitEvent", text(stream) + ", " + text(event));
 }
 
 }  // extern "C"

@@ -43,8 +43,12 @@ public:
     void clear_log();
     /// From now on the calls of a step are neither written down nor failed, and allocate nothing.
     void keep_quiet();
-    /// Events that were made or opened and not destroyed.
-    [[nodiscard]] int live_events();
+    /// True: streams get stuck, and write nothing until false comes.
+    void hold_writes(bool is_holding);
+    /// Ranges of host memory that are registered.
+    [[nodiscard]] int registered();
+    /// Where devices find registered host memory: somewhere else than the host.
+    [[nodiscard]] static std::uint64_t device_address_of(const void* host);
     /// Descriptors that were exported.
     [[nodiscard]] int exported();
 

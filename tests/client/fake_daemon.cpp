@@ -182,12 +182,6 @@ void FakeDaemon::take_bind(const shm::LocalMessage& message) {
 void FakeDaemon::serve_bind(const shm::BindRequest& request) {
     shm::BindReply agreed;
     agreed.number = request.number;
-    for (const auto& binding : request.bindings) {
-        if (binding.is_unbinding()) continue;
-        auto& events = agreed.done_events.emplace_back();
-        for (Step parity = 0; parity < 2; ++parity)
-            events[parity][0] = std::byte{done_event(binding.tensor_index, parity)};
-    }
     reply_bind(agreed);
 }
 
@@ -261,8 +255,16 @@ void FakeDaemon::drain() {
     }
 }
 
+bool FakeDaemon::is_made(const shm::Submission& submission) const {
+    if (!request_.tensors[submission.tensor_index].on_device) return true;
+    return session_->ready_word(submission.tensor_index) == static_cast<std::uint32_t>(submission.step);
+}
+
 void FakeDaemon::copy_mean(const shm::Submission& submission) {
-    if (request_.tensors[submission.tensor_index].on_device) return;  // this daemon has no device
+    if (request_.tensors[submission.tensor_index].on_device) {  // this daemon has no device
+        if (!is_made(submission)) ADD_FAILURE() << "step " << submission.step << " was announced before it was made";
+        return;
+    }
     float* out = result(submission.tensor_index);
     const auto slices = submission.kind == shm::SubmissionKind::kAverage ? submission.sample_count : 1;
     for (ElementCount element = 0; element < request_.tensors[submission.tensor_index].elements(); ++element) {

@@ -66,15 +66,14 @@ public:
     // daemon thread
     void set_refusal(Status refusal) { script_.refusal = std::move(refusal); }
     void reply();
-    /// Agrees, with done events whose first byte is `done_event` of the tensor.
+    /// Agrees.
     void serve_bind(const shm::BindRequest& request);
     void reply_bind(const shm::BindReply& reply);
     /// Those of the request that `on_bind` is called with.
     [[nodiscard]] std::span<const UniqueFd> bind_descriptors() const { return bind_descriptors_; }
-    [[nodiscard]] static std::uint8_t done_event(std::uint32_t tensor_index, Step step) {
-        return static_cast<std::uint8_t>(100 + 2 * tensor_index + step % 2);
-    }
     void start_groups();
+    /// Is the gradient made that this hands in? Always true of a tensor in host memory or without elements.
+    [[nodiscard]] bool is_made(const shm::Submission& submission) const;
     /// Copies the mean over the slices to the result, answers, and settles the step after its last tensor. Broadcast:
     /// copies slice 0. check_equal: equal. Detach: says goodbye.
     void serve(const shm::Submission& submission);

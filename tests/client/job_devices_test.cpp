@@ -11,9 +11,9 @@ namespace gradsieve::client::test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using Completions = shm::CompletionKind;
 
 const TensorOptions kOnDevice{.samples_max = 1, .has_second_moment = false, .group = "", .on_device = true};
@@ -36,15 +36,12 @@ protected:
     DeviceBuffer good_ = buffer_at(FakeMemory::kLegacy + 64);
 };
 
-/// Writes into the log when a submission arrives and when its answer leaves.
+/// Writes into the log when a submission arrives, and leaves the answer to the test.
 FakeDaemon::Script noting() {
     FakeDaemon::Script script;
     script.on_submission = [](FakeDaemon& at, const shm::Submission& submission) {
-        if (submission.kind == shm::SubmissionKind::kAverage) {
-            FakeCuda::get().note("popped " + std::to_string(submission.step));
-            FakeCuda::get().note("announced " + std::to_string(submission.step));
-        }
-        at.serve(submission);
+        if (submission.kind != shm::SubmissionKind::kAverage) return at.serve(submission);
+        FakeCuda::get().note("popped " + std::to_string(submission.step));
     };
     return script;
 }
@@ -55,7 +52,7 @@ FakeDaemon::Script deaf_to_binds() {
     return script;
 }
 
-TEST_F(JobDevices, Binding_tells_the_daemon_where_memory_and_events_are) {
+TEST_F(JobDevices, Binding_tells_the_daemon_where_the_memory_is) {
     FakeDaemon daemon;
     StartedJob started(daemon, {"a", "b"}, kOnDevice);
     ASSERT_TRUE(daemon.await_attach().tensors[1].on_device);
@@ -68,28 +65,47 @@ TEST_F(JobDevices, Binding_tells_the_daemon_where_memory_and_events_are) {
     EXPECT_EQ(binding.tensor_index, 1U);
     EXPECT_EQ(binding.gradient.kind, shm::MemoryKind::kIpcHandle);
     EXPECT_EQ(binding.gradient.offset_bytes, 64U);
-    EXPECT_EQ(binding.ready_events[1][0], std::byte{2});
-    EXPECT_THAT(FakeCuda::get().log_of("cuIpcOpenEventHandle"),
-                ElementsAre("cuIpcOpenEventHandle(102)", "cuIpcOpenEventHandle(103)"));
 }
-TEST_F(JobDevices, Record_precedes_the_push_and_the_streams_wait_follows_the_completion) {
+TEST_F(JobDevices, Ready_word_is_written_before_the_push_and_wait_leaves_the_stream_alone) {
     FakeDaemon daemon(noting());
-    StartedJob started(daemon, {"w"}, kOnDevice);
-    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    StartedJob started(daemon, {"v", "w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor(1).bind_device(good_, kPatient).is_ok());
     for (Step step = 1; step <= 2; ++step) {
         FakeCuda::get().clear_log();
-        ASSERT_TRUE(started.tensor().submit(step).is_ok());
-        const auto result = started.tensor().wait(kPatient);
+        ASSERT_TRUE(started.tensor(1).submit(step).is_ok());
+        daemon.await_submissions(step);
+        daemon.run([&](FakeDaemon& at) {
+            EXPECT_EQ(at.session().ready_word(1), step);
+            EXPECT_EQ(at.session().ready_word(0), 0U) << "the other tensor's";
+            at.answer(Completions::kTensor, 1, step);
+            at.answer(Completions::kStepDone, 0, step);
+        });
+        const auto result = started.tensor(1).wait(kPatient);
         ASSERT_TRUE(result.is_ok()) << result.status().to_string();
         EXPECT_TRUE(result->empty()) << "the average is in the bound memory";
         auto lines = FakeCuda::get().log();
         std::erase_if(lines, [](const std::string& line) { return line.starts_with("cuCtx"); });
-        const auto number = std::to_string(step);
-        EXPECT_THAT(lines,
-                    ElementsAre("cuEventRecord(" + std::string(step == 1 ? "2" : "1") + ", 20480) in context (49152)",
-                                "popped " + number, "announced " + number,
-                                "cuStreamWaitEvent(20480, " + std::string(step == 1 ? "101)" : "100)")));
+        ASSERT_EQ(lines.size(), 2U);
+        EXPECT_THAT(lines[0], AllOf(StartsWith("cuStreamWriteValue32(20480, "),
+                                    HasSubstr(", " + std::to_string(step) + ", 0) in context (49152")));
+        EXPECT_EQ(lines[1], "popped " + std::to_string(step));
     }
+}
+TEST_F(JobDevices, Submit_does_not_wait_for_the_stream) {
+    FakeDaemon daemon(silent());
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    FakeCuda::get().hold_writes(true);
+    ASSERT_TRUE(started.tensor().submit(1).is_ok());
+    const auto submission = daemon.await_submissions(1).front();
+    daemon.run([&](FakeDaemon& at) { EXPECT_FALSE(at.is_made(submission)) << "the stream is stuck"; });
+    EXPECT_EQ(started.tensor().wait(kShort).status().code(), StatusCode::kTimeout);
+    FakeCuda::get().hold_writes(false);
+    daemon.run([&](FakeDaemon& at) {
+        EXPECT_TRUE(at.is_made(submission));
+        at.serve(submission);
+    });
+    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok());
 }
 TEST_F(JobDevices, Slabs_are_empty_and_broadcast_names_the_remedy) {
     FakeDaemon daemon;
@@ -135,12 +151,9 @@ TEST_F(JobDevices, Binding_while_a_step_is_open_is_busy_and_works_after_it) {
     }
     daemon.run([&](FakeDaemon& at) { at.serve(submission); });
     ASSERT_TRUE(started.job.finish(1, kPatient).is_ok());
-    FakeCuda::get().clear_log();
     EXPECT_TRUE(started.tensor().bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
-    EXPECT_THAT(FakeCuda::get().log_of("cuStreamWaitEvent"), ElementsAre("cuStreamWaitEvent(20480, 101)"))
-        << "nobody called wait: the stream is ordered before its binding goes";
 }
-TEST_F(JobDevices, Failed_step_orders_the_stream_as_well) {
+TEST_F(JobDevices, Failed_step_is_followed_by_the_next) {
     FakeDaemon daemon(silent());
     StartedJob started(daemon, {"w"}, kOnDevice);
     ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
@@ -148,30 +161,31 @@ TEST_F(JobDevices, Failed_step_orders_the_stream_as_well) {
     daemon.await_submissions(1);
     daemon.run([](FakeDaemon& at) { at.answer(Completions::kStepDone, 0, 1, {StatusCode::kNonFinite, "a NaN"}); });
     EXPECT_EQ(started.tensor().wait(kPatient).status().text(), "a NaN");
-    EXPECT_THAT(FakeCuda::get().log_of("cuStreamWaitEvent"), ElementsAre("cuStreamWaitEvent(20480, 101)"));
+    ASSERT_TRUE(started.tensor().submit(2).is_ok());
+    const auto next = daemon.await_submissions(2).back();
+    daemon.run([&](FakeDaemon& at) { at.serve(next); });
+    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok());
 }
 TEST_F(JobDevices, Errors_of_the_driver_in_a_step_hand_nothing_in_and_say_why) {
     FakeDaemon daemon;
     StartedJob started(daemon, {"w"}, kOnDevice);
     ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
-    FakeCuda::get().fail("cuEventRecord", 700);
+    FakeCuda::get().fail("cuStreamWriteValue32", 700);
     const auto status = started.tensor().submit(1);
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.text(), AllOf(HasSubstr("job 'job'"), HasSubstr("cuEventRecord answered 700")));
+    EXPECT_THAT(status.text(), AllOf(HasSubstr("job 'job'"), HasSubstr("cuStreamWriteValue32 answered 700")));
     ASSERT_TRUE(started.tensor().submit(1).is_ok());
     EXPECT_EQ(daemon.await_submissions(1).size(), 1U);
-    FakeCuda::get().fail("cuStreamWaitEvent", 700);
-    EXPECT_THAT(started.tensor().wait(kPatient).status().text(), HasSubstr("cuStreamWaitEvent answered 700"));
-    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok()) << "it may be called again";
+    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok());
 }
 TEST_F(JobDevices, Late_answer_is_not_taken_for_the_next_one) {
     FakeDaemon::Script script;
     script.on_bind = [](FakeDaemon& at, const shm::BindRequest& request) {
         if (request.number == 1) return;
-        auto late = request;
+        shm::BindReply late;
         late.number = 1;
-        late.bindings[0].tensor_index = 40;  // other events than those of the second answer
-        at.serve_bind(late);
+        late.status = Status(StatusCode::kResourceExhausted, "of the first request");
+        at.reply_bind(late);
         at.serve_bind(request);
     };
     FakeDaemon daemon(script);
@@ -180,9 +194,8 @@ TEST_F(JobDevices, Late_answer_is_not_taken_for_the_next_one) {
     EXPECT_EQ(late.code(), StatusCode::kTimeout);
     EXPECT_THAT(late.text(), HasSubstr("waited 20 ms for gradsieved's answer to the request to bind device memory"));
     EXPECT_EQ(started.tensor().submit(1).code(), StatusCode::kFailedPrecondition) << "counts as not bound";
-    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
-    EXPECT_THAT(FakeCuda::get().log_of("cuIpcOpenEventHandle"),
-                ElementsAre("cuIpcOpenEventHandle(100)", "cuIpcOpenEventHandle(101)"));
+    const auto again = started.tensor().bind_device(good_, kPatient);
+    ASSERT_TRUE(again.is_ok()) << again.to_string();
     EXPECT_TRUE(started.tensor().submit(1).is_ok());
 }
 TEST_F(JobDevices, Refusal_is_passed_on_and_the_former_binding_stays) {
@@ -202,22 +215,19 @@ TEST_F(JobDevices, Refusal_is_passed_on_and_the_former_binding_stays) {
     EXPECT_THAT(status.text(), AllOf(HasSubstr("job 'job'"), HasSubstr("gpu_memory_limit is 1 GiB")));
     EXPECT_TRUE(started.tensor().submit(1).is_ok());
 }
-TEST_F(JobDevices, Senseless_answers_are_named_and_bind_nothing) {
+TEST_F(JobDevices, Answer_to_what_was_never_asked_is_named_and_binds_nothing) {
     FakeDaemon::Script script;
-    script.on_bind = [](FakeDaemon& at, const shm::BindRequest& request) {
+    script.on_bind = [](FakeDaemon& at, const shm::BindRequest&) {
         shm::BindReply reply;
-        reply.number = request.number == 1 ? 1 : 99;
+        reply.number = 99;
         at.reply_bind(reply);
     };
     FakeDaemon daemon(script);
     StartedJob started(daemon, {"w"}, kOnDevice);
-    const auto none = started.tensor().bind_device(good_, kPatient);
-    EXPECT_EQ(none.code(), StatusCode::kCorrupt);
-    EXPECT_THAT(none.text(), HasSubstr("0 pairs of events: allowed is 1"));
-    EXPECT_EQ(started.tensor().submit(1).code(), StatusCode::kFailedPrecondition);
     const auto ahead = started.tensor().bind_device(good_, kPatient);
     EXPECT_EQ(ahead.code(), StatusCode::kCorrupt);
-    EXPECT_THAT(ahead.text(), HasSubstr("answered bind request 99: allowed is up to 2"));
+    EXPECT_THAT(ahead.text(), HasSubstr("answered bind request 99: allowed is up to 1"));
+    EXPECT_EQ(started.tensor().submit(1).code(), StatusCode::kFailedPrecondition);
 }
 TEST_F(JobDevices, Daemon_that_goes_meanwhile_ends_the_wait) {
     FakeDaemon::Script script;
@@ -357,19 +367,36 @@ TEST_F(JobDevices, Forked_child_touches_no_driver) {
     EXPECT_EQ(code, 7);
     EXPECT_TRUE(started.tensor().submit(1).is_ok()) << "the parent goes on";
 }
-TEST_F(JobDevices, Goodbye_frees_all_events_and_none_before) {
+TEST_F(JobDevices, Many_bindings_register_once_and_the_end_gives_back) {
     {
         FakeDaemon daemon;
-        StartedJob started(daemon, {"w"}, kOnDevice);
-        ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
-        EXPECT_EQ(FakeCuda::get().live_events(), 4);
-        ASSERT_TRUE(started.tensor().submit(1).is_ok());
+        StartedJob started(daemon, {"a", "b"}, kOnDevice);
+        ASSERT_TRUE(started.tensor(0).bind_device(good_, kPatient).is_ok());
+        ASSERT_TRUE(started.tensor(1).bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
+        ASSERT_TRUE(started.tensor(1).bind_device(buffer_at(FakeMemory::kLegacy + 256), kPatient).is_ok());
+        EXPECT_EQ(FakeCuda::get().log_of("cuMemHostRegister").size(), 1U);
+        for (auto& tensor : started.tensors) ASSERT_TRUE(tensor.submit(1).is_ok());
         ASSERT_TRUE(started.job.finish(1, kPatient).is_ok());
         ASSERT_TRUE(started.job.detach(kPatient).is_ok());
-        EXPECT_TRUE(started.tensor().wait(kPatient).is_ok()) << "results stay, and are ordered still";
-        EXPECT_EQ(FakeCuda::get().log_of("cuStreamWaitEvent").size(), 1U);
+        EXPECT_TRUE(started.tensor(1).wait(kPatient).is_ok()) << "results stay";
+        EXPECT_EQ(FakeCuda::get().registered(), 1) << "as the memory does";
     }
-    EXPECT_EQ(FakeCuda::get().live_events(), 0);
+    EXPECT_EQ(FakeCuda::get().registered(), 0);
+    EXPECT_EQ(FakeCuda::get().log_of("cuMemHostUnregister").size(), 1U);
+}
+TEST_F(JobDevices, Job_that_ends_under_a_stuck_stream_leaves_its_words_to_it) {
+    FakeDaemon daemon(silent());
+    {
+        StartedJob started(daemon, {"w"}, kOnDevice);
+        ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+        FakeCuda::get().hold_writes(true);
+        ASSERT_TRUE(started.tensor().submit(1).is_ok());
+        daemon.await_submissions(1);
+        daemon.run([](FakeDaemon& at) { at.answer(Completions::kJobEnded, 0, 0, {StatusCode::kPeerFailed, "gone"}); });
+        EXPECT_EQ(started.tensor().wait(kPatient).status().text(), "gone");
+    }
+    EXPECT_EQ(FakeCuda::get().registered(), 1);
+    FakeCuda::get().hold_writes(false);  // into memory that is mapped still
 }
 
 }  // namespace

@@ -111,12 +111,13 @@ public:
     void keep_busy() const {
         for (int round = 0; round < 40; ++round) fill(scratch_, 0, kScratchBytes / 4);
     }
+    void synchronize() const { call<void*>("cuStreamSynchronize", stream_); }
     /// Waits for the stream.
     [[nodiscard]] std::vector<unsigned> read(DeviceAddress address, std::size_t words) const {
         std::vector<unsigned> values(words);
         call<void*, DeviceAddress, std::size_t, void*>("cuMemcpyDtoHAsync_v2", values.data(), address, words * 4,
                                                        stream_);
-        call<void*>("cuStreamSynchronize", stream_);
+        synchronize();
         return values;
     }
 

@@ -174,7 +174,8 @@ gradsieve_status gradsieve_tensor_gradient(gradsieve_tensor* tensor, uint32_t sa
  */
 gradsieve_status gradsieve_tensor_second_moment(gradsieve_tensor* tensor, float** ret_values);
 /* Binds a tensor that was registered with on_device to GPU memory: after start, before its first submit, and again
- * whenever the buffer changes. The tensor must have no open step. Nothing is copied. */
+ * whenever the buffer changes. The tensor must have no open step. Nothing is copied. The CUDA context of the job's
+ * first binding outlives the job. */
 gradsieve_status gradsieve_tensor_bind_device(gradsieve_tensor* tensor, const gradsieve_device_buffer* buffer,
                                               int64_t timeout_ms);
 /* The daemon lets go of the memory: free it or use it otherwise afterwards. */
@@ -183,8 +184,8 @@ gradsieve_status gradsieve_tensor_unbind_device(gradsieve_tensor* tensor, int64_
 gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step,
                                          const gradsieve_submit_options* options);
 /* The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor again. On
- * a device *ret_values is NULL, and the average is in slice 0 of the bound memory, for work enqueued on the bound
- * stream from then on: nobody waits for the GPU. */
+ * a device *ret_values is NULL, and the average is in slice 0 of the bound memory, final for every stream; after any
+ * answer but GRADSIEVE_TIMEOUT the daemon touches that memory no more. */
 gradsieve_status gradsieve_tensor_wait(gradsieve_tensor* tensor, int64_t timeout_ms, const float** ret_values);
 /* *ret_is_ready = 1 if wait would not sleep, else 0. */
 gradsieve_status gradsieve_tensor_is_ready(gradsieve_tensor* tensor, int32_t* ret_is_ready);

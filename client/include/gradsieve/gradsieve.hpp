@@ -82,22 +82,24 @@ public:
     [[nodiscard]] std::span<float> second_moment();
     /// Binds a tensor that was registered with `on_device` to GPU memory: after `start`, before its first `submit`, and
     /// again whenever the buffer changes. The tensor must have no open step. Opens the memory for the daemon (CUDA IPC
-    /// handle, or descriptors for memory of cuMemMap); nothing is copied, and the caller's current context stays.
-    /// Errors: kInvalidArgument (what of the buffer is wrong), kFailedPrecondition (memory that cannot be shared: what
-    /// to do), kUnavailable (no CUDA driver, or its error), kBusy (an open step, or another thread binds), kTimeout
-    /// (call again: until then it counts as not bound), and what the daemon says.
+    /// handle, or descriptors for memory of cuMemMap); nothing is copied, and the caller's current context stays. The
+    /// context of the job's first binding outlives the job. Errors: kInvalidArgument (what of the buffer is wrong),
+    /// kFailedPrecondition (memory that cannot be shared, or a GPU that cannot write to host memory: what to do),
+    /// kUnavailable (no CUDA driver, or its error), kBusy (an open step, or another thread binds), kTimeout (call
+    /// again: until then it counts as not bound), and what the daemon says.
     [[nodiscard]] Status bind_device(const DeviceBuffer& buffer, Timeout timeout);
     /// The daemon lets go of the memory: free it or use it otherwise afterwards. Errors: as bind_device.
     [[nodiscard]] Status unbind_device(Timeout timeout);
     /// Hands in step `step` (first_step(), then one more each time; any order of tensors). Does not wait for anybody;
-    /// what is on a device is handed in as the bound stream makes it.
+    /// what is on a device is handed in as soon as the bound stream has come this far.
     /// Errors: kBusy (this tensor's last step is not committed: wait for it), kInvalidArgument (wrong step; which is
     /// next), kPeerFailed / kUnavailable (the job has ended).
     [[nodiscard]] Status submit(std::uint64_t step, const SubmitOptions& options = {});
     /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor
-    /// again. On a device the span is empty and the average is in slice 0 of the bound memory, for work enqueued on the
-    /// bound stream from then on: nobody waits for the GPU. Errors: kTimeout (who is late; call again), kStepFailed,
-    /// kNonFinite, kPeerFailed, kUnavailable (daemon gone). An outcome that arrived before the job ended stays.
+    /// again. On a device the span is empty and the average is in slice 0 of the bound memory, final for every stream;
+    /// after any answer but kTimeout the daemon touches that memory no more. Errors: kTimeout (who is late; call
+    /// again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon gone). An outcome that arrived before the job
+    /// ended stays.
     [[nodiscard]] Result<std::span<const float>> wait(Timeout timeout);
     [[nodiscard]] bool is_ready();  ///< wait would not sleep: a result or an error is there
     [[nodiscard]] const std::string& name() const noexcept;
