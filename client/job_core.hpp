@@ -145,6 +145,7 @@ private:
     Registry registry_;                         ///< constant from kAttaching on
     std::optional<Ledger> ledger_;              ///< there exactly while the attachment has a session
     std::shared_ptr<Attachment> attachment_;    ///< in kAttaching the starting thread's alone
+    std::optional<Step> first_check_;           ///< step of the first `check_parameters`
     std::unique_ptr<DeviceBindings> bindings_;  ///< from the first `bind_device` on
     std::uint64_t bind_number_ = 0;             ///< last bind request
     bool is_binding_ = false;                   ///< a thread is inside `change_bindings`, and reads the socket
