@@ -85,8 +85,8 @@ std::vector<float> make_gradient_pool(std::size_t count, std::uint64_t seed) {
     return pool;
 }
 
-std::vector<codec::ChunkPayload> encode_on_cpu(const codec::Pipeline& pipeline, ElementCount elements,
-                                               std::span<const float* const> samples) {
+std::vector<CodedChunk> encode_on_cpu(const codec::Pipeline& pipeline, ElementCount elements,
+                                      std::span<const float* const> samples) {
     const std::vector<float> weights(samples.size(), 1.0F / static_cast<float>(samples.size()));
     const std::size_t residual = codec::has_residual(pipeline) ? elements : 0;
     const std::size_t variance = codec::has_variance(pipeline) ? elements : 0;
@@ -108,7 +108,12 @@ std::vector<codec::ChunkPayload> encode_on_cpu(const codec::Pipeline& pipeline, 
         fmt::print("FAILED encoding on the CPU: {}\n", result.status().to_string());
         std::exit(1);
     }
-    return std::move(result->chunks);
+    std::vector<CodedChunk> chunks;
+    for (const auto& chunk : result->chunks) {
+        const auto bytes = chunk.bytes.view();
+        chunks.push_back({chunk.chunk_index, Bytes(bytes.begin(), bytes.end())});
+    }
+    return chunks;
 }
 
 std::vector<ResultLayout> result_layouts(std::size_t variant) {

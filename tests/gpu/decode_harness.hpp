@@ -12,18 +12,24 @@
 
 namespace gradsieve::gpu_check {
 
+/// A payload that tests may copy and spoil.
+struct CodedChunk {
+    std::uint32_t chunk_index = 0;
+    Bytes bytes;
+};
+
 /// Calls `work(i)` for every i < `count` on all cores.
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& work);
 /// `count` values, near normal, from integers alone.
 [[nodiscard]] std::vector<float> make_gradient_pool(std::size_t count, std::uint64_t seed);
 /// One node's chunks of a tensor: two samples, fresh state. `samples`: `elements` floats each.
-[[nodiscard]] std::vector<codec::ChunkPayload> encode_on_cpu(const codec::Pipeline& pipeline, ElementCount elements,
-                                                             std::span<const float* const> samples);
+[[nodiscard]] std::vector<CodedChunk> encode_on_cpu(const codec::Pipeline& pipeline, ElementCount elements,
+                                                    std::span<const float* const> samples);
 
 /// One node's part of one step.
 struct NodeStep {
     float factor = 1;
-    std::vector<codec::ChunkPayload> chunks;
+    std::vector<CodedChunk> chunks;
 };
 /// A tensor's results on both sides, and what each step's nodes sent.
 struct DecodeCase {

@@ -216,7 +216,7 @@ void check_chunk_order(codec::cuda::GpuDecoder& decoder, Report& report) {
     bad_bits[1000] ^= std::byte{1};
     Bytes bad_header = rest;
     bad_header[0] = std::byte{9};
-    using Chunks = std::vector<codec::ChunkPayload>;
+    using Chunks = std::vector<CodedChunk>;
     const std::vector<std::pair<std::string, std::vector<Chunks>>> tensors = {
         {"good", {{{0, whole}, {1, rest}}, {{1, rest}}}},
         {"chunk beyond the end", {{{0, whole}}, {{2, rest}}}},

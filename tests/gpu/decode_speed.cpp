@@ -131,7 +131,7 @@ private:
         }
     }
 
-    std::vector<std::vector<std::vector<codec::ChunkPayload>>> chunks_;  ///< by tensor, then by node
+    std::vector<std::vector<std::vector<CodedChunk>>> chunks_;  ///< by tensor, then by node
     std::vector<std::vector<std::vector<codec::ChunkView>>> views_;
     std::vector<std::vector<codec::Contribution>> contributions_;
     std::vector<GpuResult> results_;
