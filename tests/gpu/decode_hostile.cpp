@@ -118,6 +118,12 @@ void add_random_bytes(unsigned rounds, std::uint64_t seed, HostileBatches& batch
     }
 }
 
+Bytes header_bytes(const codec::PayloadHeader& header) {
+    Bytes bytes(codec::kMostHeaderBytes);
+    bytes.resize(static_cast<std::size_t>(codec::build_header(header, bytes.data()) - bytes.data()));
+    return bytes;
+}
+
 /// One element in every tile of a whole chunk, with any exponents: sections longer than a sender makes.
 Bytes wide_exponents(unsigned parameter, std::uint64_t& state) {
     codec::PayloadHeader header;
@@ -127,8 +133,7 @@ Bytes wide_exponents(unsigned parameter, std::uint64_t& state) {
     header.count = codec::kMaximumTiles;
     header.exponent_parameter = parameter;
     header.base_exponent = 254;
-    Bytes payload;
-    codec::build_header(header, payload);
+    Bytes payload = header_bytes(header);
     for (std::uint32_t tile = 0; tile < codec::kMaximumTiles; ++tile)
         ByteWriter(payload).write(
             static_cast<std::uint32_t>(tile * kTileElements + random_word(state) % kTileElements));
@@ -153,8 +158,7 @@ Bytes rice_list(std::uint32_t count, unsigned parameter, std::uint32_t remainder
     header.index_form = codec::IndexForm::kRice;
     header.count = count;
     header.rice_parameter = parameter;
-    Bytes payload;
-    codec::build_header(header, payload);
+    Bytes payload = header_bytes(header);
     const std::size_t begin = payload.size();
     payload.resize(begin + (std::size_t{count} * (parameter + 1) + first_quotient) / 8 + 32);
     codec::BitPacker remainders(payload.data() + begin);

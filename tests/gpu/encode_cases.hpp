@@ -18,7 +18,6 @@ struct EncodeCase {
     std::vector<codec::cuda::ElementType> types;  ///< empty: all fp32; the input's samples are such numbers then
     std::size_t offset_elements = 0;              ///< of every array from a 64-byte boundary
     std::uint32_t hint = 0;                       ///< the GPU's
-    std::uint32_t cpu_hint = 0;
 };
 
 /// Fresh samples (and moments) of the case's kind.
@@ -38,7 +37,7 @@ private:
     };
     void place(const EncodeCase& encode_case, Placed& ret_placed);
     std::size_t place_array(const void* data, std::size_t bytes, std::size_t offset_bytes);
-    void check(EncodeCase& inout_case, const Placed& placed, const codec::EncodeResult& result,
+    void check(EncodeCase& inout_case, const Placed& placed, codec::EncodeResult result,
                const codec::reference::Output& expected);
     void check_array(const EncodeCase& encode_case, const char* name, const float* array,
                      const std::vector<float>& expected);
