@@ -1,9 +1,6 @@
-// Tensors on a device from bind_device to wait, against client/job_devices.cpp: a fake driver on one side, a fake
-// daemon on the other, and one log of what happened in which order.
-#include "device_fixture.hpp"
-#include "environment.hpp"
+// Binding tensors to a device, against client/job_devices.cpp: a fake driver on one side, a fake daemon on the other.
 #include "forked.hpp"
-#include "job_fixture.hpp"
+#include "job_device_fixture.hpp"
 
 #include <thread>
 
@@ -13,38 +10,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::StartsWith;
 using Completions = shm::CompletionKind;
 
-const TensorOptions kOnDevice{.samples_max = 1, .has_second_moment = false, .group = "", .on_device = true};
-
-DeviceBuffer buffer_at(DeviceAddress address) {
-    return {.pointer = pointer_to(address),
-            .elements = 4,
-            .type = ElementType::kF32,
-            .stream = FakeCuda::stream_of(0),
-            .sample_stride_elements = 0,
-            .second_moment = nullptr};
-}
-
-class JobDevices : public ::testing::Test {
-protected:
-    JobDevices() { environment_.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path()); }
-
-    FakeMemory memory_;
-    Environment environment_;
-    DeviceBuffer good_ = buffer_at(FakeMemory::kLegacy + 64);
-};
-
-/// Writes into the log when a submission arrives, and leaves the answer to the test.
-FakeDaemon::Script noting() {
-    FakeDaemon::Script script;
-    script.on_submission = [](FakeDaemon& at, const shm::Submission& submission) {
-        if (submission.kind != shm::SubmissionKind::kAverage) return at.serve(submission);
-        FakeCuda::get().note("popped " + std::to_string(submission.step));
-    };
-    return script;
-}
 /// Says nothing to bind requests.
 FakeDaemon::Script deaf_to_binds() {
     FakeDaemon::Script script;
@@ -65,47 +32,6 @@ TEST_F(JobDevices, Binding_tells_the_daemon_where_the_memory_is) {
     EXPECT_EQ(binding.tensor_index, 1U);
     EXPECT_EQ(binding.gradient.kind, shm::MemoryKind::kIpcHandle);
     EXPECT_EQ(binding.gradient.offset_bytes, 64U);
-}
-TEST_F(JobDevices, Ready_word_is_written_before_the_push_and_wait_leaves_the_stream_alone) {
-    FakeDaemon daemon(noting());
-    StartedJob started(daemon, {"v", "w"}, kOnDevice);
-    ASSERT_TRUE(started.tensor(1).bind_device(good_, kPatient).is_ok());
-    for (Step step = 1; step <= 2; ++step) {
-        FakeCuda::get().clear_log();
-        ASSERT_TRUE(started.tensor(1).submit(step).is_ok());
-        daemon.await_submissions(step);
-        daemon.run([&](FakeDaemon& at) {
-            EXPECT_EQ(at.session().ready_word(1), step);
-            EXPECT_EQ(at.session().ready_word(0), 0U) << "the other tensor's";
-            at.answer(Completions::kTensor, 1, step);
-            at.answer(Completions::kStepDone, 0, step);
-        });
-        const auto result = started.tensor(1).wait(kPatient);
-        ASSERT_TRUE(result.is_ok()) << result.status().to_string();
-        EXPECT_TRUE(result->empty()) << "the average is in the bound memory";
-        auto lines = FakeCuda::get().log();
-        std::erase_if(lines, [](const std::string& line) { return line.starts_with("cuCtx"); });
-        ASSERT_EQ(lines.size(), 2U);
-        EXPECT_THAT(lines[0], AllOf(StartsWith("cuStreamWriteValue32(20480, "),
-                                    HasSubstr(", " + std::to_string(step) + ", 0) in context (49152")));
-        EXPECT_EQ(lines[1], "popped " + std::to_string(step));
-    }
-}
-TEST_F(JobDevices, Submit_does_not_wait_for_the_stream) {
-    FakeDaemon daemon(silent());
-    StartedJob started(daemon, {"w"}, kOnDevice);
-    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
-    FakeCuda::get().hold_writes(true);
-    ASSERT_TRUE(started.tensor().submit(1).is_ok());
-    const auto submission = daemon.await_submissions(1).front();
-    daemon.run([&](FakeDaemon& at) { EXPECT_FALSE(at.is_made(submission)) << "the stream is stuck"; });
-    EXPECT_EQ(started.tensor().wait(kShort).status().code(), StatusCode::kTimeout);
-    FakeCuda::get().hold_writes(false);
-    daemon.run([&](FakeDaemon& at) {
-        EXPECT_TRUE(at.is_made(submission));
-        at.serve(submission);
-    });
-    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok());
 }
 TEST_F(JobDevices, Slabs_are_empty_and_broadcast_names_the_remedy) {
     FakeDaemon daemon;
@@ -152,31 +78,6 @@ TEST_F(JobDevices, Binding_while_a_step_is_open_is_busy_and_works_after_it) {
     daemon.run([&](FakeDaemon& at) { at.serve(submission); });
     ASSERT_TRUE(started.job.finish(1, kPatient).is_ok());
     EXPECT_TRUE(started.tensor().bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
-}
-TEST_F(JobDevices, Failed_step_is_followed_by_the_next) {
-    FakeDaemon daemon(silent());
-    StartedJob started(daemon, {"w"}, kOnDevice);
-    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
-    ASSERT_TRUE(started.tensor().submit(1).is_ok());
-    daemon.await_submissions(1);
-    daemon.run([](FakeDaemon& at) { at.answer(Completions::kStepDone, 0, 1, {StatusCode::kNonFinite, "a NaN"}); });
-    EXPECT_EQ(started.tensor().wait(kPatient).status().text(), "a NaN");
-    ASSERT_TRUE(started.tensor().submit(2).is_ok());
-    const auto next = daemon.await_submissions(2).back();
-    daemon.run([&](FakeDaemon& at) { at.serve(next); });
-    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok());
-}
-TEST_F(JobDevices, Errors_of_the_driver_in_a_step_hand_nothing_in_and_say_why) {
-    FakeDaemon daemon;
-    StartedJob started(daemon, {"w"}, kOnDevice);
-    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
-    FakeCuda::get().fail("cuStreamWriteValue32", 700);
-    const auto status = started.tensor().submit(1);
-    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.text(), AllOf(HasSubstr("job 'job'"), HasSubstr("cuStreamWriteValue32 answered 700")));
-    ASSERT_TRUE(started.tensor().submit(1).is_ok());
-    EXPECT_EQ(daemon.await_submissions(1).size(), 1U);
-    EXPECT_TRUE(started.tensor().wait(kPatient).is_ok());
 }
 TEST_F(JobDevices, Late_answer_is_not_taken_for_the_next_one) {
     FakeDaemon::Script script;
@@ -366,37 +267,6 @@ TEST_F(JobDevices, Forked_child_touches_no_driver) {
     });
     EXPECT_EQ(code, 7);
     EXPECT_TRUE(started.tensor().submit(1).is_ok()) << "the parent goes on";
-}
-TEST_F(JobDevices, Many_bindings_register_once_and_the_end_gives_back) {
-    {
-        FakeDaemon daemon;
-        StartedJob started(daemon, {"a", "b"}, kOnDevice);
-        ASSERT_TRUE(started.tensor(0).bind_device(good_, kPatient).is_ok());
-        ASSERT_TRUE(started.tensor(1).bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
-        ASSERT_TRUE(started.tensor(1).bind_device(buffer_at(FakeMemory::kLegacy + 256), kPatient).is_ok());
-        EXPECT_EQ(FakeCuda::get().log_of("cuMemHostRegister").size(), 1U);
-        for (auto& tensor : started.tensors) ASSERT_TRUE(tensor.submit(1).is_ok());
-        ASSERT_TRUE(started.job.finish(1, kPatient).is_ok());
-        ASSERT_TRUE(started.job.detach(kPatient).is_ok());
-        EXPECT_TRUE(started.tensor(1).wait(kPatient).is_ok()) << "results stay";
-        EXPECT_EQ(FakeCuda::get().registered(), 1) << "as the memory does";
-    }
-    EXPECT_EQ(FakeCuda::get().registered(), 0);
-    EXPECT_EQ(FakeCuda::get().log_of("cuMemHostUnregister").size(), 1U);
-}
-TEST_F(JobDevices, Job_that_ends_under_a_stuck_stream_leaves_its_words_to_it) {
-    FakeDaemon daemon(silent());
-    {
-        StartedJob started(daemon, {"w"}, kOnDevice);
-        ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
-        FakeCuda::get().hold_writes(true);
-        ASSERT_TRUE(started.tensor().submit(1).is_ok());
-        daemon.await_submissions(1);
-        daemon.run([](FakeDaemon& at) { at.answer(Completions::kJobEnded, 0, 0, {StatusCode::kPeerFailed, "gone"}); });
-        EXPECT_EQ(started.tensor().wait(kPatient).status().text(), "gone");
-    }
-    EXPECT_EQ(FakeCuda::get().registered(), 1);
-    FakeCuda::get().hold_writes(false);  // into memory that is mapped still
 }
 
 }  // namespace
