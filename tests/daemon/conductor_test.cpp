@@ -205,6 +205,15 @@ TEST(Conductor, Nonsense_from_a_caller_is_refused_and_the_next_one_served) {
     EXPECT_EQ(node.call(version(), {}).refusal.code(), StatusCode::kVersionMismatch);
     EXPECT_TRUE(node.attach(make_request(0, 1, one_tensor())).client);
 }
+TEST(Conductor, Tensor_on_a_device_is_refused_where_there_is_none) {
+    if (codec::cuda::list_devices().is_ok()) GTEST_SKIP() << "this host has a GPU";
+    Node node;
+    auto tensors = one_tensor();
+    tensors.front().on_device = true;
+    const auto caller = node.attach(make_request(0, 1, tensors));
+    EXPECT_THAT(caller.refusal.text(), AllOf(HasSubstr("is on a device"), HasSubstr("GPU")));
+    EXPECT_TRUE(node.status().at("jobs").empty());
+}
 TEST(Conductor, Second_message_that_binds_nothing_ends_the_session) {
     Node node;
     auto caller = node.attach(make_request(0, 2, one_tensor()));

@@ -32,7 +32,7 @@ LIBRARIES = {
     r"Eigen/.*": {"examples", "cli"},
     r"(gtest|gmock|rapidcheck)(/.*|\.h)": set(),
     r"benchmark/.*": set(),
-    r"cuda.*": {"codec"},  # the client reaches the driver through dlopen
+    r"cuda.*": {"codec", "examples"},  # the client reaches the driver through dlopen
     r"fmt/.*": ALL - {"base"},
     r"xxhash\.h": ALL,
 }
