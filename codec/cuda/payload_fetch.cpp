@@ -22,7 +22,8 @@ std::size_t take_piece(const Piece& piece, const std::byte* source, std::span<co
         const ByteCount place_end = place.offset + place.bytes;
         const ByteCount begin = std::max(place.offset, piece.begin);
         const ByteCount end = std::min(place_end, piece.end);
-        if (begin < end) std::memcpy(place.target + (begin - place.offset), source + (begin - piece.begin), end - begin);
+        if (begin < end)
+            std::memcpy(place.target + (begin - place.offset), source + (begin - piece.begin), end - begin);
         if (place_end > piece.end) break;
     }
     return first;
