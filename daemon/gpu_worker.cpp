@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <set>
 
 namespace gradsieve::daemon {
 
@@ -31,7 +30,6 @@ struct GpuWorker::Context {
     std::unique_ptr<codec::cuda::GpuEncoder> encoder;
     std::unique_ptr<codec::cuda::GpuDecoder> decoder;
     codec::cuda::ResidualNorm norm;
-    std::set<int> peers;  ///< GPUs whose memory ours reaches
 };
 
 GpuWorker::GpuWorker(codec::cuda::DeviceInfo device, WakeFlag& conductor_wake)
@@ -182,23 +180,6 @@ Status GpuWorker::check_limit(const GpuBindTask& task) const {
                                                 " MiB are in use: raise gpu.memory_limit_mib, or end another job"};
 }
 
-Status GpuWorker::reach(int device) {
-    if (device == device_.ordinal || context_->peers.contains(device)) return {};
-    GRADSIEVE_ASSIGN(const bool is_reached, codec::cuda::enable_peer_access(device_.ordinal, device));
-    if (!is_reached)
-        return {StatusCode::kUnimplemented,
-                "GPU " + std::to_string(device_.ordinal) + " cannot read memory of GPU " + std::to_string(device) +
-                    ": allowed are local ranks on GPUs with peer access (nvidia-smi topo -p2p r); hand in through host "
-                    "memory"};
-    context_->peers.insert(device);
-    return {};
-}
-
-Status GpuWorker::reach_buffers(const CodecTask& task) {
-    for (const auto* buffer : task.gpu_buffers) GRADSIEVE_TRY(reach(buffer->device));
-    return {};
-}
-
 Status GpuWorker::take_norm(CodecTask& task) {
     if (!task.wants_residual_norm || task.request.out.residual == nullptr) return {};
     GRADSIEVE_ASSIGN(const double sum, context_->norm.square_sum(context_->encoder->stream(), task.request.out.residual,
@@ -218,7 +199,6 @@ void GpuWorker::encode(std::span<CodecTask*> tasks) {
             types[number].insert(types[number].end(), task.gpu_sample_counts[rank], task.gpu_buffers[rank]->type);
         requests[number].request = task.request;
         requests[number].sample_types = types[number];
-        status = reach_buffers(task);
     }
     if (status.is_ok()) status = context_->encoder->encode(requests, results);
     for (auto* task : tasks)
@@ -244,7 +224,6 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
     for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
         auto& task = *tasks[number];
         auto& part = parts[number];
-        status = reach_buffers(task);
         for (const auto* buffer : task.gpu_buffers) part.results.push_back({buffer->slice(0), buffer->type, false});
         if (task.fills_not_a_number) {
             for (const auto& result : part.results)

@@ -53,9 +53,6 @@ private:
     void encode(std::span<CodecTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
     [[nodiscard]] Status check_limit(const GpuBindTask& task) const;
-    /// Makes another GPU's memory readable and writable for ours.
-    [[nodiscard]] Status reach(int device);
-    [[nodiscard]] Status reach_buffers(const CodecTask& task);
     [[nodiscard]] Status take_norm(CodecTask& task);
     void publish_figures();
 

@@ -147,7 +147,6 @@ private:
     [[nodiscard]] Result<std::unique_ptr<CodecTask>> make_encode_task(HostedTensor& tensor, Step step);
     void dispatch(std::unique_ptr<CodecTask> task, TimePoint now);
     // hosted_job_gpu.cpp
-    [[nodiscard]] Rank state_rank(const HostedTensor& tensor) const;
     [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
                                        std::size_t descriptor_count) const;
@@ -189,6 +188,7 @@ private:
     // conductor thread
     exchange::JobMachine machine_;
     std::optional<shm::Segment> state_;
+    GpuWorker* gpu_ = nullptr;  ///< of all local ranks' device memory; null: none was bound yet
     std::vector<std::pair<GpuWorker*, codec::cuda::DeviceMemory>> gpu_state_;
     std::optional<shm::ResultArea> results_;
     std::vector<HostedTensor> tensors_;

@@ -31,6 +31,14 @@ GpuMemorySpec memory_spec(const shm::DeviceMemory& memory, ByteCount bytes, cons
     return spec;
 }
 
+Status other_gpu(const GpuWorker& first, const GpuWorker& asked) {
+    return {StatusCode::kUnimplemented,
+            "device memory on GPU " + asked.device().uuid + ", another rank of this node has bound on GPU " +
+                first.device().uuid +
+                ": allowed is one GPU for all ranks of a job on one node, so far: give each GPU a node of its own "
+                "([[node]], --node), or hand in through host memory"};
+}
+
 shm::BindReply refusal(std::uint64_t number, Status status) {
     shm::BindReply reply;
     reply.number = number;
@@ -39,13 +47,6 @@ shm::BindReply refusal(std::uint64_t number, Status status) {
 }
 
 }  // namespace
-
-/// The local rank that brings a tensor's state: they take turns, so that GPUs share the tensors.
-Rank HostedJob::state_rank(const HostedTensor& tensor) const {
-    auto place = sessions_.begin();
-    std::advance(place, tensor.number % sessions_.size());
-    return place->first;
-}
 
 Status HostedJob::check_places(std::span<const shm::TensorEntry> sorted) const {
     for (std::size_t number = 0; number < std::min(sorted.size(), tensors_.size()); ++number)
@@ -115,7 +116,8 @@ void HostedJob::on_bind_request(Session& session, const shm::BindRequest& reques
         if (binding.second_moment.kind != shm::MemoryKind::kNone)
             spec.second_moment =
                 memory_spec(binding.second_moment, tensor.elements * sizeof(float), request, descriptors);
-        if (tensor.gpu == nullptr && state_rank(tensor) == session.rank) {
+        // The lowest local rank brings the state along, once.
+        if (tensor.gpu == nullptr && session.rank == sessions_.begin()->first) {
             task->state_tensors.push_back(tensor.number);
             task->state_bytes += state_bytes_of(tensor);
         }
@@ -129,6 +131,9 @@ void HostedJob::on_bind_request(Session& session, const shm::BindRequest& reques
     task->memory_limit_bytes = surroundings_.config->gpu_memory_limit_bytes;
     auto worker = surroundings_.gpus->worker(first->device);
     if (!worker.is_ok()) return answer_bind(session, refusal(request.number, worker.error()));
+    if (gpu_ != nullptr && gpu_ != *worker)
+        return answer_bind(session, refusal(request.number, other_gpu(*gpu_, **worker)));
+    gpu_ = *worker;
     session.is_binding = true;
     ++tasks_out_;
     (*worker)->give({.codec = nullptr, .bind = std::move(task), .release = nullptr});

@@ -150,19 +150,4 @@ Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPi
     return ImportedMemory(std::move(impl));
 }
 
-Result<bool> enable_peer_access(int device, int other) {
-    if (device == other) return true;
-    int can = 0;
-    GRADSIEVE_CUDA_TRY(cudaDeviceCanAccessPeer(&can, device, other), "asking for peer access");
-    if (can == 0) return false;
-    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
-    const auto error = cudaDeviceEnablePeerAccess(other, 0);
-    if (error == cudaErrorPeerAccessAlreadyEnabled) {
-        static_cast<void>(cudaGetLastError());
-        return true;
-    }
-    GRADSIEVE_CUDA_TRY(error, "enabling peer access");
-    return true;
-}
-
 }  // namespace gradsieve::codec::cuda

@@ -45,7 +45,4 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
-/// Lets `device` read and write memory of `other` directly. False: the hardware or its topology does not.
-[[nodiscard]] Result<bool> enable_peer_access(int device, int other);
-
 }  // namespace gradsieve::codec::cuda

@@ -40,7 +40,6 @@ std::byte* ImportedMemory::data() const noexcept { return nullptr; }
 ByteCount ImportedMemory::size() const noexcept { return 0; }
 Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount) { return not_built(); }
 Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>) { return not_built(); }
-Result<bool> enable_peer_access(int, int) { return not_built(); }
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
 Status release_context(int) { return not_built(); }
 

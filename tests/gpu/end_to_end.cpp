@@ -54,7 +54,7 @@ Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t node
                                         "--memory",
                                         plan.memory,
                                         "--device",
-                                        std::to_string(rank % plan.devices),
+                                        std::to_string(rank * nodes / plan.world % plan.devices),
                                         "--elements",
                                         plan.elements,
                                         "--samples",
@@ -200,7 +200,7 @@ void check_end_to_end(const Options&, Report& report) {
     if (devices > 1)
         check_same_as_host(report, 2, 2, false);
     else
-        report.skip("ranks on two GPUs: this host has one");
+        report.skip("nodes on two GPUs: this host has one");
     check_killed_rank(report);
 }
 
