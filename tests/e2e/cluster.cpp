@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -136,17 +138,37 @@ bool has_ipv6_loopback() {
     return is_bound;
 }
 
-std::uint16_t free_port() {
+namespace {
+
+bool can_bind(std::uint16_t port) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address {};
     address.sin_family = AF_INET;
+    address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    if (::bind(fd, reinterpret_cast<struct sockaddr*>(&address), size) != 0 ||
-        ::getsockname(fd, reinterpret_cast<struct sockaddr*>(&address), &size) != 0)
-        throw std::runtime_error("no free port");
+    const bool is_free = ::bind(fd, reinterpret_cast<struct sockaddr*>(&address), sizeof(address)) == 0;
     ::close(fd);
-    return ntohs(address.sin_port);
+    return is_free;
+}
+
+}  // namespace
+
+// Tests run side by side, and the kernel would hand a port that was asked for and let go to the next who asks: so ports
+// come from below its own range, and a lock file for each says that it is taken, until this process ends.
+std::uint16_t free_port() {
+    constexpr unsigned kFirst = 20'000;
+    constexpr unsigned kCount = 10'000;
+    const auto folder = std::filesystem::temp_directory_path() / "gradsieve-test-ports";
+    std::filesystem::create_directories(folder);
+    std::random_device random;
+    for (unsigned look = 0; look < 1'000; ++look) {
+        const auto port = static_cast<std::uint16_t>(kFirst + random() % kCount);
+        const int fd = ::open((folder / std::to_string(port)).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0) continue;
+        if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && can_bind(port)) return port;  // the lock stays with the process
+        ::close(fd);
+    }
+    throw std::runtime_error("no free port");
 }
 
 Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address) {
