@@ -17,8 +17,6 @@
 #include <string>
 #include <vector>
 
-#include <malloc.h>
-
 namespace gradsieve::bench {
 namespace {
 
@@ -68,9 +66,10 @@ double quantile(std::vector<double> times, double fraction) {
 struct Case {
     std::string name;
     std::size_t samples = 1;
-    std::size_t read = 0;     ///< arrays of the tensor's size that a step reads: samples and state
-    std::size_t written = 0;  ///< and writes: state, or the payload if it is all of that size
-    [[nodiscard]] std::size_t bytes_per_element() const { return (read + written) * sizeof(float); }
+    std::size_t read = 0;           ///< arrays of the tensor's size that a step reads: samples and state
+    std::size_t written = 0;        ///< and writes: state, or the payload if it is all of that size
+    std::size_t payload_bytes = 0;  ///< and bytes of payload for each element, where that is a whole number
+    [[nodiscard]] std::size_t bytes_per_element() const { return (read + written) * sizeof(float) + payload_bytes; }
 };
 
 const std::vector<Case>& cases() {
@@ -84,7 +83,7 @@ const std::vector<Case>& cases() {
                                           {"topk(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
                                           {"all | sign", 1, 2, 1},
-                                          {"all | bf16", 1, 2, 1},
+                                          {"all | bf16", 1, 2, 1, 2},
                                           {"all | f32", 1, 1, 1}};
     return all;
 }
@@ -251,9 +250,6 @@ void run_decode(const Case& which, std::size_t elements, int rounds, CpuForm for
 }
 
 int main_of(int argc, char** argv) {
-    // Payload memory is kept by the process from step to step, as a daemon that has run for a while does.
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     const std::size_t elements = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::size_t{1} << 23U;
     const int rounds = argc > 2 ? std::atoi(argv[2]) : 21;
     const std::string only = argc > 3 ? argv[3] : "";

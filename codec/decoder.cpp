@@ -20,7 +20,12 @@ constexpr ElementCount kStreamElements = kChunkElements;
 /// costs as much as writing everything (clear and add touch other cache lines; measured); in cached memory, more.
 constexpr ElementCount kStreamedListDivisor = 128;
 constexpr ElementCount kCachedListDivisor = 16;
+constexpr std::size_t kLineBytes = 64;
 static_assert(kTileElements == 64 * 64, "one word says which words of a tile's bitmap are in use");
+
+bool is_line_aligned(const float* memory) noexcept {
+    return reinterpret_cast<std::uintptr_t>(memory) % kLineBytes == 0;
+}
 
 /// What the last step touched in one chunk.
 struct Touched {
@@ -44,24 +49,20 @@ struct Tile {
     std::uint32_t count = 0;
 };
 
-void add_dense(const Source& source, const Tile& tile, bool is_first, bool& inout_is_finite) {
-    const PayloadKernels& kernels = payload_kernels();
+/// A dense source's values of a tile.
+DenseTerm term_of(const Source& source, std::uint32_t first) {
     const std::byte* values = source.view.values.data();
     switch (source.view.header.quantizer) {
         case QuantizerKind::kF32:
-            inout_is_finite &=
-                kernels.add_f32(tile.result, values + std::size_t{tile.first} * 4, source.factor, tile.count, is_first);
-            break;
+            return {DenseTerm::Kind::kF32, source.factor, values + std::size_t{first} * sizeof(float)};
         case QuantizerKind::kBf16:
-            inout_is_finite &= kernels.add_bf16(tile.result, values + std::size_t{tile.first} * 2, source.factor,
-                                                tile.count, is_first);
-            break;
+            return {DenseTerm::Kind::kBf16, source.factor, values + std::size_t{first} * sizeof(std::uint16_t)};
         case QuantizerKind::kSign:
-            kernels.add_sign(tile.result, values + tile.first / 8,
-                             source.factor * source.view.scale_of(tile.first / kTileElements), tile.count, is_first);
-            break;
+            return {DenseTerm::Kind::kSign, source.factor * source.view.scale_of(first / kTileElements),
+                    values + first / 8};
         case QuantizerKind::kPow2: break;  // always a list
     }
+    return {};
 }
 
 /// Which elements of a tile were touched. Empty again after each tile.
@@ -73,17 +74,44 @@ struct TileBits {
     }
 };
 
-/// Adds the list's elements inside the tile and sets a bit for each.
-void add_list(Source& inout_source, const Tile& tile, TileBits& inout_touched) {
+/// A finished tile on its way into memory past the caches, a part at a time: while stores wait for the memory, the next
+/// tile is put together.
+class OutgoingTile {
+public:
+    OutgoingTile() = default;
+    OutgoingTile(const float* values, float* memory, std::uint32_t count)
+        : values_(values), memory_(memory), left_(count) {}
+    void write_part() { write(std::min(left_, kPartElements)); }
+    void write_rest() { write(left_); }
+
+private:
+    static constexpr std::uint32_t kPartElements = 256;
+    void write(std::uint32_t count) {
+        if (count == 0) return;
+        payload_kernels().stream_copy(memory_, values_, count);
+        values_ += count;
+        memory_ += count;
+        left_ -= count;
+    }
+    const float* values_ = nullptr;
+    float* memory_ = nullptr;
+    std::uint32_t left_ = 0;
+};
+
+/// Adds the list's elements inside the tile and sets a bit for each; meanwhile `outgoing` goes out.
+void add_list(Source& inout_source, const Tile& tile, TileBits& inout_touched, OutgoingTile* outgoing = nullptr) {
+    constexpr std::uint32_t kElementsPerPart = 8;
     const std::uint32_t* indices = inout_source.list->indices.data();
     const float* values = inout_source.list->values.data();
     const float factor = inout_source.factor;
-    std::uint32_t element = inout_source.position;
+    const std::uint32_t begin = inout_source.position;
+    std::uint32_t element = begin;
     for (; indices[element] < tile.first + tile.count; ++element) {  // the end mark is larger than any index
         const std::uint32_t local = indices[element] - tile.first;
         tile.result[local] = tile.result[local] + factor * values[element];
         inout_touched.words[local / 64] |= std::uint64_t{1} << (local % 64);
         inout_touched.used |= std::uint64_t{1} << (local / 64);
+        if (outgoing != nullptr && (element - begin) % kElementsPerPart == 0) outgoing->write_part();
     }
     inout_source.position = element;
 }
@@ -100,6 +128,7 @@ struct ResultTensor::Impl {
     std::vector<std::size_t> cursors;  ///< per contribution: its next chunk
     std::vector<DecodedList> lists;    ///< per contribution
     std::vector<Source> sources;       ///< of the chunk in hand
+    std::vector<DenseTerm> terms;      ///< of the tile in hand
     Touched next_touched;
 
     [[nodiscard]] ElementCount chunk_elements(std::size_t chunk) const noexcept {
@@ -115,7 +144,10 @@ struct ResultTensor::Impl {
     Status collect_sources(std::size_t chunk, std::span<const Contribution> contributions);
     Status decode_chunk(std::size_t chunk, Step step, DecodeResult& inout_result);
     void decode_lists(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
-    Status decode_whole(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
+    Status decode_dense(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
+    Status decode_mixed(std::size_t chunk, std::uint64_t key, bool is_dense, DecodeResult& inout_result);
+    Status decode_streamed_lists(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
+    Status finish_whole(std::size_t chunk, bool is_finite);
     void clear_chunk(std::size_t chunk) noexcept;
 };
 
@@ -160,39 +192,78 @@ void ResultTensor::Impl::clear_chunk(std::size_t chunk) noexcept {
     touched.count = 0;
 }
 
-// Every element is touched, or so many that all are written: each tile is put together in the first-level cache.
-Status ResultTensor::Impl::decode_whole(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result) {
-    const bool is_dense =
-        std::any_of(sources.begin(), sources.end(), [](const Source& s) { return s.list == nullptr; });
+// Every node sends every element: one loop adds, digests and writes.
+Status ResultTensor::Impl::decode_dense(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result) {
+    const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
+    float* result = chunk_memory(chunk);
+    const bool streams = is_streamed() && is_line_aligned(result);
+    bool is_finite = true;
+    for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
+        const std::uint32_t count = std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first);
+        terms.clear();
+        for (const Source& source : sources) terms.push_back(term_of(source, first));
+        inout_result.digest += payload_kernels().sum_dense(terms.data(), static_cast<std::uint32_t>(terms.size()),
+                                                           result + first, streams, first, count, key, &is_finite);
+    }
+    inout_result.touched_elements += chunk_count;
+    return finish_whole(chunk, is_finite);
+}
+
+// Some nodes send every element, or lists are so long that all of cached memory is written.
+Status ResultTensor::Impl::decode_mixed(std::size_t chunk, std::uint64_t key, bool is_dense,
+                                        DecodeResult& inout_result) {
+    const PayloadKernels& kernels = payload_kernels();
     const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
     std::array<std::uint32_t, kTileElements + kIndexSlack> indices;
-    alignas(64) std::array<float, kTileElements> block;
     TileBits bits;
     bool is_finite = true;
-    chunks[chunk].is_whole = true;
     for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
-        float* result = chunk_memory(chunk) + first;
-        const Tile tile{is_streamed() ? block.data() : result, first,
+        const Tile tile{chunk_memory(chunk) + first, first,
                         std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first)};
-        bool is_first = sources.front().list == nullptr;
-        if (!is_first) std::fill_n(tile.result, tile.count, 0.0F);
+        std::fill_n(tile.result, tile.count, 0.0F);
         for (Source& source : sources) {
-            if (source.list == nullptr)
-                add_dense(source, tile, is_first, is_finite);
-            else
+            if (source.list != nullptr) {
                 add_list(source, tile, bits);
-            is_first = false;
+                continue;
+            }
+            const DenseTerm term = term_of(source, first);
+            is_finite &= kernels.add_dense(&term, tile.result, tile.count);
         }
-        std::uint32_t touched = tile.count;
-        if (is_dense) {
-            inout_result.digest += payload_kernels().digest_run(tile.result, first, touched, key);
-        } else {
-            touched = bits.take(0, indices.data());
-            inout_result.digest += payload_kernels().digest_list(tile.result, indices.data(), first, touched, key);
-        }
-        inout_result.touched_elements += touched;
-        if (is_streamed()) payload_kernels().stream_copy(result, tile.result, tile.count);
+        const std::uint32_t touched = bits.take(0, indices.data());
+        inout_result.digest += is_dense ? kernels.digest_run(tile.result, first, tile.count, key)
+                                        : kernels.digest_list(tile.result, indices.data(), first, touched, key);
+        inout_result.touched_elements += is_dense ? tile.count : touched;
     }
+    return finish_whole(chunk, is_finite);
+}
+
+// Long lists in memory that streams: each tile is put together in the first-level cache, in a block of zeros that gets
+// its zeros back, and goes out while the next one is put together.
+Status ResultTensor::Impl::decode_streamed_lists(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result) {
+    const PayloadKernels& kernels = payload_kernels();
+    const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
+    alignas(kLineBytes) std::array<std::array<float, kTileElements>, 2> blocks{};
+    std::array<std::array<std::uint32_t, kTileElements + kIndexSlack>, 2> indices;
+    std::array<std::uint32_t, 2> touched{};
+    TileBits bits;
+    OutgoingTile outgoing;
+    for (std::uint32_t first = 0, number = 0; first < chunk_count; first += kTileElements, number = 1 - number) {
+        const Tile tile{blocks[number].data(), first,
+                        std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first)};
+        for (Source& source : sources) add_list(source, tile, bits, &outgoing);
+        touched[number] = bits.take(0, indices[number].data());
+        inout_result.digest += kernels.digest_list(tile.result, indices[number].data(), first, touched[number], key);
+        inout_result.touched_elements += touched[number];
+        outgoing.write_rest();
+        for (std::uint32_t i = 0; i < touched[1 - number]; ++i) blocks[1 - number][indices[1 - number][i]] = 0.0F;
+        outgoing = {tile.result, chunk_memory(chunk) + first, tile.count};
+    }
+    outgoing.write_rest();
+    return finish_whole(chunk, true);
+}
+
+Status ResultTensor::Impl::finish_whole(std::size_t chunk, bool is_finite) {
+    chunks[chunk].is_whole = true;
     payload_kernels().stream_fence();
     if (!is_finite) return corrupt_payload("value", "not finite", "any finite number");
     return {};
@@ -232,15 +303,19 @@ Status ResultTensor::Impl::decode_chunk(std::size_t chunk, Step step, DecodeResu
     }
     const std::uint64_t key = digest_key(tensor, step, static_cast<std::uint32_t>(chunk));
     ElementCount listed = 0;
-    bool is_dense = false;
+    std::size_t list_count = 0;
     for (const Source& source : sources) {
-        if (source.list == nullptr)
-            is_dense = true;
-        else
-            listed += source.list->count;
+        if (source.list == nullptr) continue;
+        listed += source.list->count;
+        ++list_count;
     }
+    if (list_count == 0) return decode_dense(chunk, key, inout_result);
+    const bool is_dense = list_count < sources.size();
     const ElementCount limit = chunk_elements(chunk) / (is_streamed() ? kStreamedListDivisor : kCachedListDivisor);
-    if (is_dense || listed > limit) return decode_whole(chunk, key, inout_result);
+    if (is_dense || listed > limit) {
+        if (is_dense || !is_streamed()) return decode_mixed(chunk, key, is_dense, inout_result);
+        return decode_streamed_lists(chunk, key, inout_result);
+    }
     if (chunks[chunk].is_whole) clear_chunk(chunk);
     decode_lists(chunk, key, inout_result);
     return {};

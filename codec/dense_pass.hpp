@@ -14,7 +14,7 @@ enum class DenseRule : std::uint8_t {
     kMean,            ///< r = gbar, no state read, nothing listed
     kEverything,      ///< r written, nothing listed
     kBf16,            ///< all is sent as bf16: the codes and what is left of r written
-    kSign,            ///< r written, its magnitudes added up: the scale of a tile
+    kSign,            ///< r written to a buffer, its magnitudes added up; what the last tile leaves of r written
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
     kTopK,            ///< lists magnitudes at or above the span's floor
@@ -60,6 +60,15 @@ struct DensePlan {
 /// Lanes that a list may be written past its end.
 inline constexpr std::size_t kListSlack = 16;
 
+/// kSign: the tile before this one. Its scale is known, so that it goes out while this one comes in, which keeps the
+/// memory busy both ways. A whole tile; `residual_out` is aligned to 64 bytes if the plan streams.
+struct SignTile {
+    const float* values = nullptr;  ///< r; null: there is no such tile
+    float scale = 0;                ///< > 0
+    float* residual_out = nullptr;  ///< r - (+-scale)
+    std::byte* bits = nullptr;      ///< bit i: r < 0
+};
+
 /// Elements [first, first + elements) of the tensor; `first` is a multiple of kPooledElements. Output pointers belong
 /// to element `first`; the lists have room for `elements + kListSlack`.
 struct DenseSpan {
@@ -75,6 +84,7 @@ struct DenseSpan {
     float* values = nullptr;              ///< r of the listed elements
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
     std::uint32_t* gate_words = nullptr;  ///< kGatedTopK: bit i of word j is element 32 j + i
+    SignTile previous;                    ///< kSign; only together with a span of a whole tile
     std::uint16_t* codes = nullptr;       ///< kBf16: one for each element; aligned to 64 bytes if the plan streams
 };
 

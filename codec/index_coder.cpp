@@ -8,9 +8,24 @@
 namespace gradsieve::codec {
 namespace {
 
+/// Widest fields of which eight are packed at a time.
+constexpr unsigned kWidestGroup = 16;
+
 Status truncated(std::string_view what, std::size_t available) {
     return corrupt_payload(what, "cut off after " + std::to_string(available) + " bytes",
                            "the length its header implies");
+}
+
+/// All remainders: in groups where whole words may be read, the last ones field by field.
+void read_remainders(ByteView section, std::uint32_t count, unsigned width, std::uint32_t* ret_fields) {
+    std::uint32_t groups = 0;
+    if (width > 0 && width <= kWidestGroup) {
+        constexpr std::size_t kReadBeyond = 16;
+        const std::size_t readable = section.size() > kReadBeyond ? section.size() - kReadBeyond : 0;
+        groups = static_cast<std::uint32_t>(std::min<std::size_t>(count / 8, readable / width));
+        payload_kernels().unpack_words(section.data(), groups, width, ret_fields);
+    }
+    unpack_fields(section.subspan(std::size_t{groups} * width), count - 8 * groups, width, ret_fields + 8 * groups);
 }
 
 Status parse_rice(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
@@ -20,7 +35,7 @@ Status parse_rice(const PayloadHeader& header, ByteView body, ElementCount eleme
     if (body.size() < remainder_bytes) return truncated("rice remainders", body.size());
     if (!has_zero_padding(body, remainder_bits))
         return corrupt_payload("rice remainders", "with set padding", "zero bits");
-    unpack_fields(body.first(remainder_bytes), header.count, header.rice_parameter, ret_indices);
+    read_remainders(body.first(remainder_bytes), header.count, header.rice_parameter, ret_indices);
     const ByteView unary = body.subspan(remainder_bytes);
     std::uint64_t last = 0;
     const std::uint64_t used_bits = payload_kernels().rice_indices(unary.data(), unary.size(), header.count,
@@ -95,7 +110,6 @@ RicePlan plan_rice(std::span<const std::uint32_t> indices, const PayloadKernels&
 
 std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter, const PayloadKernels& kernels,
                                  std::byte* out) {
-    constexpr unsigned kWidestGroup = 16;
     std::size_t packed = 0;
     if (parameter > 0 && parameter <= kWidestGroup) {
         const std::size_t groups = gaps.size() / 8;

@@ -21,13 +21,24 @@ struct GuessCheck {
     bool is_faithful = false;  ///< what is sent leaves nothing behind
 };
 
+/// One node's dense values of a run of elements, the first of them at `values`.
+struct DenseTerm {
+    enum class Kind : std::uint8_t { kF32, kBf16, kSign };
+    Kind kind = Kind::kF32;
+    float factor = 0;                   ///< kSign: factor * scale
+    const std::byte* values = nullptr;  ///< kSign: bits
+};
+
 struct PayloadKernels {
-    /// result[i] (+)= fl(factor * source[i]), fp32 or bf16 little endian, any alignment; `is_first` starts from +0 and
-    /// does not read the result. False if a source value was not finite.
-    bool (*add_f32)(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first);
-    bool (*add_bf16)(float* result, const std::byte* source, float factor, std::uint32_t count, bool is_first);
-    /// result[i] (+)= bit i of `bits` ? -scaled : scaled. Reads ceil(count / 8) bytes.
-    void (*add_sign)(float* result, const std::byte* bits, float scaled, std::uint32_t count, bool is_first);
+    /// result[i] = sum over terms, in order and from +0, of fl(factor * value i), or of +-factor for signs (bit set:
+    /// minus). term_count >= 1. Past the caches if `streams`: `result` is then aligned to 64 bytes, and others see it
+    /// after stream_fence. Returns the sum of element_digest over the run, local indices from `first_index`.
+    /// inout_is_finite: turns false if a value was not.
+    std::uint64_t (*sum_dense)(const DenseTerm* terms, std::uint32_t term_count, float* result, bool streams,
+                               std::uint32_t first_index, std::uint32_t count, std::uint64_t key,
+                               bool* inout_is_finite);
+    /// result[i] = result[i] + that of one term. False if a value was not finite.
+    bool (*add_dense)(const DenseTerm* term, float* inout_result, std::uint32_t count);
     /// Sum of element_digest over result[0 .. count), local indices from `first_index`.
     std::uint64_t (*digest_run)(const float* result, std::uint32_t first_index, std::uint32_t count, std::uint64_t key);
     /// The same over values[indices[i]], whose local index is first_index + indices[i].
@@ -51,11 +62,8 @@ struct PayloadKernels {
                                        std::uint32_t* ret_indices);
     /// Sum of magnitudes in fp64 as a fixed tree: 32 strided lanes in order, then a butterfly (halves added).
     double (*magnitude_sum)(const float* values, std::uint32_t count);
-    /// Bit i = values[i] < 0, padding bits zero; ret_left[i] = values[i] - (+-scale), past the caches if `streams`
-    /// (ret_left is then aligned to 64 bytes). Meanwhile asks for the cache lines that the `input_count` arrays hold
-    /// from their beginning on, as many as `count` floats are.
-    void (*settle_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_left,
-                         bool streams, const float* const* inputs, std::uint32_t input_count);
+    /// Bit i = values[i] < 0, padding bits zero; ret_left[i] = values[i] - (+-scale).
+    void (*settle_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_left);
     /// Bit i = values[i] < 0, padding bits zero; ret_decoded[i] = +-scale; it may be `values`.
     void (*pack_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded);
     /// bf16_of each value, and its fp32 value back.
@@ -75,6 +83,13 @@ struct PayloadKernels {
     void (*pack_words)(const std::uint32_t* fields, std::uint32_t groups_of_8, unsigned width, std::byte* out);
     /// The same for fields that are bytes without higher bits; writes up to 8 bytes beyond. width: 1 to 8.
     void (*pack_bytes)(const std::uint8_t* fields, std::uint32_t groups_of_8, unsigned width, std::byte* out);
+    /// And back: 8 fields at a time from `width` bytes each; reads up to 16 bytes beyond. width: 1 to 16.
+    void (*unpack_words)(const std::byte* packed, std::uint32_t groups_of_8, unsigned width, std::uint32_t* ret_fields);
+    /// The same into bytes; reads up to 8 bytes beyond. width: 1 to 8.
+    void (*unpack_bytes)(const std::byte* packed, std::uint32_t groups_of_8, unsigned width, std::uint8_t* ret_fields);
+    /// Fields of one pow2 tile with exponent `top`, 1 to 254, as values; false if one lies below the normal range.
+    bool (*decode_pow2)(const std::uint8_t* codes, std::uint32_t count, std::uint32_t top, unsigned bits,
+                        float* ret_values);
     /// ret_left[i]: r once decoded[i] (+0: not sent) is settled. ret_wrong[i]: bit 0, the guess leaves another r; bit
     /// 1, sent and the guess of that differ. Returns how many are sent.
     std::uint32_t (*check_guesses)(const GuessCheck& check, const float* values, const float* decoded,

@@ -58,6 +58,26 @@ private:
     ByteView rest_;
 };
 
+/// Whether all values of a dense payload are finite; signs always are.
+bool has_finite_values(const PayloadView& view) noexcept {
+    const std::byte* values = view.values.data();
+    std::uint32_t non_finite = 0;
+    if (view.header.quantizer == QuantizerKind::kF32) {
+        for (ElementCount element = 0; element < view.elements; ++element) {
+            std::uint32_t bits = 0;
+            std::memcpy(&bits, values + element * sizeof(bits), sizeof(bits));
+            non_finite |= is_finite_bits(bits) ? 0U : 1U;
+        }
+    } else if (view.header.quantizer == QuantizerKind::kBf16) {
+        for (ElementCount element = 0; element < view.elements; ++element) {
+            std::uint16_t high = 0;
+            std::memcpy(&high, values + element * sizeof(high), sizeof(high));
+            non_finite |= is_finite_bits(std::uint32_t{high} << 16U) ? 0U : 1U;
+        }
+    }
+    return non_finite == 0;
+}
+
 Status read_float_values(const PayloadHeader& header, ByteView section, std::vector<float>& ret_values) {
     std::uint32_t non_finite = 0;
     for (std::uint32_t element = 0; element < header.count; ++element) {
@@ -106,20 +126,6 @@ Status read_sign_list(const PayloadHeader& header, const TileTable& tiles, Secti
     return {};
 }
 
-/// One tile's codes; false if one lies below the smallest normal number.
-bool read_codes(const std::uint8_t* codes, std::uint32_t count, std::uint32_t exponent, unsigned bits,
-                float* ret_values) noexcept {
-    const std::uint32_t octave_mask = (1U << (bits - 1)) - 1;
-    std::uint32_t largest = 0;
-    for (std::uint32_t element = 0; element < count; ++element) {
-        const std::uint32_t octaves = codes[element] & octave_mask;
-        const std::uint32_t sign = static_cast<std::uint32_t>(codes[element]) >> (bits - 1);
-        largest = std::max(largest, octaves);
-        ret_values[element] = std::bit_cast<float>((sign << 31U) | ((exponent - octaves) << 23U));
-    }
-    return largest < exponent;
-}
-
 /// Codes from the paper's words, whose indices are left alone in `inout_indices`.
 void split_words(std::uint32_t count, std::uint32_t* inout_indices, std::uint8_t* ret_codes) noexcept {
     for (std::uint32_t element = 0; element < count; ++element) {
@@ -128,15 +134,23 @@ void split_words(std::uint32_t count, std::uint32_t* inout_indices, std::uint8_t
     }
 }
 
+/// All codes: in groups where a whole word may be read, the last ones field by field.
+void read_codes(ByteView section, std::uint32_t count, unsigned width, std::uint8_t* ret_codes) noexcept {
+    const std::size_t readable = section.size() > sizeof(std::uint64_t) ? section.size() - sizeof(std::uint64_t) : 0;
+    const auto groups = static_cast<std::uint32_t>(std::min<std::size_t>(count / 8, readable / width));
+    payload_kernels().unpack_bytes(section.data(), groups, width, ret_codes);
+    unpack_fields(section.subspan(std::size_t{groups} * width), count - 8 * groups, width, ret_codes + 8 * groups);
+}
+
 Status read_pow2_list(const PayloadHeader& header, TileTable& tiles, SectionReader sections, DecodedList& ret_list) {
     std::size_t used_bytes = 0;
     GRADSIEVE_TRY(parse_exponents(header, sections.rest(), tiles, used_bytes));
     sections.skip(used_bytes);
     GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
-    if (!header.is_paper_word()) unpack_fields(sections.rest(), header.count, header.pow2_bits, ret_list.codes.data());
+    if (!header.is_paper_word()) read_codes(sections.rest(), header.count, header.pow2_bits, ret_list.codes.data());
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
-        if (!read_codes(ret_list.codes.data() + first, tiles.ends[tile] - first, tiles.exponents[tile],
-                        header.pow2_bits, ret_list.values.data() + first))
+        if (!payload_kernels().decode_pow2(ret_list.codes.data() + first, tiles.ends[tile] - first,
+                                           tiles.exponents[tile], header.pow2_bits, ret_list.values.data() + first))
             return corrupt_payload("power of two", "below the normal range", "2^-126 or more");
     }
     return {};
@@ -191,9 +205,7 @@ Status validate_chunk(ByteView payload, ElementCount elements) {
         DecodedList list;
         return decode_list(view, list);
     }
-    if (view.header.quantizer == QuantizerKind::kSign) return {};
-    std::vector<float> values(elements);
-    return read_float_values(view.header, view.values, values);
+    return has_finite_values(view) ? Status{} : non_finite_value();
 }
 
 }  // namespace gradsieve::codec

@@ -35,7 +35,7 @@ private:
     void emit_list_chunk(std::size_t position, float tensor_maximum);
 
     // Pieces of a route.
-    void point_at_inputs(ElementCount first);
+    void settle_signs(const SignTile& tile, std::size_t elements);
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
     bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
     bool list_span(DenseSpan& span);

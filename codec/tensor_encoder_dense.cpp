@@ -3,12 +3,14 @@
 #include "codec/encoder_settle.hpp"
 #include "codec/tensor_encoder.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace gradsieve::codec {
 
-/// f32 and bf16: the pass writes values and residual as it goes. sign: a tile is read twice, the second time from the
-/// first-level cache, since its scale is known only then.
+/// f32 and bf16: the pass writes values and residual as it goes. sign: a tile's scale is known only once it is read, so
+/// each goes through the first-level cache and is written while the next one is read.
 void TensorEncoder::encode_dense() {
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         const std::size_t elements = chunk_elements(chunk);
@@ -28,37 +30,36 @@ void TensorEncoder::encode_dense() {
 }
 
 bool TensorEncoder::encode_signs(std::uint32_t chunk, DensePayload& inout_payload) {
-    scratch_.tile_values.ensure(kTileElements);
-    float* values = scratch_.tile_values.data();
-    const bool streams = plan_.streams;
-    plan_.streams = false;  // the pass itself writes to the cache
-    DenseOutcome outcome;
-    outcome.is_finite = true;
-    for (std::size_t first = 0; first < chunk_elements(chunk) && outcome.is_finite; first += kTileElements) {
-        const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_elements(chunk) - first);
-        const ElementCount element = chunk * kChunkElements + first;
-        const std::size_t tile = first / kTileElements;
-        DenseSpan span = span_at(element, elements);
-        span.residual_out = values;
-        if (!run_pass(span, outcome)) break;
-        const float scale = inout_payload.write_scale(tile, outcome.magnitude_sum, elements);
-        point_at_inputs(element + elements);
-        kernels_.settle_signs(values, static_cast<std::uint32_t>(elements), scale, inout_payload.tile_bits(tile),
-                              request_.out.residual + element, streams, scratch_.next_inputs.data(),
-                              static_cast<std::uint32_t>(scratch_.next_inputs.size()));
-        // Magnitudes so small that their mean is zero: nothing was taken off, and the format wants clear bits.
-        if (!(scale > 0.0F)) std::fill_n(inout_payload.tile_bits(tile), bytes_of_bits(elements), std::byte{0});
+    scratch_.tile_values.ensure(2 * kTileElements);
+    SignTile previous;
+    const std::size_t chunk_size = chunk_elements(chunk);
+    for (std::size_t first = 0, tile = 0; first < chunk_size; first += kTileElements, ++tile) {
+        const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_size - first);
+        float* values = scratch_.tile_values.data() + tile % 2 * kTileElements;
+        if (elements < kTileElements) settle_signs(std::exchange(previous, {}), kTileElements);
+        DenseSpan span = span_at(chunk * kChunkElements + first, elements);
+        const SignTile current{values, 0, std::exchange(span.residual_out, values), inout_payload.tile_bits(tile)};
+        span.previous = previous;
+        DenseOutcome outcome;
+        if (!run_pass(span, outcome)) return false;
+        previous = current;
+        previous.scale = inout_payload.write_scale(tile, outcome.magnitude_sum, elements);
+        const bool is_last = first + elements == chunk_size;
+        if (is_last || !(previous.scale > 0.0F)) settle_signs(std::exchange(previous, {}), elements);
     }
-    plan_.streams = streams;
-    return outcome.is_finite;
+    return true;
 }
 
-/// What a dense pass from `first` on will read; nothing if that is not a whole tile.
-void TensorEncoder::point_at_inputs(ElementCount first) {
-    scratch_.next_inputs.clear();
-    if (first + kTileElements > request_.elements) return;
-    for (const float* sample : request_.samples) scratch_.next_inputs.push_back(sample + first);
-    scratch_.next_inputs.push_back(request_.in.residual + first);
+/// A tile that no pass takes along: the chunk's last, or one whose magnitudes are so small that their mean is zero.
+void TensorEncoder::settle_signs(const SignTile& tile, std::size_t elements) {
+    if (tile.values == nullptr) return;
+    if (tile.scale > 0.0F) {
+        kernels_.settle_signs(tile.values, static_cast<std::uint32_t>(elements), tile.scale, tile.bits,
+                              tile.residual_out);
+    } else {
+        std::fill_n(tile.bits, bytes_of_bits(elements), std::byte{0});
+        std::copy_n(tile.values, elements, tile.residual_out);
+    }
 }
 
 /// pow2 codes a dense selection as a list of all that is not too small, and may want the tensor's maximum first.

@@ -14,9 +14,8 @@ struct EncodeWorkspace::Impl {
     TopKCollector top_k;
     CodeScratch code;
     ScratchArray<float> decoded;             ///< what receivers decode for one chunk's selection
-    ScratchArray<float> tile_values;         ///< one tile of r between its two readings for a sign
+    ScratchArray<float> tile_values;         ///< two tiles of r on their way through a sign
     ScratchArray<float> samples;             ///< one block of every sample, between the two passes over it
-    std::vector<const float*> next_inputs;   ///< where the next dense tile will be read
     ScratchArray<std::uint32_t> gate_words;  ///< one bit per element: passed the gate of topk
 };
 

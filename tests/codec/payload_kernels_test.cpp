@@ -37,66 +37,112 @@ private:
 INSTANTIATE_TEST_SUITE_P(All, PayloadKernelsForm,
                          ::testing::Values(CpuForm::kScalar, CpuForm::kAvx2, CpuForm::kAvx512));
 
-TEST_P(PayloadKernelsForm, Add_f32_is_one_rounded_product_and_one_rounded_sum) {
-    for (const std::uint32_t count : counts())
-        for (const bool is_first : {true, false}) {
-            const auto source = make_values(Shape::kHeavyTailed, count, count + 1);
-            const auto before = make_values(Shape::kGaussian, count, count + 2);
-            auto result = before;
-            Bytes unaligned(1);
-            ByteWriter(unaligned).write_bytes(std::as_bytes(std::span(source)));
-            EXPECT_TRUE(kernels().add_f32(result.data(), unaligned.data() + 1, 0.3F, count, is_first));
-            for (std::uint32_t i = 0; i < count; ++i) {
-                const volatile float product = 0.3F * source[i];
-                const volatile float sum = (is_first ? 0.0F : before[i]) + product;
-                ASSERT_EQ(float_bits(result[i]), float_bits(sum)) << count << " " << i;
-            }
-        }
-}
-TEST_P(PayloadKernelsForm, Add_bf16_reads_the_upper_halves) {
-    for (const std::uint32_t count : counts()) {
-        const auto values = make_values(Shape::kGaussian, count, count);
-        Bytes source(1);
-        for (const float value : values) ByteWriter(source).write(bf16_of(value));
-        std::vector<float> result(count, 1.0F);
-        EXPECT_TRUE(kernels().add_bf16(result.data(), source.data() + 1, 0.7F, count, false));
-        for (std::uint32_t i = 0; i < count; ++i) {
-            const volatile float product = 0.7F * float_of_bf16(bf16_of(values[i]));
-            ASSERT_EQ(float_bits(result[i]), float_bits(1.0F + product)) << count << " " << i;
-        }
+/// Three nodes' dense values of a run, in one kind each, unaligned; and what they stand for.
+struct DenseRun {
+    std::array<Bytes, 3> bytes;
+    std::array<std::vector<float>, 3> values;
+    std::array<DenseTerm, 3> terms;
+};
+DenseRun make_dense_run(std::uint32_t count) {
+    constexpr std::array kFactors = {0.3F, 0.7F, 0.25F};
+    DenseRun run;
+    run.values[0] = make_values(Shape::kHeavyTailed, count, count + 1);
+    for (const float value : make_values(Shape::kGaussian, count, count + 2))
+        run.values[1].push_back(float_of_bf16(bf16_of(value)));
+    std::uint64_t state = count;
+    for (std::uint32_t i = 0; i < count; ++i) run.values[2].push_back(test::random_word(state) % 2 == 0 ? 1.0F : -1.0F);
+    for (Bytes& bytes : run.bytes) bytes.resize(1);
+    ByteWriter(run.bytes[0]).write_bytes(std::as_bytes(std::span(run.values[0])));
+    for (const float value : run.values[1]) ByteWriter(run.bytes[1]).write(bf16_of(value));
+    run.bytes[2].resize(1 + (count + 7) / 8);
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (run.values[2][i] < 0) run.bytes[2][1 + i / 8] |= static_cast<std::byte>(1U << (i % 8));
+    constexpr std::array kKinds = {DenseTerm::Kind::kF32, DenseTerm::Kind::kBf16, DenseTerm::Kind::kSign};
+    for (std::size_t term = 0; term < 3; ++term) {
+        run.bytes[term].shrink_to_fit();  // the address sanitizer watches the end
+        run.terms[term] = {kKinds[term], kFactors[term], run.bytes[term].data() + 1};
     }
+    return run;
+}
+
+TEST_P(PayloadKernelsForm, Dense_terms_add_up_in_order_each_operation_rounded) {
+    for (const std::uint32_t count : counts())
+        for (const bool streams : {false, true})
+            for (const std::vector<std::size_t>& order :
+                 std::vector<std::vector<std::size_t>>{{0}, {1}, {2}, {0, 1, 2}, {2, 0, 1, 0}}) {
+                const DenseRun run = make_dense_run(count);
+                std::vector<DenseTerm> terms;
+                for (const std::size_t term : order) terms.push_back(run.terms[term]);
+                alignas(64) std::array<float, 4096 + 16> result;
+                result.fill(-7.0F);
+                bool is_finite = true;
+                const std::uint64_t digest = kernels().sum_dense(terms.data(), static_cast<std::uint32_t>(terms.size()),
+                                                                 result.data(), streams, 100, count, 77, &is_finite);
+                kernels().stream_fence();
+                EXPECT_TRUE(is_finite);
+                std::vector<float> added(count, 0.0F);
+                for (const DenseTerm& term : terms) EXPECT_TRUE(kernels().add_dense(&term, added.data(), count));
+                std::uint64_t expected_digest = 0;
+                for (std::uint32_t i = 0; i < count; ++i) {
+                    float sum = 0.0F;
+                    for (const std::size_t term : order) {
+                        const volatile float product = run.terms[term].factor * run.values[term][i];
+                        sum = sum + product;
+                    }
+                    ASSERT_EQ(float_bits(result[i]), float_bits(sum)) << count << " " << i;
+                    ASSERT_EQ(float_bits(added[i]), float_bits(sum)) << count << " " << i;
+                    expected_digest += element_digest(77, 100 + i, float_bits(sum));
+                }
+                EXPECT_EQ(digest, expected_digest) << count;
+                for (std::size_t i = count; i < result.size(); ++i) ASSERT_EQ(result[i], -7.0F) << "written beyond";
+            }
 }
 TEST_P(PayloadKernelsForm, Non_finite_values_are_seen_wherever_they_stand) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity()})
         for (const std::uint32_t position : {0U, 15U, 63U, 98U, 99U})
-            for (const bool is_first : {true, false}) {
-                std::vector<float> source(100, std::numeric_limits<float>::max());
-                std::vector<float> result(100, 0.0F);
-                const auto* bytes = reinterpret_cast<const std::byte*>(source.data());
-                EXPECT_TRUE(kernels().add_f32(result.data(), bytes, 1, 100, is_first));
-                source[position] = bad;
-                EXPECT_FALSE(kernels().add_f32(result.data(), bytes, 1, 100, is_first)) << bad << " at " << position;
-                std::vector<std::uint16_t> halves(100, 0x7F7F);
-                halves[position] = static_cast<std::uint16_t>(float_bits(bad) >> 16U);
-                EXPECT_FALSE(kernels().add_bf16(result.data(), reinterpret_cast<const std::byte*>(halves.data()), 1,
-                                                100, is_first));
-            }
+            for (const bool is_bf16 : {false, true})
+                for (const bool is_hidden : {false, true}) {
+                    std::vector<float> source(100, std::numeric_limits<float>::max());
+                    std::vector<std::uint16_t> halves(100, 0x7F7F);
+                    if (!is_hidden) source[position] = bad;
+                    if (!is_hidden) halves[position] = static_cast<std::uint16_t>(float_bits(bad) >> 16U);
+                    const DenseTerm term =
+                        is_bf16 ? DenseTerm{DenseTerm::Kind::kBf16, 1, std::as_bytes(std::span(halves)).data()}
+                                : DenseTerm{DenseTerm::Kind::kF32, 1, std::as_bytes(std::span(source)).data()};
+                    std::vector<float> result(100, 0.0F);
+                    EXPECT_EQ(kernels().add_dense(&term, result.data(), 100), is_hidden) << bad << " at " << position;
+                    bool is_finite = true;
+                    static_cast<void>(kernels().sum_dense(&term, 1, result.data(), false, 0, 100, 1, &is_finite));
+                    EXPECT_EQ(is_finite, is_hidden) << bad << " at " << position;
+                }
 }
-TEST_P(PayloadKernelsForm, Add_sign_reads_bit_i_for_element_i) {
-    for (const std::uint32_t count : counts())
-        for (const bool is_first : {true, false}) {
-            std::uint64_t state = count;
-            Bytes bits;
-            for (std::uint32_t byte = 0; byte < (count + 7) / 8; ++byte)
-                bits.push_back(static_cast<std::byte>(test::random_word(state)));
-            std::vector<float> result(count, 3.0F);
-            kernels().add_sign(result.data(), bits.data(), 0.25F, count, is_first);
-            for (std::uint32_t i = 0; i < count; ++i) {
-                const bool is_negative = ((static_cast<unsigned>(bits[i / 8]) >> (i % 8)) & 1U) != 0;
-                ASSERT_EQ(result[i], (is_first ? 0.0F : 3.0F) + (is_negative ? -0.25F : 0.25F)) << count << " " << i;
-            }
-        }
+TEST_P(PayloadKernelsForm, Fields_pack_and_unpack_as_one_stream_of_bits) {
+    std::uint64_t state = 1;
+    for (unsigned width = 1; width <= 16; ++width) {
+        constexpr std::uint32_t kGroups = 9;
+        std::vector<std::uint32_t> words(8 * kGroups);
+        for (auto& word : words) word = static_cast<std::uint32_t>(test::random_word(state));  // higher bits set too
+        Bytes expected(kGroups * width + 16);
+        for (std::size_t bit = 0; bit < words.size() * width; ++bit)
+            if (((words[bit / width] >> (bit % width)) & 1U) != 0)
+                expected[bit / 8] |= static_cast<std::byte>(1U << (bit % 8));
+        Bytes packed(kGroups * width + 16, std::byte{0xEE});
+        kernels().pack_words(words.data(), kGroups, width, packed.data());
+        EXPECT_TRUE(std::equal(packed.begin(), packed.begin() + kGroups * width, expected.begin())) << width;
+        std::vector<std::uint32_t> unpacked(words.size(), ~0U);
+        kernels().unpack_words(packed.data(), kGroups, width, unpacked.data());
+        for (std::size_t i = 0; i < words.size(); ++i) ASSERT_EQ(unpacked[i], words[i] & ((1U << width) - 1)) << width;
+        if (width > 8) continue;
+        std::vector<std::uint8_t> octets;
+        for (const auto word : words) octets.push_back(static_cast<std::uint8_t>(word & ((1U << width) - 1)));
+        packed.assign(kGroups * width + 8, std::byte{0xEE});
+        kernels().pack_bytes(octets.data(), kGroups, width, packed.data());
+        EXPECT_TRUE(std::equal(packed.begin(), packed.begin() + kGroups * width, expected.begin())) << width;
+        std::vector<std::uint8_t> back(octets.size(), 0xEE);
+        kernels().unpack_bytes(packed.data(), kGroups, width, back.data());
+        EXPECT_EQ(back, octets) << width;
+    }
 }
 TEST_P(PayloadKernelsForm, Digests_are_sums_of_element_digests) {
     const auto values = make_values(Shape::kHeavyTailed, 4096, 8);
@@ -190,6 +236,11 @@ TEST_P(PayloadKernelsForm, Signs_pack_with_minus_zero_as_positive) {
         if (count % 8 != 0) {
             EXPECT_EQ(static_cast<unsigned>(bits.back()) >> (count % 8), 0U) << "padding";
         }
+        Bytes bits_again(bits.size(), std::byte{0xEE});
+        std::vector<float> left(count, std::numeric_limits<float>::quiet_NaN());
+        kernels().settle_signs(values.data(), count, 0.5F, bits_again.data(), left.data());
+        EXPECT_EQ(bits_again, bits);
+        for (std::uint32_t i = 0; i < count; ++i) ASSERT_EQ(float_bits(left[i]), float_bits(values[i] - decoded[i]));
     }
 }
 TEST_P(PayloadKernelsForm, Round_bf16_is_bf16_of) {

@@ -1,0 +1,284 @@
+// Payload kernels that touch every element of a run: sums, digests, copies, signs, bf16. Part of payload_kernels.inl.
+#pragma once
+
+#include "codec/payload_kernels.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace gradsieve::codec {
+namespace {
+
+// Payload bytes have no alignment: the compiler turns these copies into plain loads and stores.
+template <typename T>
+[[gnu::always_inline]] inline T load_as(const std::byte* bytes, std::size_t index) {
+    T value;
+    __builtin_memcpy(&value, bytes + sizeof(T) * index, sizeof(T));
+    return value;
+}
+
+[[gnu::always_inline]] inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+[[gnu::always_inline]] inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
+
+// Must equal mix64 in base/id.hpp (a test compares).
+[[gnu::always_inline]] inline std::uint64_t mix(std::uint64_t value) {
+    value ^= value >> 30U;
+    value *= 0xBF58476D1CE4E5B9ULL;
+    value ^= value >> 27U;
+    value *= 0x94D049BB133111EBULL;
+    return value ^ (value >> 31U);
+}
+
+// Vectors by the compiler's own extension: the same code for every width, and every operation is one of plain C++ on
+// each lane.
+#if defined(__AVX512F__)
+inline constexpr unsigned kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr unsigned kLanes = 8;
+#else
+inline constexpr unsigned kLanes = 4;
+#endif
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef std::uint32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef std::uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+typedef std::uint32_t HalfWords __attribute__((vector_size(2 * kLanes)));
+typedef std::uint64_t Longs __attribute__((vector_size(4 * kLanes)));
+
+[[gnu::always_inline]] inline Words lane_numbers() {
+    Words lanes;
+    for (unsigned lane = 0; lane < kLanes; ++lane) lanes[lane] = lane;
+    return lanes;
+}
+
+/// Elements in hand at a time: a word of signs, and few enough for registers.
+inline constexpr std::uint32_t kRunElements = 32;
+inline constexpr unsigned kRunVectors = kRunElements / kLanes;
+
+/// fp32 bits of vector `number` of a run of a term, and fl(factor * value) of them.
+[[gnu::always_inline]] inline Words term_bits(const DenseTerm& term, std::uint32_t first, unsigned number) {
+    const std::uint32_t at = first + number * kLanes;
+    if (term.kind == DenseTerm::Kind::kF32) {
+        Words words;
+        __builtin_memcpy(&words, term.values + std::size_t{at} * 4, sizeof(words));
+        return words;
+    }
+    Halves halves;
+    __builtin_memcpy(&halves, term.values + std::size_t{at} * 2, sizeof(halves));
+    return __builtin_convertvector(halves, Words) << 16U;
+}
+[[gnu::always_inline]] inline Floats sign_values(const DenseTerm& term, std::uint32_t first, unsigned number) {
+    const std::uint32_t word = load_as<std::uint32_t>(term.values, first / 32);
+    const Words bits = (Words{} + word) >> (lane_numbers() + number * kLanes);
+    return reinterpret_cast<Floats>((bits << 31U) ^ bits_of(term.factor));
+}
+
+/// inout_sum += the run of one term; `inout_bad` collects lanes that are not finite.
+[[gnu::always_inline]] inline void add_run(const DenseTerm& term, std::uint32_t first, Floats (&inout_sum)[kRunVectors],
+                                           Words& inout_bad) {
+    if (term.kind == DenseTerm::Kind::kSign) {
+        for (unsigned j = 0; j < kRunVectors; ++j) inout_sum[j] = inout_sum[j] + sign_values(term, first, j);
+        return;
+    }
+    for (unsigned j = 0; j < kRunVectors; ++j) {
+        const Words bits = term_bits(term, first, j);
+        inout_bad |= reinterpret_cast<Words>((bits & 0x7F800000U) == 0x7F800000U);
+        inout_sum[j] = inout_sum[j] + term.factor * reinterpret_cast<Floats>(bits);
+    }
+}
+
+/// One element, for the end of a run.
+[[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum, bool* inout_is_finite) {
+    if (term.kind == DenseTerm::Kind::kSign) {
+        const auto bit = (static_cast<std::uint32_t>(term.values[i / 8]) >> (i % 8)) & 1U;
+        return sum + float_of(bits_of(term.factor) ^ (bit << 31U));
+    }
+    const std::uint32_t bits = term.kind == DenseTerm::Kind::kF32
+                                   ? load_as<std::uint32_t>(term.values, i)
+                                   : static_cast<std::uint32_t>(load_as<std::uint16_t>(term.values, i)) << 16U;
+    if ((bits & 0x7F800000U) == 0x7F800000U) *inout_is_finite = false;
+    return sum + term.factor * float_of(bits);
+}
+
+[[gnu::always_inline]] inline bool has_any(Words words) {
+    std::uint32_t any = 0;
+    for (unsigned lane = 0; lane < kLanes; ++lane) any |= words[lane];
+    return any != 0;
+}
+
+bool add_dense(const DenseTerm* shared_term, float* inout_result, std::uint32_t count) {
+    const DenseTerm term = *shared_term;
+    Words bad{};
+    bool is_finite = true;
+    const std::uint32_t whole = count / kRunElements * kRunElements;
+    for (std::uint32_t first = 0; first < whole; first += kRunElements) {
+        Floats sum[kRunVectors];
+        __builtin_memcpy(sum, inout_result + first, sizeof(sum));
+        add_run(term, first, sum, bad);
+        __builtin_memcpy(inout_result + first, sum, sizeof(sum));
+    }
+    for (std::uint32_t i = whole; i < count; ++i) inout_result[i] = add_element(term, i, inout_result[i], &is_finite);
+    return is_finite && !has_any(bad);
+}
+
+/// Digests of one vector of results, added lane by lane; `keys`: key + (index << 32) of the vector's first half's lanes.
+[[gnu::always_inline]] inline void add_digests(Floats values, Longs keys, Longs& inout_sum) {
+    constexpr std::uint64_t kHalf = static_cast<std::uint64_t>(kLanes / 2) << 32U;
+    HalfWords halves[2];
+    __builtin_memcpy(halves, &values, sizeof(halves));
+    for (unsigned half = 0; half < 2; ++half) {
+        Longs value = keys + half * kHalf + __builtin_convertvector(halves[half], Longs);
+        value ^= value >> 30U;
+        value *= 0xBF58476D1CE4E5B9ULL;
+        value ^= value >> 27U;
+        value *= 0x94D049BB133111EBULL;
+        inout_sum += value ^ (value >> 31U);
+    }
+}
+
+[[gnu::always_inline]] inline void store_floats(float* address, Floats values, bool streams) {
+#if defined(__AVX512F__)
+    if (streams) return _mm512_stream_ps(address, values);
+#elif defined(__AVX2__)
+    if (streams) return _mm256_stream_ps(address, values);
+#elif defined(__SSE2__)
+    if (streams) return _mm_stream_ps(address, values);
+#else
+    static_cast<void>(streams);
+#endif
+    __builtin_memcpy(address, &values, sizeof(values));
+}
+
+std::uint64_t sum_dense(const DenseTerm* terms, std::uint32_t term_count, float* result, bool streams,
+                        std::uint32_t first_index, std::uint32_t count, std::uint64_t key, bool* inout_is_finite) {
+    Words bad{};
+    Longs digests{};
+    Longs lane_keys{};
+    for (unsigned lane = 0; lane < kLanes / 2; ++lane) lane_keys[lane] = key + (static_cast<std::uint64_t>(lane) << 32U);
+    const std::uint32_t whole = count / kRunElements * kRunElements;
+    for (std::uint32_t first = 0; first < whole; first += kRunElements) {
+        Floats sum[kRunVectors] = {};
+        for (std::uint32_t term = 0; term < term_count; ++term) add_run(terms[term], first, sum, bad);
+        for (unsigned j = 0; j < kRunVectors; ++j) store_floats(result + first + j * kLanes, sum[j], streams);
+        for (unsigned j = 0; j < kRunVectors; ++j) {
+            const auto index = static_cast<std::uint64_t>(first_index + first + j * kLanes);
+            add_digests(sum[j], lane_keys + (index << 32U), digests);
+        }
+    }
+    std::uint64_t digest = 0;
+    for (unsigned lane = 0; lane < kLanes / 2; ++lane) digest += digests[lane];
+    for (std::uint32_t i = whole; i < count; ++i) {
+        float sum = 0.0F;
+        for (std::uint32_t term = 0; term < term_count; ++term) sum = add_element(terms[term], i, sum, inout_is_finite);
+        result[i] = sum;
+        digest += mix(key + ((static_cast<std::uint64_t>(first_index + i) << 32U) | bits_of(sum)));
+    }
+    if (has_any(bad)) *inout_is_finite = false;
+    return digest;
+}
+
+std::uint64_t digest_run(const float* result, std::uint32_t first_index, std::uint32_t count, std::uint64_t key) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+        sum += mix(key + ((static_cast<std::uint64_t>(first_index + i) << 32U) | bits_of(result[i])));
+    return sum;
+}
+
+std::uint64_t digest_list(const float* values, const std::uint32_t* indices, std::uint32_t first_index,
+                          std::uint32_t count, std::uint64_t key) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+        sum += mix(key + ((static_cast<std::uint64_t>(first_index + indices[i]) << 32U) | bits_of(values[indices[i]])));
+    return sum;
+}
+
+#if defined(__SSE2__)
+void stream_copy(float* out, const float* values, std::uint32_t count) {
+    const std::uint32_t whole = reinterpret_cast<std::uintptr_t>(out) % 64 == 0 ? count & ~15U : 0;
+    for (std::uint32_t i = 0; i < whole; i += 16) {
+#if defined(__AVX512F__)
+        _mm512_stream_ps(out + i, _mm512_loadu_ps(values + i));
+#elif defined(__AVX2__)
+        _mm256_stream_ps(out + i, _mm256_loadu_ps(values + i));
+        _mm256_stream_ps(out + i + 8, _mm256_loadu_ps(values + i + 8));
+#else
+        for (std::uint32_t part = 0; part < 16; part += 4)
+            _mm_stream_ps(out + i + part, _mm_loadu_ps(values + i + part));
+#endif
+    }
+    for (std::uint32_t i = whole; i < count; ++i) out[i] = values[i];
+}
+void stream_fence() { _mm_sfence(); }
+#else
+void stream_copy(float* out, const float* values, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) out[i] = values[i];
+}
+void stream_fence() {}
+#endif
+
+double magnitude_sum(const float* values, std::uint32_t count) {
+    double lane[32] = {};
+    const std::uint32_t whole = count & ~31U;
+    for (std::uint32_t first = 0; first < whole; first += 32)
+        for (std::uint32_t i = 0; i < 32; ++i) lane[i] += static_cast<double>(__builtin_fabsf(values[first + i]));
+    for (std::uint32_t i = whole; i < count; ++i) lane[i - whole] += static_cast<double>(__builtin_fabsf(values[i]));
+    for (std::uint32_t width = 16; width > 0; width /= 2)
+        for (std::uint32_t i = 0; i < width; ++i) lane[i] += lane[i + width];
+    return lane[0];
+}
+
+#if defined(__AVX512F__)
+inline constexpr std::uint32_t kSignGroup = 16;
+[[gnu::always_inline]] inline std::uint32_t negative_bits(const float* values) {
+    return _mm512_cmp_ps_mask(_mm512_loadu_ps(values), _mm512_setzero_ps(), _CMP_LT_OQ);
+}
+#elif defined(__AVX2__)
+inline constexpr std::uint32_t kSignGroup = 16;
+[[gnu::always_inline]] inline std::uint32_t negative_bits(const float* values) {
+    const __m256 zero = _mm256_setzero_ps();
+    const auto low = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values), zero, _CMP_LT_OQ));
+    const auto high = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values + 8), zero, _CMP_LT_OQ));
+    return static_cast<std::uint32_t>(low) | (static_cast<std::uint32_t>(high) << 8U);
+}
+#else
+inline constexpr std::uint32_t kSignGroup = 16;
+[[gnu::always_inline]] inline std::uint32_t negative_bits(const float* values) {
+    std::uint32_t bits = 0;
+    for (std::uint32_t i = 0; i < kSignGroup; ++i) bits |= (values[i] < 0.0F ? 1U : 0U) << i;
+    return bits;
+}
+#endif
+
+void pack_sign_bits(const float* values, std::uint32_t count, std::byte* ret_bits) {
+    const std::uint32_t whole = count & ~(kSignGroup - 1);
+    for (std::uint32_t first = 0; first < whole; first += kSignGroup) {
+        const auto packed = static_cast<std::uint16_t>(negative_bits(values + first));
+        __builtin_memcpy(ret_bits + first / 8, &packed, sizeof(packed));
+    }
+    std::uint32_t last = 0;
+    for (std::uint32_t i = whole; i < count; ++i) last |= (values[i] < 0.0F ? 1U : 0U) << (i - whole);
+    for (std::uint32_t i = whole; i < count; i += 8) ret_bits[i / 8] = static_cast<std::byte>(last >> (i - whole));
+}
+
+void pack_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded) {
+    pack_sign_bits(values, count, ret_bits);
+    for (std::uint32_t i = 0; i < count; ++i) ret_decoded[i] = values[i] < 0.0F ? -scale : scale;
+}
+
+void settle_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_left) {
+    pack_sign_bits(values, count, ret_bits);
+    for (std::uint32_t i = 0; i < count; ++i) ret_left[i] = values[i] - (values[i] < 0.0F ? -scale : scale);
+}
+
+void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = bits_of(values[i]);
+        std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
+        rounded -= (rounded & 0x7FFFU) == 0x7F80U ? 1U : 0U;
+        ret_codes[i] = static_cast<std::uint16_t>(rounded);
+        ret_decoded[i] = float_of(rounded << 16U);
+    }
+}
+
+}  // namespace
+}  // namespace gradsieve::codec
