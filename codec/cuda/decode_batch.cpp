@@ -95,12 +95,12 @@ const TensorReport& DecodeBatch::report_of(std::size_t request) const {
 }
 
 std::span<const std::uint32_t> DecodeBatch::touched_of(std::size_t request) const {
-    const TensorPlan& plan = plan_.plan_of(request);
+    const TensorDecodePlan& plan = plan_.plan_of(request);
     return {answers_.as<std::uint32_t>(plan_.layout().touched) + plan.first_word, plan.words};
 }
 
 std::span<const std::uint32_t> DecodeBatch::faults_of(std::size_t request) const {
-    const TensorPlan& plan = plan_.plan_of(request);
+    const TensorDecodePlan& plan = plan_.plan_of(request);
     return {answers_.as<std::uint32_t>(plan_.layout().payload_faults) + plan.first_payload, plan.payloads};
 }
 

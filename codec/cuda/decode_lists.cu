@@ -2,11 +2,11 @@
 // indices and products factor * value; of bitmaps, which the second kernel reads in place, only where each unit begins.
 // What it finds corrupt is marked before any average is written. Reads only sections whose length the host has checked;
 // never trusts what the bits say.
+#include "codec/cuda/launch.hpp"
 #include "codec/cuda/list_indices.cuh"
 #include "codec/cuda/list_scales.cuh"
 #include "codec/cuda/list_values.cuh"
-
-#include <cuda_runtime_api.h>
+#include "codec/cuda/ptx.cuh"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -58,7 +58,7 @@ __device__ void write_table(const DevicePayload& payload, const ListShared& shar
 /// Asks for what will be read, so that the first reads of each section do not wait for memory one after the other.
 __device__ void prefetch(const std::byte* body, std::uint32_t bytes) {
     const std::uint32_t place = threadIdx.x * kLineBytes;
-    if (place < bytes) asm volatile("prefetch.global.L1 [%0];" ::"l"(body + place));
+    if (place < bytes) prefetch_line(body + place);
 }
 
 /// Everything about one list. The same answer in every thread of the block.
@@ -87,8 +87,7 @@ __global__ void __launch_bounds__(kListThreads, 2) decode_lists(DecodeTables tab
 }  // namespace
 
 int launch_decode_lists(const DecodeTables& tables, const DecodeRound& round, void* stream) {
-    decode_lists<<<round.lists, kListThreads, 0, static_cast<cudaStream_t>(stream)>>>(tables, round.first_list);
-    return cudaGetLastError();
+    return launch(decode_lists, round.lists, kListThreads, static_cast<cudaStream_t>(stream), tables, round.first_list);
 }
 
 }  // namespace gradsieve::codec::cuda

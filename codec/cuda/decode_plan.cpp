@@ -82,7 +82,7 @@ Status DecodePlan::make(std::span<const GpuDecodeRequest> requests) {
     requests_ = requests;
     for (std::size_t place = 0; place < requests.size(); ++place) {
         GRADSIEVE_TRY(check_request(requests[place], place));
-        TensorPlan plan;
+        TensorDecodePlan plan;
         plan.first_payload = static_cast<std::uint32_t>(payloads_.size());
         plan.first_word = static_cast<std::uint32_t>(last_touched_.size());
         const std::uint64_t units = units_ + (requests[place].elements + kUnitElements - 1) / kUnitElements;
@@ -117,7 +117,7 @@ void DecodePlan::clear() {
 }
 
 Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
-    const TensorPlan& plan = plans_.back();
+    const TensorDecodePlan& plan = plans_.back();
     DeviceTensor tensor;
     tensor.first_result = static_cast<std::uint32_t>(results_.size());
     tensor.results = static_cast<std::uint32_t>(request.results.size());

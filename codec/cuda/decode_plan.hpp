@@ -27,7 +27,7 @@ struct UploadLayout {
 };
 
 /// One request: refused on the host, or a part of the tables.
-struct TensorPlan {
+struct TensorDecodePlan {
     Status refusal;
     std::uint32_t first_payload = 0;
     std::uint32_t payloads = 0;
@@ -47,7 +47,7 @@ public:
     [[nodiscard]] const UploadLayout& layout() const noexcept { return layout_; }
     [[nodiscard]] std::span<const UploadPiece> pieces() const noexcept { return pieces_; }
     [[nodiscard]] std::span<const DecodeRound> rounds() const noexcept { return rounds_; }
-    [[nodiscard]] const TensorPlan& plan_of(std::size_t request) const { return plans_[request]; }
+    [[nodiscard]] const TensorDecodePlan& plan_of(std::size_t request) const { return plans_[request]; }
     /// A request's payloads in the order of the tables: by chunk, then by node.
     [[nodiscard]] std::span<const PlannedPayload> payloads_of(std::size_t request) const {
         return std::span(sources_).subspan(plans_[request].first_payload, plans_[request].payloads);
@@ -70,7 +70,7 @@ private:
     void lay_out();
 
     std::span<const GpuDecodeRequest> requests_;
-    std::vector<TensorPlan> plans_;
+    std::vector<TensorDecodePlan> plans_;
     std::vector<PlannedPayload> sources_;
     std::vector<std::size_t> cursors_;
     std::vector<DevicePayload> payloads_;

@@ -2,11 +2,10 @@
 // in node order, writes the average to every result and sums the digest. Products and sums are rounded one by one,
 // starting from +0, exactly as payload_kernels.inl does. Leaves tensors alone whose lists were corrupt; marks values
 // that the first kernel did not look at and that are not finite or below the normal range.
+#include "codec/cuda/launch.hpp"
 #include "codec/cuda/unit_dense.cuh"
 #include "codec/cuda/unit_lists.cuh"
 #include "codec/cuda/unit_results.cuh"
-
-#include <cuda_runtime_api.h>
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -170,11 +169,8 @@ int launch_average_units(const DecodeTables& tables, const DecodeRound& round, c
     const unsigned resident = round.has_dense ? blocks.dense : blocks.lists;
     const unsigned useful = (round.units + kWarps - 1) / kWarps;
     const unsigned used = useful < resident ? useful : resident;
-    if (round.has_dense)
-        average_units<true><<<used, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(tables, round);
-    else
-        average_units<false><<<used, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(tables, round);
-    return cudaGetLastError();
+    return launch(round.has_dense ? &average_units<true> : &average_units<false>, used, kThreads,
+                  static_cast<cudaStream_t>(stream), tables, round);
 }
 
 int find_average_blocks(AverageBlocks& ret_blocks) {

@@ -10,7 +10,7 @@ namespace {
 template <bool kStagesValues>
 struct DenseShared {
     TileWork works[2];
-    float values[kStagesValues ? kTile : 1];
+    alignas(16) float values[kStagesValues ? kTile : 1];
     float scale;
 };
 
@@ -171,8 +171,7 @@ __global__ void __launch_bounds__(kTileThreads, 4) code_tiles(const __grid_const
 
 template <QuantizerKind kQuantizer>
 KernelHandle pick(unsigned samples) {
-    return samples == 1 ? reinterpret_cast<KernelHandle>(&code_tiles<kQuantizer, 1>)
-                        : reinterpret_cast<KernelHandle>(&code_tiles<kQuantizer, 0>);
+    return samples == 1 ? &code_tiles<kQuantizer, 1> : &code_tiles<kQuantizer, 0>;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace gradsieve::codec::cuda {
 
-using KernelHandle = const void*;
+using KernelHandle = void (*)(EncodeRound);
 
 /// Samples that the dense kernels keep in registers: `sample_count` if there is a form for it, 0 for any number.
 [[nodiscard]] unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept;

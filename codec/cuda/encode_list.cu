@@ -6,8 +6,7 @@ namespace {
 
 template <VarianceSource kSource>
 KernelHandle pick(unsigned samples) {
-    return samples == 1 ? reinterpret_cast<KernelHandle>(&list_tiles<kSource, 1>)
-                        : reinterpret_cast<KernelHandle>(&list_tiles<kSource, 0>);
+    return samples == 1 ? &list_tiles<kSource, 1> : &list_tiles<kSource, 0>;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ template <unsigned kSamples>
 inline constexpr unsigned kVectorsAhead = kSamples >= 4 ? 1 : 2;
 
 template <bool kHasVariance>
-struct ListShared {
+struct ListingShared {
     TileWork works[2];
     std::uint16_t indices[kTile];
     float values[kTile];
@@ -156,7 +156,7 @@ __device__ inline bool end_tile(const EncodeRound& round, const TileWork& work, 
 
 template <VarianceSource kSource, unsigned kSamples>
 __global__ void __launch_bounds__(kTileThreads, 4) list_tiles(const __grid_constant__ EncodeRound round) {
-    __shared__ ListShared<kSource != VarianceSource::kNone> shared;
+    __shared__ ListingShared<kSource != VarianceSource::kNone> shared;
     const unsigned warp = threadIdx.x / 32;
     if (warp == 0) take_tile(round, shared.works[0]);
     __syncthreads();

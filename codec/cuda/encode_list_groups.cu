@@ -7,9 +7,9 @@ namespace {
 template <VarianceSource kSource>
 KernelHandle pick(unsigned samples) {
     switch (samples) {
-        case 2: return reinterpret_cast<KernelHandle>(&list_tiles<kSource, 2>);
-        case 4: return reinterpret_cast<KernelHandle>(&list_tiles<kSource, 4>);
-        default: return reinterpret_cast<KernelHandle>(&list_tiles<kSource, 0>);
+        case 2: return &list_tiles<kSource, 2>;
+        case 4: return &list_tiles<kSource, 4>;
+        default: return &list_tiles<kSource, 0>;
     }
 }
 
@@ -17,7 +17,7 @@ KernelHandle pick(unsigned samples) {
 
 KernelHandle find_group_list_kernel(VarianceSource source, unsigned samples) noexcept {
     if (source == VarianceSource::kGroups) {
-        if (samples == 8) return reinterpret_cast<KernelHandle>(&list_tiles<VarianceSource::kGroups, 8>);
+        if (samples == 8) return &list_tiles<VarianceSource::kGroups, 8>;
         return pick<VarianceSource::kGroups>(samples);
     }
     return pick<VarianceSource::kGroupsPooled>(samples);

@@ -61,6 +61,6 @@ __global__ void __launch_bounds__(kTileThreads, 4) send_tiles(const __grid_const
 
 }  // namespace
 
-KernelHandle send_kernel() noexcept { return reinterpret_cast<KernelHandle>(&send_tiles); }
+KernelHandle send_kernel() noexcept { return &send_tiles; }
 
 }  // namespace gradsieve::codec::cuda

@@ -1,11 +1,11 @@
 #include "codec/cuda/gpu_encoder.hpp"
 
 #include "codec/cuda/encode_memory.hpp"
+#include "codec/cuda/launch.hpp"
 #include "codec/cuda/payload_fetch.hpp"
 #include "codec/cuda/runtime.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -32,7 +32,7 @@ public:
 private:
     Status enqueue();
     Status enqueue_round(std::size_t number);
-    Status launch(KernelHandle kernel, std::uint32_t blocks, EncodeRound& round);
+    Status launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round);
     EncodeRound describe(std::size_t number) const;
     Result<std::uint32_t> grid_of(const RoundPlan& round);
     Result<ByteCount> scratch_bytes();
@@ -66,7 +66,8 @@ Result<std::uint32_t> Encoder::grid_of(const RoundPlan& round) {
     auto known = std::ranges::find(grids_, round.pass, &std::pair<KernelHandle, std::uint32_t>::first);
     if (known == grids_.end()) {
         int blocks = 0;
-        GRADSIEVE_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, round.pass, kTileThreads, 0),
+        GRADSIEVE_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                               &blocks, reinterpret_cast<const void*>(round.pass), kTileThreads, 0),
                            "asking how many blocks fit");
         grids_.emplace_back(round.pass, static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_));
         known = grids_.end() - 1;
@@ -161,11 +162,9 @@ EncodeRound Encoder::describe(std::size_t number) const {
     return round;
 }
 
-Status Encoder::launch(KernelHandle kernel, std::uint32_t blocks, EncodeRound& round) {
-    std::array<void*, 1> arguments = {&round};
-    return status_of(
-        cudaLaunchKernel(kernel, dim3(blocks), dim3(kTileThreads), arguments.data(), 0, handle_of(stream_)),
-        "starting a kernel of the encoder");
+Status Encoder::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round) {
+    return status_of(cuda::launch(kernel, blocks, kTileThreads, handle_of(stream_), round),
+                     "starting a kernel of the encoder");
 }
 
 Status Encoder::enqueue_round(std::size_t number) {

@@ -92,8 +92,8 @@ __device__ inline bool read_rice(const DevicePayload& payload, const std::byte* 
 /// Position of the one behind `skipped` others from `bit` on; it exists.
 __device__ inline std::uint32_t find_one(const BitSection& bits, std::uint32_t bit, std::uint32_t skipped) {
     std::uint32_t word = bits.word_at(bit);
-    for (; __popc(word) <= skipped; word = bits.word_at(bit)) {
-        skipped -= __popc(word);
+    for (; static_cast<std::uint32_t>(__popc(word)) <= skipped; word = bits.word_at(bit)) {
+        skipped -= static_cast<std::uint32_t>(__popc(word));
         bit += 32;
     }
     for (; skipped > 0; --skipped) word &= word - 1;

@@ -1,5 +1,7 @@
 #include "codec/cuda/residual_norm_kernel.hpp"
 
+#include "codec/cuda/launch.hpp"
+
 namespace gradsieve::codec::cuda {
 namespace {
 
@@ -24,9 +26,8 @@ __global__ void sum_tiles(const float* __restrict__ residual, ElementCount eleme
 cudaError_t launch_tile_square_sums(const float* residual, ElementCount elements, double* ret_sums,
                                     cudaStream_t stream) {
     const ElementCount tiles = (elements + kTileElements - 1) / kTileElements;
-    sum_tiles<<<static_cast<unsigned>((tiles + kWarps - 1) / kWarps), kWarps * 32, 0, stream>>>(residual, elements,
-                                                                                                ret_sums);
-    return cudaGetLastError();
+    return launch(sum_tiles, static_cast<unsigned>((tiles + kWarps - 1) / kWarps), kWarps * 32, stream, residual,
+                  elements, ret_sums);
 }
 
 }  // namespace gradsieve::codec::cuda

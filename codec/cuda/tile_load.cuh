@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/ptx.cuh"
 #include "codec/cuda/tile_work.cuh"
 #include "codec/element.hpp"
 
@@ -29,28 +30,10 @@ __device__ inline VectorPlace place_of(const TileWork& work, unsigned number) {
     return place;
 }
 
-// Read once and never again: they leave the caches first. Volatile, so that no load is repeated.
+// Read once and never again: they leave the caches first.
 __device__ inline Vector load_four(const float* address) {
-    Vector vector;
-    asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(vector.at[0]), "=f"(vector.at[1]), "=f"(vector.at[2]), "=f"(vector.at[3])
-                 : "l"(address));
-    return vector;
-}
-__device__ inline float load_one(const float* address) {
-    float value;
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address));
-    return value;
-}
-__device__ inline std::uint16_t load_half(const std::uint16_t* address) {
-    std::uint16_t value;
-    asm volatile("ld.global.u16 %0, [%1];" : "=h"(value) : "l"(address));
-    return value;
-}
-__device__ inline uint2 load_four_halves(const std::uint16_t* address) {
-    uint2 value;
-    asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(address));
-    return value;
+    const float4 value = load_once(reinterpret_cast<const float4*>(address));
+    return {{value.x, value.y, value.z, value.w}};
 }
 
 __device__ inline float float_of_half(std::uint32_t bits, std::uint32_t type) {
@@ -73,7 +56,7 @@ __device__ inline void load_floats(const TileWork& work, const float* array, uns
         const VectorPlace place = place_of(work, first_number + j);
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c)
-            ret_vectors[j].at[c] = c < place.valid ? load_one(tile + place.local + c) : 0.0F;
+            ret_vectors[j].at[c] = c < place.valid ? load_once(tile + place.local + c) : 0.0F;
     }
 }
 
@@ -85,7 +68,7 @@ __device__ inline void load_halves(const TileWork& work, const SampleView& sampl
     for (unsigned j = 0; j < kCount; ++j) {
         const VectorPlace place = place_of(work, first_number + j);
         if (work.is_wide != 0) {
-            const uint2 raw = load_four_halves(tile + place.local);
+            const uint2 raw = load_once(reinterpret_cast<const uint2*>(tile + place.local));
             ret_vectors[j].at[0] = float_of_half(raw.x & 0xFFFFU, sample.type);
             ret_vectors[j].at[1] = float_of_half(raw.x >> 16U, sample.type);
             ret_vectors[j].at[2] = float_of_half(raw.y & 0xFFFFU, sample.type);
@@ -95,7 +78,7 @@ __device__ inline void load_halves(const TileWork& work, const SampleView& sampl
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
             const bool exists = c < place.valid;
-            ret_vectors[j].at[c] = exists ? float_of_half(load_half(tile + place.local + c), sample.type) : 0.0F;
+            ret_vectors[j].at[c] = exists ? float_of_half(load_once(tile + place.local + c), sample.type) : 0.0F;
         }
     }
 }
@@ -129,8 +112,8 @@ __device__ inline void store_vector(const TileWork& work, float* array, unsigned
 
 __device__ inline float load_sample_at(const SampleView& sample, std::uint32_t element) {
     if (sample.type == static_cast<std::uint32_t>(ElementType::kF32))
-        return load_one(static_cast<const float*>(sample.data) + element);
-    return float_of_half(load_half(static_cast<const std::uint16_t*>(sample.data) + element), sample.type);
+        return load_once(static_cast<const float*>(sample.data) + element);
+    return float_of_half(load_once(static_cast<const std::uint16_t*>(sample.data) + element), sample.type);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -171,7 +171,7 @@ static __device__ __noinline__ std::uint32_t find_trouble(const TensorPlan& plan
         mean = mean + view.weight * value;
     }
     for (std::uint32_t moment = 0; moment < plan.moment_count; ++moment) {
-        if (element::is_finite(load_one(plan.moments[moment] + index))) continue;
+        if (element::is_finite(load_once(plan.moments[moment] + index))) continue;
         const std::uint64_t sample = std::uint64_t{moment} * plan.sample_count / plan.moment_count;
         return min(static_cast<std::uint32_t>(sample), plan.sample_count - 1);
     }

@@ -152,15 +152,15 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
 
 }  // namespace
 
-KernelHandle relist_kernel() noexcept { return reinterpret_cast<KernelHandle>(&list_missed); }
+KernelHandle relist_kernel() noexcept { return &list_missed; }
 
 KernelHandle histogram_kernel(unsigned level) noexcept {
     static_assert(kLevels == 3);
-    if (level == 0) return reinterpret_cast<KernelHandle>(&count_magnitudes<0>);
-    if (level == 1) return reinterpret_cast<KernelHandle>(&count_magnitudes<1>);
-    return reinterpret_cast<KernelHandle>(&count_magnitudes<2>);
+    if (level == 0) return &count_magnitudes<0>;
+    if (level == 1) return &count_magnitudes<1>;
+    return &count_magnitudes<2>;
 }
 
-KernelHandle tie_kernel() noexcept { return reinterpret_cast<KernelHandle>(&count_ties); }
+KernelHandle tie_kernel() noexcept { return &count_ties; }
 
 }  // namespace gradsieve::codec::cuda

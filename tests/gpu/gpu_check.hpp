@@ -13,7 +13,7 @@ namespace gradsieve::gpu_check {
 
 struct Options {
     int device = 0;
-    bool is_small = false;  ///< small sizes only, no timing: for compute-sanitizer
+    bool is_small = false;  ///< small sizes only, no timing
     bool has_timing = true;
     std::uint64_t seed = 0;         ///< printed; fresh for every run unless given
     std::vector<std::string> only;  ///< sections by name; empty: all

@@ -32,6 +32,16 @@ def reason_in(output):
     return "no reason was printed"
 
 
+TAIL_LINES = 25
+
+
+def tell_failed(test, output):
+    """What the test said last: enough to know what broke from the end of a log alone."""
+    print(f"  failed: {test}")
+    for line in output.rstrip().splitlines()[-TAIL_LINES:]:
+        print(f"    | {line}")
+
+
 def main():
     report_file, name = sys.argv[1:3]
     try:
@@ -39,13 +49,13 @@ def main():
             cases = list(cases_of(file.read()))
     except OSError:
         cases = []
-    failed = [test for test, status, _ in cases if status == "fail"]
+    failed = [(test, output) for test, status, output in cases if status == "fail"]
     skipped = [(test, output) for test, status, output in cases if status in ("notrun", "disabled")]
     print(f"\ntests of '{name}'")
     for test, output in skipped:
         print(f"  skipped: {test}: {reason_in(output)}")
-    for test in failed:
-        print(f"  failed: {test}")
+    for test, output in failed:
+        tell_failed(test, output)
     print(f"{len(cases) - len(failed) - len(skipped)} passed, {len(failed)} failed, {len(skipped)} skipped")
     sys.exit(1 if failed or not cases else 0)
 
