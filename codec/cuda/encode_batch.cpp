@@ -14,8 +14,6 @@ constexpr std::uint32_t kHintMarginBits = std::uint32_t{1} << 20U;
 constexpr std::uint32_t kInfinityBits = 0x7F800000U;
 /// Vectors of a dense payload's values.
 constexpr ByteCount kPayloadAlignment = 16;
-/// A tile may only wait for tiles of other chunks: more slots than one chunk has tiles.
-constexpr std::uint32_t kLeastRingTiles = 2 * kChunkTiles;
 /// Header, exponents or scales, and what sections lose by ending at a byte.
 constexpr ByteCount kListOverheadBytes = 1024;
 
@@ -179,8 +177,9 @@ RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     const unsigned samples = near_samples(source, plan.sample_count);
     RoundPlan round;
     round.is_deferred = plan.is_deferred != 0;
-    round.pass = is_dense_plan(plan) ? find_dense_kernel(static_cast<QuantizerKind>(plan.quantizer), samples)
-                                     : find_list_kernel(source, samples);
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    round.pass = is_dense_plan(plan) ? find_dense_kernel(quantizer, samples) : find_list_kernel(source, samples);
+    round.threads = is_dense_plan(plan) ? dense_threads(quantizer) : kTileThreads;
     return round;
 }
 
@@ -201,21 +200,39 @@ void EncodeBatch::plan_rounds(ElementCount batch_elements) {
         return std::pair(round.pass, round.is_deferred);
     };
     std::stable_sort(order_.begin(), order_.end(), [&](auto left, auto right) { return key(left) < key(right); });
-    for (std::size_t at = 0; at < order_.size();) {
-        RoundPlan round = round_for(order_[at]);
-        round.first_chunk = static_cast<std::uint32_t>(chunks_.size());
-        const auto round_key = key(order_[at]);
-        do {
-            add_chunks(order_[at++], round);
-            // Lists that wait keep their slots for the whole round: it ends when the slots of a batch are taken.
-        } while (at < order_.size() && key(order_[at]) == round_key &&
-                 (!round.is_deferred ||
-                  (ElementCount{round.tile_count} + tensors_[order_[at]].tile_count) * kTile <= batch_elements));
-        end_round(batch_elements, round);
+    RoundPlan round;
+    bool is_open = false;
+    for (const std::uint32_t tensor : order_) {
+        const auto wanted = round_for(tensor);
+        const auto is_same = is_open && std::pair(round.pass, round.is_deferred) == key(tensor);
+        // Lists keep their slots for the whole round: it ends when the slots of a batch are taken.
+        const bool has_room =
+            wanted.is_deferred
+                ? (ElementCount{round.tile_count} + tensors_[tensor].tile_count) * kTile <= batch_elements
+                : ElementCount{round.tile_count} * kTile < batch_elements;
+        if (is_open && (!is_same || !has_room)) {
+            end_round(round);
+            is_open = false;
+        }
+        for (ElementCount first = 0; first < tensors_[tensor].elements;) {
+            if (!is_open) {
+                round = wanted;
+                round.first_chunk = static_cast<std::uint32_t>(chunks_.size());
+                is_open = true;
+            }
+            first = add_chunks(tensor, first, batch_elements, round);
+            if (first == tensors_[tensor].elements) break;
+            end_round(round);
+            is_open = false;
+        }
     }
+    if (is_open) end_round(round);
 }
 
-void EncodeBatch::add_chunks(std::size_t tensor, RoundPlan& inout_round) {
+/// Adds chunks from element `first` on: all, or of tensors that are not decided as a whole at least one and then as
+/// many as fit. Returns the first element that was not added.
+ElementCount EncodeBatch::add_chunks(std::size_t tensor, ElementCount first, ElementCount batch_elements,
+                                     RoundPlan& inout_round) {
     TensorPlan& plan = tensors_[tensor];
     const bool is_dense_tensor = is_dense_plan(plan);
     const VarianceSource source = sources_[tensor];
@@ -226,12 +243,18 @@ void EncodeBatch::add_chunks(std::size_t tensor, RoundPlan& inout_round) {
     inout_round.has_top_k = inout_round.has_top_k || is_top_k;
     inout_round.has_gate = inout_round.has_gate || (is_top_k && plan.has_variance != 0);
     if (!is_dense_tensor) {
-        const std::uint32_t bytes = plan.is_deferred != 0 ? sizeof(float) : plan.value_bytes;
+        const bool keeps_floats = plan.is_deferred != 0 || plan.is_hybrid != 0;
+        const std::uint32_t bytes = keeps_floats ? sizeof(float) : plan.value_bytes;
         inout_round.value_bytes = std::max(inout_round.value_bytes, bytes);
     }
-    plan.first_tile = inout_round.tile_count;
-    plan.group_count = 0;
-    for (ElementCount first = 0; first < plan.elements; first += kChunkElements) {
+    if (first == 0) {
+        plan.first_tile = inout_round.tile_count;
+        plan.group_count = 0;
+    }
+    const std::uint32_t tiles_before = inout_round.tile_count;
+    for (; first < plan.elements; first += kChunkElements) {
+        const bool is_full = ElementCount{inout_round.tile_count} * kTile >= batch_elements;
+        if (plan.is_deferred == 0 && !is_dense_tensor && is_full && inout_round.tile_count > tiles_before) return first;
         const ElementCount elements = std::min<ElementCount>(kChunkElements, plan.elements - first);
         ChunkPlan chunk{static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(first / kChunkElements),
                         static_cast<std::uint32_t>(elements), tiles_in(elements), 0};
@@ -252,15 +275,12 @@ void EncodeBatch::add_chunks(std::size_t tensor, RoundPlan& inout_round) {
         }
         chunks_.push_back(chunk);
     }
+    return plan.elements;
 }
 
-void EncodeBatch::end_round(ElementCount batch_elements, RoundPlan& round) {
+void EncodeBatch::end_round(const RoundPlan& round) {
     if (round.value_bytes > 0) {
-        const auto batch_tiles =
-            static_cast<std::uint32_t>(std::min<ElementCount>(batch_elements / kTile, ElementCount{1} << 31U));
-        round.ring_tiles =
-            round.is_deferred ? round.tile_count : std::min(round.tile_count, std::max(batch_tiles, kLeastRingTiles));
-        const ByteCount tiles = round.ring_tiles;
+        const ByteCount tiles = round.tile_count;
         slots_.indices = std::max(slots_.indices, tiles * kTile * sizeof(std::uint16_t));
         slots_.values = std::max(slots_.values, tiles * kTile * round.value_bytes);
         slots_.infos = std::max(slots_.infos, tiles * sizeof(TileInfo));
@@ -285,7 +305,7 @@ void EncodeBatch::lay_out() {
     place(layout_.samples, samples_.size(), sizeof(SampleView));
     place(layout_.moments, moments_.size(), sizeof(const float*));
     place(layout_.chunk_states, chunks_.size(), sizeof(ChunkState));
-    place(layout_.tickets, rounds_.size(), sizeof(std::uint32_t));
+    place(layout_.tickets, 2 * rounds_.size(), sizeof(std::uint32_t));
     place(layout_.tensor_states, tensors_.size(), sizeof(TensorState));
     place(layout_.cursor, 1, sizeof(std::uint64_t));
     place(layout_.results, chunks_.size(), sizeof(ChunkResult));

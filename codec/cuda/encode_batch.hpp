@@ -22,8 +22,8 @@ struct RoundPlan {
     std::uint32_t chunk_count = 0;
     std::uint32_t tile_count = 0;
     std::uint32_t group_count = 0;
-    std::uint32_t ring_tiles = 0;  ///< 0: no lists
-    std::uint32_t value_bytes = 0;
+    std::uint32_t value_bytes = 0;      ///< of a list's values; 0: no lists
+    unsigned threads = 0;               ///< of the dense pass's blocks
     std::uint32_t scratch_samples = 0;  ///< samples that wait in memory for their second look
 };
 
@@ -36,7 +36,7 @@ struct PlanLayout {
     ByteCount end = 0;
 };
 
-/// Slots of lists for the round that needs most, in bytes.
+/// Slots of lists, one per tile, for the round that needs most, in bytes.
 struct SlotLayout {
     ByteCount indices = 0, values = 0, infos = 0, gates = 0;
 };
@@ -68,8 +68,9 @@ private:
     void plan_tensor(const GpuEncodeRequest& request);
     void plan_rounds(ElementCount batch_elements);
     RoundPlan round_for(std::size_t tensor) const;
-    void add_chunks(std::size_t tensor, RoundPlan& inout_round);
-    void end_round(ElementCount batch_elements, RoundPlan& round);
+    ElementCount add_chunks(std::size_t tensor, ElementCount first, ElementCount batch_elements,
+                            RoundPlan& inout_round);
+    void end_round(const RoundPlan& round);
     void lay_out();
 
     std::vector<TensorPlan> tensors_;  ///< one per request, also of empty tensors

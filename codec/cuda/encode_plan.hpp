@@ -9,20 +9,19 @@
 
 namespace gradsieve::codec::cuda {
 
-inline constexpr unsigned kTileThreads = 256;  ///< threads of a block; as many as a chunk has tiles
+inline constexpr unsigned kTileThreads = 256;  ///< threads of most blocks; as many as a chunk has tiles
 inline constexpr unsigned kWarps = kTileThreads / 32;
 inline constexpr std::uint32_t kTile = kTileElements;
 inline constexpr std::uint32_t kChunkTiles = kChunkElements / kTileElements;
-inline constexpr std::uint32_t kWarpElements = kTile / kWarps;   ///< consecutive elements that a warp looks at
-inline constexpr unsigned kVectors = kWarpElements / (32U * 4);  ///< vectors of four elements per thread
-inline constexpr std::uint32_t kGroupTiles = 32;                 ///< tiles of a chunk that a block lists again
+inline constexpr unsigned kVectors = kTile / (32U * 4);  ///< of four elements per lane, where a warp looks at a tile
+inline constexpr std::uint32_t kGroupTiles = 32;         ///< tiles of a chunk that a block lists again or codes
 /// Gaps inside a tile are below 2^12: shifted by more they are 0.
 inline constexpr unsigned kRiceSums = 12;
 /// Counters of a tensor while its k-th magnitude is searched.
 inline constexpr std::uint32_t kHistogramBins = 2048;
 inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
 inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
-static_assert(kTileThreads == kChunkTiles && kVectors * 4 * kTileThreads == kTile);
+static_assert(kTileThreads == kChunkTiles && kGroupTiles % kWarps == 0);
 
 /// One sample's array and its share of the mean.
 struct SampleView {
@@ -89,8 +88,8 @@ struct ChunkPlan {
     std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies
 };
 struct ChunkState {
-    std::uint32_t parts_done;  ///< tiles or groups
-    std::uint32_t is_coded;    ///< its slots may be used again
+    std::uint32_t is_laid_out;  ///< its payload has a place, zeros, header and scales
+    std::uint32_t groups_done;  ///< coded
 };
 struct ChunkResult {
     std::uint64_t offset;
@@ -119,13 +118,13 @@ struct EncodeRound {
     std::uint32_t chunk_count;
     std::uint32_t tile_count;
     std::uint32_t group_count;
-    std::uint32_t ring_tiles;  ///< slots: tile t uses slot t mod ring_tiles
-    std::uint32_t* ticket;     ///< next tile that nobody has taken
+    std::uint32_t* ticket;        ///< next tile that nobody has taken
+    std::uint32_t* group_ticket;  ///< next group that nobody codes
 
-    std::uint16_t* slot_indices;  ///< kTile per slot
-    std::byte* slot_values;       ///< kTile * slot_value_bytes per slot
-    TileInfo* tiles;              ///< one per slot
-    std::uint32_t* gate_words;    ///< kTile / 32 per slot: elements that passed the gate; null without a gate
+    std::uint16_t* slot_indices;  ///< kTile per tile, as the next two
+    std::byte* slot_values;       ///< kTile * slot_value_bytes
+    std::uint32_t* gate_words;    ///< kTile / 32: elements that passed the gate; null without a gate
+    TileInfo* tiles;              ///< one per tile
     std::uint32_t* histograms;    ///< 2048 bins per tensor, zero between kernels; null without top-k
     float* sample_scratch;        ///< scratch_samples * kTileThreads vectors per block; only for many samples
     std::uint32_t slot_value_bytes;

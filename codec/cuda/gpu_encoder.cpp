@@ -32,7 +32,7 @@ public:
 private:
     Status enqueue();
     Status enqueue_round(std::size_t number);
-    Status launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round);
+    Status launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round, unsigned threads = kTileThreads);
     EncodeRound describe(std::size_t number) const;
     Result<std::uint32_t> grid_of(const RoundPlan& round);
     Result<ByteCount> scratch_bytes();
@@ -67,12 +67,13 @@ Result<std::uint32_t> Encoder::grid_of(const RoundPlan& round) {
     if (known == grids_.end()) {
         int blocks = 0;
         GRADSIEVE_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                               &blocks, reinterpret_cast<const void*>(round.pass), kTileThreads, 0),
+                               &blocks, reinterpret_cast<const void*>(round.pass), static_cast<int>(round.threads), 0),
                            "asking how many blocks fit");
         grids_.emplace_back(round.pass, static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_));
         known = grids_.end() - 1;
     }
-    std::uint32_t blocks = std::min(known->second, round.tile_count);
+    const std::uint32_t warps = round.threads / 32;
+    std::uint32_t blocks = std::min(known->second, (round.tile_count + warps - 1) / warps);
     if (round.scratch_samples > 0) {
         const ByteCount per_block = ByteCount{round.scratch_samples} * kTileThreads * sizeof(float) * 4;
         blocks = static_cast<std::uint32_t>(std::clamp<ByteCount>(kScratchBytes / per_block, 1, blocks));
@@ -145,8 +146,8 @@ EncodeRound Encoder::describe(std::size_t number) const {
     round.chunk_count = plan.chunk_count;
     round.tile_count = plan.tile_count;
     round.group_count = plan.group_count;
-    round.ring_tiles = std::max(plan.ring_tiles, 1U);
-    round.ticket = memory_.plan.as<std::uint32_t>(layout.tickets) + number;
+    round.ticket = memory_.plan.as<std::uint32_t>(layout.tickets) + 2 * number;
+    round.group_ticket = round.ticket + 1;
     round.slot_indices = memory_.indices.as<std::uint16_t>();
     round.slot_values = memory_.values.data();
     round.tiles = memory_.infos.as<TileInfo>();
@@ -162,8 +163,8 @@ EncodeRound Encoder::describe(std::size_t number) const {
     return round;
 }
 
-Status Encoder::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round) {
-    return status_of(cuda::launch(kernel, blocks, kTileThreads, handle_of(stream_), round),
+Status Encoder::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round, unsigned threads) {
+    return status_of(cuda::launch(kernel, blocks, threads, handle_of(stream_), round),
                      "starting a kernel of the encoder");
 }
 
@@ -171,15 +172,15 @@ Status Encoder::enqueue_round(std::size_t number) {
     const RoundPlan& plan = batch_.rounds()[number];
     EncodeRound round = describe(number);
     GRADSIEVE_ASSIGN(const std::uint32_t blocks, grid_of(plan));
-    GRADSIEVE_TRY(launch(plan.pass, blocks, round));
-    if (!plan.is_deferred) return {};
+    GRADSIEVE_TRY(launch(plan.pass, blocks, round, plan.threads));
     if (plan.has_top_k) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));
         for (unsigned level = 0; level < 3; ++level)
             GRADSIEVE_TRY(launch(histogram_kernel(level), plan.group_count, round));
         GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
     }
-    return launch(send_kernel(), plan.group_count, round);
+    if (plan.is_deferred) GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
+    return plan.value_bytes == 0 ? Status() : launch(code_kernel(), plan.group_count, round);
 }
 
 Status Encoder::finish(std::span<EncodeResult> ret_results) {

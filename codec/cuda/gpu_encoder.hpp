@@ -23,8 +23,9 @@ struct GpuEncodeRequest {
 };
 
 struct GpuEncoderLimits {
-    /// Elements coded in one round of kernels; larger batches are cut. More costs workspace, fewer costs launches.
-    ElementCount batch_elements = ElementCount{1} << 25U;
+    /// Elements coded in one round of kernels; larger batches are cut. More costs workspace (3 bytes an element for
+    /// pow2 and sign, 6 for top-k and f32), fewer costs launches.
+    ElementCount batch_elements = ElementCount{1} << 27U;
     /// Most bytes of device memory for workspace; 0: no limit but the card's.
     ByteCount workspace_bytes = 0;
 };

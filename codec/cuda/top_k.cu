@@ -1,6 +1,7 @@
 // Exact top-k over the lists that wait in their slots: order by magnitude bits descending, then index ascending.
 // Integer counts only, whose order cannot show. Every kernel is launched in every step; those with nothing to do end at
 // once, so that the host never has to look. Blocks: one per group of tiles of one chunk.
+#include "codec/cuda/block_scan.cuh"
 #include "codec/cuda/tile_group.cuh"
 
 namespace gradsieve::codec::cuda {
@@ -33,9 +34,9 @@ __device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
 __device__ inline void list_again(const EncodeRound& round, const GroupWork& work, std::uint32_t tile) {
     const unsigned lane = threadIdx.x % 32;
     const GroupTile place = group_tile(round, work, tile);
-    const TileTarget target = tile_target(round, *work.plan, place.slot, place.first);
+    const TileTarget target = tile_target(round, *work.plan, place.tile, place.first);
     const std::uint32_t* gates =
-        round.gate_words == nullptr ? nullptr : round.gate_words + std::size_t{place.slot} * (kTile / 32);
+        round.gate_words == nullptr ? nullptr : round.gate_words + std::size_t{place.tile} * (kTile / 32);
     const bool is_gated = gates != nullptr && work.plan->has_variance != 0;
     std::uint32_t count = 0;
     std::uint32_t largest = 0;
@@ -62,7 +63,7 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
 
 /// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
 __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constant__ EncodeRound round) {
-    const GroupWork work = group_work(round);
+    const GroupWork work = group_work(round, blockIdx.x);
     if (!was_missed(work)) return;
     if (threadIdx.x == 0) work.state->is_missed = 1;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constan
 
 /// Finds the bin that holds the wanted-th largest and how many of it are wanted; leaves the bins zero. A whole block.
 template <unsigned kLevel>
-__device__ void pick_bin(const GroupWork& work, std::uint32_t* bins, std::uint32_t wanted, CodeShared& shared) {
+__device__ void pick_bin(const GroupWork& work, std::uint32_t* bins, std::uint32_t wanted, ScanShared& shared) {
     constexpr std::uint32_t kPerThread = Level<kLevel>::kBins / kTileThreads;
     const std::uint32_t highest = Level<kLevel>::kBins - 1 - threadIdx.x * kPerThread;
     std::uint32_t counts[kPerThread];
@@ -98,17 +99,17 @@ __device__ void pick_bin(const GroupWork& work, std::uint32_t* bins, std::uint32
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
     __shared__ std::uint32_t counts[Level<kLevel>::kBins];
-    __shared__ CodeShared shared;
-    const GroupWork work = group_work(round);
+    __shared__ ScanShared shared;
+    const GroupWork work = group_work(round, blockIdx.x);
     if (!is_cut(work)) return;
     const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
     const std::uint32_t wanted = kLevel == 0 ? work.plan->keep_count : work.state->wanted;
     for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) counts[bin] = 0;
     __syncthreads();
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
-        const std::uint32_t slot = group_tile(round, work, tile).slot;
-        const auto* values = reinterpret_cast<const float*>(slot_values_of(round, slot));
-        const std::uint32_t count = round.tiles[slot].count;
+        const std::uint32_t in_round = group_tile(round, work, tile).tile;
+        const float* values = waiting_values_of(round, in_round);
+        const std::uint32_t count = round.tiles[in_round].count;
         for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32) {
             const std::uint32_t place = element::magnitude_bits(values[entry]) >> Level<kLevel>::kShift;
             if (kLevel == 0 || place >> Level<kLevel>::kWidth == prefix)
@@ -124,25 +125,25 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
 
 /// Where not all of those equal to the k-th are kept: how many there are in each tile, then before each tile.
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
-    __shared__ CodeShared shared;
-    const GroupWork work = group_work(round);
+    __shared__ ScanShared shared;
+    const GroupWork work = group_work(round, blockIdx.x);
     if (!are_ties_cut(work)) return;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
-        const std::uint32_t slot = group_tile(round, work, tile).slot;
-        const auto* values = reinterpret_cast<const float*>(slot_values_of(round, slot));
-        const std::uint32_t count = round.tiles[slot].count;
+        const std::uint32_t in_round = group_tile(round, work, tile).tile;
+        const float* values = waiting_values_of(round, in_round);
+        const std::uint32_t count = round.tiles[in_round].count;
         std::uint32_t ties = 0;
         for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
             ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
         ties = __reduce_add_sync(~0U, ties);
-        if (threadIdx.x % 32 == 0) round.tiles[slot].scale = ties;
+        if (threadIdx.x % 32 == 0) round.tiles[in_round].scale = ties;
     }
     if (!is_last_group(work, kTieLevel)) return;
     std::uint32_t before = 0;
     for (std::uint32_t first = 0; first < work.plan->tile_count; first += kTileThreads) {
         const std::uint32_t tile = first + threadIdx.x;
         const bool exists = tile < work.plan->tile_count;
-        TileInfo* info = round.tiles + (work.plan->first_tile + tile) % round.ring_tiles;
+        TileInfo* info = round.tiles + work.plan->first_tile + tile;
         std::uint32_t total = 0;
         const std::uint32_t ties = scan_block(exists ? __ldcg(&info->scale) : 0U, Sum{}, shared, total);
         if (exists) info->scale = before + ties;
