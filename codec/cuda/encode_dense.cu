@@ -182,7 +182,9 @@ __device__ inline bool code_signs(const TileWork& work, const DensePayload& payl
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>
-__global__ void __launch_bounds__(kThreadsOf<kQuantizer>, kQuantizer == QuantizerKind::kSign ? 6 : 4)
+__global__ void __launch_bounds__(kThreadsOf<kQuantizer>, kQuantizer == QuantizerKind::kSign ? 6
+                                                          : kSamples == 1                    ? 4
+                                                                                             : 3)
     code_tiles(const __grid_constant__ EncodeRound round) {
     __shared__ DenseShared<kQuantizer> shared;
     TileWork& work = shared.works[threadIdx.x / 32];

@@ -14,6 +14,10 @@ namespace gradsieve::codec::cuda {
 template <unsigned kSamples>
 inline constexpr unsigned kVectorsAhead = kSamples >= 4 ? 1 : 2;
 
+/// Blocks of a multiprocessor that the registers have to suffice for: as many as hold the loads under way.
+template <VarianceSource kSource, unsigned kSamples>
+inline constexpr unsigned kListBlocks = kSamples == 1 && kSource != VarianceSource::kSecondMoment ? 4 : 3;
+
 /// A tile's list as it grows; the same in every lane, but for `largest`.
 struct GrowingList {
     std::uint16_t* indices;
@@ -126,7 +130,8 @@ __device__ inline void end_tile(const EncodeRound& round, const TileWork& work, 
 }
 
 template <VarianceSource kSource, unsigned kSamples>
-__global__ void __launch_bounds__(kTileThreads, 4) list_tiles(const __grid_constant__ EncodeRound round) {
+__global__ void __launch_bounds__(kTileThreads, (kListBlocks<kSource, kSamples>))
+    list_tiles(const __grid_constant__ EncodeRound round) {
     __shared__ TileWork works[kWarps];
     TileWork& work = works[threadIdx.x / 32];
     for_each_tile(round, work, [&] {
