@@ -15,6 +15,7 @@ struct Options {
     int device = 0;
     bool is_small = false;  ///< small sizes only, no timing
     bool has_timing = true;
+    unsigned repetitions = 25;      ///< of what is timed in encode-speed; 1 under a profiler
     std::uint64_t seed = 0;         ///< printed; fresh for every run unless given
     std::vector<std::string> only;  ///< sections by name; empty: all
 };

@@ -50,6 +50,8 @@ int main(int argc, char** argv) {
     CLI::App app{"Checks the GPU's codecs against the CPU's, bit for bit, and times them."};
     app.add_option("--device", options.device, "ordinal of the GPU")->check(CLI::NonNegativeNumber);
     app.add_flag("--small", options.is_small, "small sizes and no timing, for compute-sanitizer and the emulated card");
+    app.add_option("--repetitions", options.repetitions, "of each measurement of encode-speed; 1 under a profiler")
+        ->check(CLI::Range(1, 1000));
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
     app.add_option("--only", options.only,
                    "sections: encode decode decode-hostile encode-speed decode-speed end-to-end end-to-end-speed");
