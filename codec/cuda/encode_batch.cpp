@@ -130,6 +130,7 @@ Status EncodeBatch::plan(std::span<const GpuEncodeRequest> requests, ElementCoun
     }
     tensors_.clear();
     sources_.clear();
+    wanted_.clear();
     first_samples_.clear();
     first_moments_.clear();
     samples_.clear();
@@ -169,6 +170,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request) {
     elements_ += request.elements;
     tensors_.push_back(plan);
     sources_.push_back(rule.source);
+    wanted_.push_back(round_for(tensors_.size() - 1));
 }
 
 RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
@@ -196,14 +198,13 @@ void EncodeBatch::plan_rounds(ElementCount batch_elements) {
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor)
         if (tensors_[tensor].elements > 0) order_.push_back(tensor);
     const auto key = [&](std::uint32_t tensor) {
-        const RoundPlan round = round_for(tensor);
-        return std::pair(round.pass, round.is_deferred);
+        return std::pair(wanted_[tensor].pass, wanted_[tensor].is_deferred);
     };
     std::stable_sort(order_.begin(), order_.end(), [&](auto left, auto right) { return key(left) < key(right); });
     RoundPlan round;
     bool is_open = false;
     for (const std::uint32_t tensor : order_) {
-        const auto wanted = round_for(tensor);
+        const RoundPlan& wanted = wanted_[tensor];
         const auto is_same = is_open && std::pair(round.pass, round.is_deferred) == key(tensor);
         // Lists keep their slots for the whole round: it ends when the slots of a batch are taken.
         const bool has_room =

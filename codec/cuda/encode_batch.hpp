@@ -75,6 +75,7 @@ private:
 
     std::vector<TensorPlan> tensors_;  ///< one per request, also of empty tensors
     std::vector<VarianceSource> sources_;
+    std::vector<RoundPlan> wanted_;  ///< the empty round of each tensor's kind
     std::vector<std::uint32_t> first_samples_;  ///< of each tensor, in samples_
     std::vector<std::uint32_t> first_moments_;
     std::vector<SampleView> samples_;

@@ -11,7 +11,7 @@ Status invalid(std::string text) { return {StatusCode::kInvalidArgument, std::mo
 
 Status check_alignment(const void* array, std::size_t alignment, const char* name) {
     const auto address = reinterpret_cast<std::uintptr_t>(array);
-    if (address % alignment == 0) return {};
+    if ((address & (alignment - 1)) == 0) return {};  // a power of two
     return invalid(std::string(name) + ": an address " + std::to_string(address % alignment) +
                    " bytes off; allowed are multiples of " + std::to_string(alignment) +
                    ", an element's size; pass the array's own start");
