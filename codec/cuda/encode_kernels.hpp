@@ -29,4 +29,13 @@ using KernelHandle = void (*)(EncodeRound);
 /// Sends the lists that waited, and codes the chunks.
 [[nodiscard]] KernelHandle send_kernel() noexcept;
 
+// Where several devices share the tensors of a round (encode_shared.cu); one block per chunk. Between a kernel that
+// leaves counts for the others and the one that takes them, every device has to wait for all.
+/// Leaves what the dense pass listed; the kernels above leave the other counts by themselves.
+[[nodiscard]] KernelHandle share_listed_kernel() noexcept;
+[[nodiscard]] KernelHandle take_listed_kernel() noexcept;
+/// Each takes what histogram_kernel of the level left.
+[[nodiscard]] KernelHandle take_bins_kernel(unsigned level) noexcept;
+[[nodiscard]] KernelHandle take_ties_kernel() noexcept;
+
 }  // namespace gradsieve::codec::cuda

@@ -17,6 +17,8 @@ struct TileWork {
     std::uint32_t slot;
     std::uint32_t is_wide;      ///< whole, and aligned for vectors
     std::uint32_t waits_chunk;  ///< whose slot this tile takes over; kNothing
+    const SampleView* all_samples;
+    const float* const* moments;
     TensorPlan plan;
     SampleView samples[kNearSamples];
 };
@@ -42,7 +44,7 @@ __device__ inline void take_tile(const EncodeRound& round, TileWork& work) {
     std::uint32_t tile = 0;
     if (lane == 0) tile = atomicAdd(round.ticket, 1U);
     tile = __shfl_sync(~0U, tile, 0);
-    if (tile >= round.tile_count) {
+    if (tile >= round.end_tile) {
         if (lane == 0) work.tile = kNothing;
         return;
     }
@@ -52,7 +54,7 @@ __device__ inline void take_tile(const EncodeRound& round, TileWork& work) {
     constexpr unsigned kPlanWords = sizeof(TensorPlan) / 8;
     for (unsigned word = lane; word < kPlanWords; word += 32)
         reinterpret_cast<std::uint64_t*>(&work.plan)[word] = reinterpret_cast<const std::uint64_t*>(&plan)[word];
-    if (lane < kNearSamples && lane < plan.sample_count) work.samples[lane] = plan.samples[lane];
+    if (lane < kNearSamples && lane < plan.sample_count) work.samples[lane] = chunk_plan.samples[lane];
     std::uint32_t waits_chunk = kNothing;
     if (tile >= round.ring_tiles)
         waits_chunk = find_owner(round.first_tiles, round.chunk_count, tile - round.ring_tiles);
@@ -66,6 +68,8 @@ __device__ inline void take_tile(const EncodeRound& round, TileWork& work) {
     work.slot = tile % round.ring_tiles;
     work.is_wide = plan.is_aligned != 0 && work.elements == kTile ? 1U : 0U;
     work.waits_chunk = waits_chunk;
+    work.all_samples = chunk_plan.samples;
+    work.moments = chunk_plan.moments;
 }
 
 /// Waits until the slot's last user is coded; one thread. That chunk's tiles are all taken, by blocks that run.
