@@ -62,18 +62,19 @@ struct DeviceChunk {
     std::uint32_t tensor = 0;
     std::uint32_t first_payload = 0;
     std::uint32_t payloads = 0;
+    std::uint32_t first_result = 0;
+    std::uint32_t results = 0;
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
 };
 
 struct DeviceTensor {
-    std::uint32_t first_result = 0;
-    std::uint32_t results = 0;
     std::uint32_t first_word = 0;  ///< in `last_touched` and `touched`
     bool knows_last = false;       ///< `last_touched` says what the results hold
 };
 
+/// `data` is where element 0 of the tensor would be; of a result that is staged there is one chunk alone.
 struct DeviceResult {
     void* data = nullptr;
     ElementType type = ElementType::kF32;
@@ -115,6 +116,7 @@ struct DecodeRound {
     std::uint32_t first_chunk = 0, chunks = 0;
     std::uint32_t first_unit = 0, units = 0;
     bool has_dense = false;
+    std::uint32_t first_copy = 0, copies = 0;  ///< of staged results, by the host
 };
 
 /// Reads and checks every list of the round: `indices`, `values` and `list_tables`; marks what is corrupt. Enqueues on

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -45,6 +46,7 @@ ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {
     return elements * plan.value_bytes;
 }
 
+/// Where a part of the tensor begins cannot show: chunks are whole vectors of every type.
 bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const TensorPlan& plan) {
     const EncodeRequest& request = gpu_request.request;
     const auto is_at = [](const void* array, std::size_t alignment) {
@@ -97,7 +99,8 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     }
 }
 
-void fill_state(const EncodeRequest& request, const VarianceRule& rule, TensorPlan& ret_plan) {
+void fill_state(const EncodeRequest& request, const GpuEncodePart& part, const VarianceRule& rule,
+                TensorPlan& ret_plan) {
     ret_plan.rescale = request.rescale;
     ret_plan.rescale_squared = request.rescale * request.rescale;
     ret_plan.moment_scale = rule.moment_scale;
@@ -105,13 +108,21 @@ void fill_state(const EncodeRequest& request, const VarianceRule& rule, TensorPl
     ret_plan.noise_share = rule.noise_share;
     ret_plan.mean_share = rule.mean_share;
     if (has_residual(*request.pipeline)) {
-        ret_plan.residual_in = request.in.residual;
-        ret_plan.residual_out = request.out.residual;
+        ret_plan.residual_in = part.in.residual;
+        ret_plan.residual_out = part.out.residual;
     }
     if (!has_variance(*request.pipeline)) return;
     ret_plan.has_variance = 1;
-    ret_plan.variance_in = request.in.variance;
-    ret_plan.variance_out = request.out.variance;
+    ret_plan.variance_in = part.in.variance;
+    ret_plan.variance_out = part.out.variance;
+}
+
+/// What the device of that place codes.
+GpuEncodePart part_of(const GpuEncodeRequest& gpu_request, const DevicePlace& place) {
+    const EncodeRequest& request = gpu_request.request;
+    if (!gpu_request.parts.empty()) return gpu_request.parts[place.place];
+    if (place.place > 0) return {};
+    return {{0, request.elements}, request.in, request.out};
 }
 
 }  // namespace
@@ -123,163 +134,210 @@ ByteCount EncodeBatch::dense_chunk_bytes(const ChunkPlan& chunk) const noexcept 
     return dense_header_bytes(plan, chunk.tiles) + dense_value_bytes(plan, chunk.elements);
 }
 
-Status EncodeBatch::plan(std::span<const GpuEncodeRequest> requests, ElementCount batch_elements) {
+Status EncodeBatch::plan(std::span<const GpuEncodeRequest> requests, const DevicePlace& place,
+                         const GpuEncoderLimits& limits) {
     for (std::size_t request = 0; request < requests.size(); ++request) {
-        if (const Status status = check_gpu_request(requests[request]); !status.is_ok())
+        if (const Status status = check_gpu_request(requests[request], place.count); !status.is_ok())
             return status.with_context("tensor " + std::to_string(request) + " of the batch");
     }
-    tensors_.clear();
-    sources_.clear();
-    wanted_.clear();
-    first_samples_.clear();
-    first_moments_.clear();
-    samples_.clear();
-    moments_.clear();
-    elements_ = 0;
-    has_top_k_ = false;
-    for (const GpuEncodeRequest& request : requests) plan_tensor(request);
-    plan_rounds(batch_elements);
+    clear();
+    for (const GpuEncodeRequest& request : requests) plan_tensor(request, place);
+    plan_rounds(limits);
     lay_out();
     return {};
 }
 
-void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request) {
+void EncodeBatch::clear() {
+    tensors_.clear();
+    ranges_.clear();
+    sources_.clear();
+    wanted_.clear();
+    most_tiles_.clear();
+    first_shared_.clear();
+    shared_count_ = 0;
+    staged_.clear();
+    elements_ = 0;
+    has_top_k_ = false;
+    order_.clear();
+    rounds_.clear();
+    passes_.clear();
+    chunks_.clear();
+    chunk_rows_.clear();
+    first_tiles_.clear();
+    first_groups_.clear();
+    slots_ = {};
+    dense_payload_bytes_ = 0;
+    payload_bound_bytes_ = 0;
+}
+
+void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DevicePlace& place) {
     const EncodeRequest& request = gpu_request.request;
     const Pipeline& pipeline = *request.pipeline;
     const VarianceRule rule = has_variance(pipeline) ? choose_variance_rule(request, true) : VarianceRule{};
+    const GpuEncodePart part = part_of(gpu_request, place);
+    const bool has_moments = rule.source == VarianceSource::kSecondMoment;
     TensorPlan plan{};
-    plan.elements = static_cast<std::uint32_t>(request.elements);
-    plan.tile_count = tiles_in(request.elements);
+    plan.elements = static_cast<std::uint32_t>(part.range.elements);
+    plan.tile_count = tiles_in(part.range.elements);
     plan.sample_count = static_cast<std::uint32_t>(request.samples.size());
+    plan.moment_count = has_moments ? static_cast<std::uint32_t>(request.second_moments.size()) : 0;
     fill_selector(request, plan);
     fill_quantizer(pipeline, plan);
-    fill_state(request, rule, plan);
-    first_samples_.push_back(static_cast<std::uint32_t>(samples_.size()));
-    first_moments_.push_back(static_cast<std::uint32_t>(moments_.size()));
-    for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
-        const ElementType type =
-            gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
-        samples_.push_back({request.samples[sample], request.weights[sample], static_cast<std::uint32_t>(type)});
-    }
-    if (rule.source == VarianceSource::kSecondMoment) {
-        plan.moment_count = static_cast<std::uint32_t>(request.second_moments.size());
-        moments_.insert(moments_.end(), request.second_moments.begin(), request.second_moments.end());
-    }
+    fill_state(request, part, rule, plan);
     plan.is_aligned = is_aligned_for_vectors(gpu_request, plan) ? 1 : 0;
+    ranges_.push_back(part.range);
+    add_arrays(gpu_request, place, has_moments);
+    share(gpu_request, place, plan);
     has_top_k_ = has_top_k_ || pipeline.selector.kind == SelectorKind::kTopK;
-    elements_ += request.elements;
+    elements_ += part.range.elements;
     tensors_.push_back(plan);
     sources_.push_back(rule.source);
     wanted_.push_back(round_for(tensors_.size() - 1));
+}
+
+void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const DevicePlace& place, bool has_moments) {
+    const EncodeRequest& request = gpu_request.request;
+    const auto source_of = [&](const float* array, ElementType type, std::span<const int> devices, std::size_t number) {
+        StagedSamples::Source source;
+        source.element_bytes = type == ElementType::kF32 ? 4 : 2;
+        source.data = reinterpret_cast<const std::byte*>(array) + ranges_.back().first * source.element_bytes;
+        source.device = devices.empty() ? -1 : devices[number];
+        source.is_staged = !place.reaches(source.device);
+        source.type = static_cast<std::uint32_t>(type);
+        return source;
+    };
+    staged_.add_tensor();
+    for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
+        const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
+        auto source = source_of(request.samples[sample], type, gpu_request.sample_devices, sample);
+        source.weight = request.weights[sample];
+        staged_.add_sample(source);
+    }
+    for (std::size_t rank = 0; has_moments && rank < request.second_moments.size(); ++rank)
+        staged_.add_moment(
+            source_of(request.second_moments[rank], ElementType::kF32, gpu_request.moment_devices, rank));
+}
+
+/// A tensor that is decided as a whole and has parts on several devices gets counts for each.
+void EncodeBatch::share(const GpuEncodeRequest& gpu_request, const DevicePlace& place, TensorPlan& inout_plan) {
+    most_tiles_.push_back(inout_plan.tile_count);
+    first_shared_.push_back(kNothing);
+    for (std::size_t device = 0; device < gpu_request.parts.size(); ++device) {
+        const ElementCount elements = gpu_request.parts[device].range.elements;
+        if (elements == 0) continue;
+        most_tiles_.back() = std::max(most_tiles_.back(), tiles_in(elements));
+        if (device < place.place) ++inout_plan.part;
+        ++inout_plan.part_count;
+    }
+    if (inout_plan.is_deferred == 0 || inout_plan.part_count < 2) return;
+    first_shared_.back() = static_cast<std::uint32_t>(shared_count_);
+    shared_count_ += inout_plan.part_count;
 }
 
 RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     const TensorPlan& plan = tensors_[tensor];
     const VarianceSource source = sources_[tensor];
     const unsigned samples = near_samples(source, plan.sample_count);
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    const bool is_group = source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
+    const bool keeps_floats = plan.is_deferred != 0 || plan.is_hybrid != 0;
     RoundPlan round;
     round.is_deferred = plan.is_deferred != 0;
-    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    round.pass = is_dense_plan(plan) ? find_dense_kernel(quantizer, samples) : find_list_kernel(source, samples);
-    round.threads = is_dense_plan(plan) ? dense_threads(quantizer) : kTileThreads;
+    round.is_shared = first_shared_[tensor] != kNothing;
+    round.has_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK;
+    round.has_gate = round.has_top_k && plan.has_variance != 0;
+    if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
+    if (is_dense_plan(plan)) {
+        round.pass = find_dense_kernel(quantizer, samples);
+        round.threads = dense_threads(quantizer);
+    } else {
+        round.pass = find_list_kernel(source, samples);
+        round.threads = kTileThreads;
+        round.value_bytes = keeps_floats ? std::uint32_t{sizeof(float)} : std::uint32_t{plan.value_bytes};
+    }
     return round;
 }
 
-/// Tensors that want the same kernel stand together, in the order of the requests.
-void EncodeBatch::plan_rounds(ElementCount batch_elements) {
-    rounds_.clear();
-    chunks_.clear();
-    first_tiles_.clear();
-    first_groups_.clear();
-    slots_ = {};
-    dense_payload_bytes_ = 0;
-    payload_bound_bytes_ = 0;
-    order_.clear();
+/// Tensors that want the same kernel stand together, in the order of the requests; shared ones last. A shared tensor
+/// takes part on every device, also on one that has nothing of it, so that all cut their rounds alike.
+void EncodeBatch::plan_rounds(const GpuEncoderLimits& limits) {
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor)
-        if (tensors_[tensor].elements > 0) order_.push_back(tensor);
+        if (tensors_[tensor].elements > 0 || first_shared_[tensor] != kNothing) order_.push_back(tensor);
     const auto key = [&](std::uint32_t tensor) {
-        return std::pair(wanted_[tensor].pass, wanted_[tensor].is_deferred);
+        const RoundPlan& wanted = wanted_[tensor];
+        return std::tuple(wanted.is_shared, wanted.pass, wanted.is_deferred);
     };
     std::stable_sort(order_.begin(), order_.end(), [&](auto left, auto right) { return key(left) < key(right); });
-    RoundPlan round;
-    bool is_open = false;
-    for (const std::uint32_t tensor : order_) {
-        const RoundPlan& wanted = wanted_[tensor];
-        const auto is_same = is_open && std::pair(round.pass, round.is_deferred) == key(tensor);
-        // Lists keep their slots for the whole round: it ends when the slots of a batch are taken.
-        const bool has_room =
-            wanted.is_deferred
-                ? (ElementCount{round.tile_count} + tensors_[tensor].tile_count) * kTile <= batch_elements
-                : ElementCount{round.tile_count} * kTile < batch_elements;
-        if (is_open && (!is_same || !has_room)) {
-            end_round(round);
-            is_open = false;
-        }
-        for (ElementCount first = 0; first < tensors_[tensor].elements;) {
-            if (!is_open) {
-                round = wanted;
-                round.first_chunk = static_cast<std::uint32_t>(chunks_.size());
-                is_open = true;
-            }
-            first = add_chunks(tensor, first, batch_elements, round);
-            if (first == tensors_[tensor].elements) break;
-            end_round(round);
-            is_open = false;
-        }
+    for (std::size_t at = 0; at < order_.size();) {
+        RoundPlan round = begin_round(order_[at]);
+        const auto round_key = key(order_[at]);
+        do {
+            add_chunks(order_[at++], limits, round);
+            // Lists keep their slots for the whole round: it ends when the slots of a batch are taken.
+        } while (at < order_.size() && key(order_[at]) == round_key &&
+                 (!round.is_deferred ||
+                  (ElementCount{round.most_tiles} + most_tiles_[order_[at]]) * kTile <= limits.batch_elements));
+        end_round(limits, round);
     }
-    if (is_open) end_round(round);
 }
 
-/// Adds chunks from element `first` on: all, or of tensors that are not decided as a whole at least one and then as
-/// many as fit. Returns the first element that was not added.
-ElementCount EncodeBatch::add_chunks(std::size_t tensor, ElementCount first, ElementCount batch_elements,
-                                     RoundPlan& inout_round) {
+RoundPlan EncodeBatch::begin_round(std::size_t tensor) const {
+    RoundPlan round = wanted_[tensor];
+    round.first_chunk = static_cast<std::uint32_t>(chunks_.size());
+    return round;
+}
+
+/// Tensors that are not decided as a whole are cut where a round is full.
+void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits, RoundPlan& inout_round) {
     TensorPlan& plan = tensors_[tensor];
-    const bool is_dense_tensor = is_dense_plan(plan);
-    const VarianceSource source = sources_[tensor];
-    const bool is_group = source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
-    if (is_group && near_samples(source, plan.sample_count) == 0)
-        inout_round.scratch_samples = std::max(inout_round.scratch_samples, plan.sample_count);
-    const bool is_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK;
-    inout_round.has_top_k = inout_round.has_top_k || is_top_k;
-    inout_round.has_gate = inout_round.has_gate || (is_top_k && plan.has_variance != 0);
-    if (!is_dense_tensor) {
-        const bool keeps_floats = plan.is_deferred != 0 || plan.is_hybrid != 0;
-        const std::uint32_t bytes = keeps_floats ? sizeof(float) : plan.value_bytes;
-        inout_round.value_bytes = std::max(inout_round.value_bytes, bytes);
-    }
-    if (first == 0) {
-        plan.first_tile = inout_round.tile_count;
-        plan.group_count = 0;
-    }
-    const std::uint32_t tiles_before = inout_round.tile_count;
-    for (; first < plan.elements; first += kChunkElements) {
-        const bool is_full = ElementCount{inout_round.tile_count} * kTile >= batch_elements;
-        if (plan.is_deferred == 0 && !is_dense_tensor && is_full && inout_round.tile_count > tiles_before) return first;
-        const ElementCount elements = std::min<ElementCount>(kChunkElements, plan.elements - first);
-        ChunkPlan chunk{static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(first / kChunkElements),
-                        static_cast<std::uint32_t>(elements), tiles_in(elements), 0};
-        const std::uint32_t groups = (chunk.tiles + kGroupTiles - 1) / kGroupTiles;
-        first_tiles_.push_back(inout_round.tile_count);
-        first_groups_.push_back(inout_round.group_count);
-        inout_round.tile_count += chunk.tiles;
-        inout_round.group_count += groups;
-        plan.group_count += groups;
-        ++inout_round.chunk_count;
-        if (is_dense_tensor) {
-            const ByteCount header = dense_header_bytes(plan, chunk.tiles);
-            const ByteCount values = aligned(dense_payload_bytes_ + header);
-            chunk.payload_offset = values - header;
-            dense_payload_bytes_ = values + dense_value_bytes(plan, elements);
-        } else {
-            payload_bound_bytes_ += list_bound(plan, elements);
+    const auto join = [&] {
+        const RoundPlan& wanted = wanted_[tensor];
+        inout_round.has_top_k = inout_round.has_top_k || wanted.has_top_k;
+        inout_round.has_gate = inout_round.has_gate || wanted.has_gate;
+        inout_round.value_bytes = std::max(inout_round.value_bytes, wanted.value_bytes);
+        inout_round.scratch_samples = std::max(inout_round.scratch_samples, wanted.scratch_samples);
+    };
+    join();
+    plan.first_tile = inout_round.tile_count;
+    plan.group_count = 0;
+    inout_round.most_tiles += most_tiles_[tensor];
+    for (ElementCount first = 0; first < plan.elements; first += kChunkElements) {
+        const bool is_full = ElementCount{inout_round.tile_count} * kTile >= limits.batch_elements;
+        if (is_full && !inout_round.is_deferred && inout_round.value_bytes > 0) {
+            end_round(limits, inout_round);
+            inout_round = begin_round(tensor);
         }
-        chunks_.push_back(chunk);
+        add_chunk(tensor, first, inout_round);
     }
-    return plan.elements;
 }
 
-void EncodeBatch::end_round(const RoundPlan& round) {
+void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& inout_round) {
+    TensorPlan& plan = tensors_[tensor];
+    const ElementCount elements = std::min<ElementCount>(kChunkElements, plan.elements - first);
+    ChunkPlan chunk{};
+    chunk.tensor = static_cast<std::uint32_t>(tensor);
+    chunk.chunk_index = static_cast<std::uint32_t>(first / kChunkElements);
+    chunk.elements = static_cast<std::uint32_t>(elements);
+    chunk.tiles = tiles_in(elements);
+    const std::uint32_t groups = (chunk.tiles + kGroupTiles - 1) / kGroupTiles;
+    first_tiles_.push_back(inout_round.tile_count);
+    first_groups_.push_back(inout_round.group_count);
+    inout_round.tile_count += chunk.tiles;
+    inout_round.group_count += groups;
+    plan.group_count += groups;
+    ++inout_round.chunk_count;
+    if (is_dense_plan(plan)) {
+        const ByteCount header = dense_header_bytes(plan, chunk.tiles);
+        const ByteCount values = aligned(dense_payload_bytes_ + header);
+        chunk.payload_offset = values - header;
+        dense_payload_bytes_ = values + dense_value_bytes(plan, elements);
+    } else {
+        payload_bound_bytes_ += list_bound(plan, elements);
+    }
+    chunks_.push_back(chunk);
+}
+
+void EncodeBatch::end_round(const GpuEncoderLimits& limits, RoundPlan& round) {
     if (round.value_bytes > 0) {
         const ByteCount tiles = round.tile_count;
         slots_.indices = std::max(slots_.indices, tiles * kTile * sizeof(std::uint16_t));
@@ -287,7 +345,29 @@ void EncodeBatch::end_round(const RoundPlan& round) {
         slots_.infos = std::max(slots_.infos, tiles * sizeof(TileInfo));
         if (round.has_gate) slots_.gates = std::max(slots_.gates, tiles * kTile / 8);
     }
+    plan_passes(limits, round);
     rounds_.push_back(round);
+}
+
+/// A pass ends where the staging memory is full; without anything staged there is one.
+void EncodeBatch::plan_passes(const GpuEncoderLimits& limits, RoundPlan& inout_round) {
+    inout_round.first_pass = static_cast<std::uint32_t>(passes_.size());
+    ByteCount offset = 0;
+    for (std::uint32_t number = 0; number < inout_round.chunk_count; ++number) {
+        const ChunkPlan& chunk = chunks_[inout_round.first_chunk + number];
+        const std::uint32_t first_tile = first_tiles_[inout_round.first_chunk + number];
+        const ByteCount bytes = staged_.chunk_bytes(chunk.tensor, chunk.elements);
+        const bool is_full = bytes > 0 && offset > 0 && offset + bytes > limits.staging_bytes;
+        if (number == 0 || is_full) {
+            passes_.push_back({first_tile, first_tile, static_cast<std::uint32_t>(staged_.copies().size()), 0});
+            offset = 0;
+        }
+        chunk_rows_.push_back(staged_.stage_chunk(chunk.tensor, chunk.chunk_index, chunk.elements, offset));
+        PassPlan& pass = passes_.back();
+        pass.end_tile = first_tile + chunk.tiles;
+        pass.copy_count = static_cast<std::uint32_t>(staged_.copies().size()) - pass.first_copy;
+    }
+    inout_round.pass_count = static_cast<std::uint32_t>(passes_.size()) - inout_round.first_pass;
 }
 
 void EncodeBatch::lay_out() {
@@ -303,17 +383,17 @@ void EncodeBatch::lay_out() {
     place(layout_.chunks, chunks_.size(), sizeof(ChunkPlan));
     place(layout_.first_tiles, chunks_.size(), sizeof(std::uint32_t));
     place(layout_.first_groups, chunks_.size(), sizeof(std::uint32_t));
-    place(layout_.samples, samples_.size(), sizeof(SampleView));
-    place(layout_.moments, moments_.size(), sizeof(const float*));
+    place(layout_.samples, staged_.sample_rows(), sizeof(SampleView));
+    place(layout_.moments, staged_.moment_rows(), sizeof(const float*));
     place(layout_.chunk_states, chunks_.size(), sizeof(ChunkState));
-    place(layout_.tickets, 2 * rounds_.size(), sizeof(std::uint32_t));
+    place(layout_.tickets, passes_.size() + rounds_.size(), sizeof(std::uint32_t));
     place(layout_.tensor_states, tensors_.size(), sizeof(TensorState));
     place(layout_.cursor, 1, sizeof(std::uint64_t));
     place(layout_.results, chunks_.size(), sizeof(ChunkResult));
     layout_.end = at;
 }
 
-void EncodeBatch::write_upload(std::byte* host, const std::byte* device) const {
+void EncodeBatch::write_upload(std::byte* host, const EncodeAddresses& addresses) const {
     const auto write = [host](ByteCount offset, const auto& array) {
         if (!array.empty()) std::memcpy(host + offset, array.data(), array.size() * sizeof(array[0]));
     };
@@ -321,15 +401,25 @@ void EncodeBatch::write_upload(std::byte* host, const std::byte* device) const {
     write(layout_.chunks, chunks_);
     write(layout_.first_tiles, first_tiles_);
     write(layout_.first_groups, first_groups_);
-    write(layout_.samples, samples_);
-    write(layout_.moments, moments_);
+    staged_.write_rows(addresses.staging, reinterpret_cast<SampleView*>(host + layout_.samples),
+                       reinterpret_cast<const float**>(host + layout_.moments));
     std::memset(host + layout_.chunk_states, 0, layout_.results - layout_.chunk_states);
     std::memcpy(host + layout_.cursor, &dense_payload_bytes_, sizeof(dense_payload_bytes_));
+    for (std::size_t pass = 0; pass < passes_.size(); ++pass)
+        reinterpret_cast<std::uint32_t*>(host + layout_.tickets)[pass] = passes_[pass].first_tile;
     for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-        auto& plan = reinterpret_cast<TensorPlan*>(host + layout_.tensors)[tensor];
-        plan.samples = reinterpret_cast<const SampleView*>(device + layout_.samples) + first_samples_[tensor];
-        plan.moments = reinterpret_cast<const float* const*>(device + layout_.moments) + first_moments_[tensor];
         reinterpret_cast<TensorState*>(host + layout_.tensor_states)[tensor].non_finite = kAllFinite;
+        if (first_shared_[tensor] != kNothing)
+            reinterpret_cast<TensorPlan*>(host + layout_.tensors)[tensor].shared =
+                addresses.shared + first_shared_[tensor];
+    }
+    const auto* samples = reinterpret_cast<const SampleView*>(addresses.plan + layout_.samples);
+    const auto* moments = reinterpret_cast<const float* const*>(addresses.plan + layout_.moments);
+    for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+        auto& plan = reinterpret_cast<ChunkPlan*>(host + layout_.chunks)[chunk];
+        const auto& rows = staged_.chunk_rows(chunk_rows_[chunk]);
+        plan.samples = samples + rows.first_sample;
+        plan.moments = moments + rows.first_moment;
     }
 }
 

@@ -32,4 +32,13 @@ using KernelHandle = void (*)(EncodeRound);
 /// Codes the chunks once their lists hold what is sent; blocks take their groups by a ticket.
 [[nodiscard]] KernelHandle code_kernel() noexcept;
 
+// Where several devices share the tensors of a round (encode_shared.cu); one block per chunk. Between a kernel that
+// leaves counts for the others and the one that takes them, every device has to wait for all.
+/// Leaves what the dense pass listed; the kernels above leave the other counts by themselves.
+[[nodiscard]] KernelHandle share_listed_kernel() noexcept;
+[[nodiscard]] KernelHandle take_listed_kernel() noexcept;
+/// Each takes what histogram_kernel of the level left.
+[[nodiscard]] KernelHandle take_bins_kernel(unsigned level) noexcept;
+[[nodiscard]] KernelHandle take_ties_kernel() noexcept;
+
 }  // namespace gradsieve::codec::cuda

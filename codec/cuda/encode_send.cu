@@ -12,7 +12,7 @@ __device__ inline std::uint32_t cut_list(const GroupWork& work, const TileTarget
     auto* values = reinterpret_cast<float*>(target.values);
     const std::uint32_t threshold = work.state->prefix;
     // Ties in tiles before this one came first. If none is cut they are not counted, and none is refused.
-    std::uint32_t ties_before = are_ties_cut(work) ? target.info->scale : 0U;
+    std::uint32_t ties_before = are_ties_cut(work) ? work.state->ties_before + target.info->scale : 0U;
     const std::uint32_t ties_kept = are_ties_cut(work) ? work.state->wanted : ~0U;
     std::uint32_t kept = 0;
     for (std::uint32_t begin = 0; begin < count; begin += 32) {

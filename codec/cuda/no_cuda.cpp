@@ -28,8 +28,12 @@ Stream::~Stream() = default;
 Status Stream::make_current() const { return not_built(); }
 Status Stream::synchronize() const { return not_built(); }
 
-Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(int, const GpuEncoderLimits&) { return not_built(); }
-Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(int) { return not_built(); }
+Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int>, const GpuEncoderLimits&) {
+    return not_built();
+}
+Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const GpuDecoderLimits&) {
+    return not_built();
+}
 
 Result<double> ResidualNorm::square_sum(const Stream&, const float*, ElementCount) { return not_built(); }
 struct ImportedMemory::Impl {};

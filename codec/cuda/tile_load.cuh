@@ -94,7 +94,7 @@ __device__ inline void load_sample(const TileWork& work, const SampleView& sampl
 }
 
 __device__ inline SampleView sample_view(const TileWork& work, unsigned sample) {
-    return sample < kNearSamples ? work.samples[sample] : work.plan.samples[sample];
+    return sample < kNearSamples ? work.samples[sample] : work.all_samples[sample];
 }
 
 /// Writes those that exist.

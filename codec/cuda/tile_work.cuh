@@ -15,6 +15,8 @@ struct TileWork {
     std::uint32_t first;          ///< its first element in the tensor
     std::uint32_t elements;       ///< kTile, fewer at the tensor's end
     std::uint32_t is_wide;        ///< whole, and aligned for vectors
+    const SampleView* all_samples;
+    const float* const* moments;
     TensorPlan plan;
     SampleView samples[kNearSamples];
 };
@@ -49,7 +51,7 @@ __device__ inline void find_tile(const EncodeRound& round, std::uint32_t tile, T
     constexpr unsigned kPlanWords = sizeof(TensorPlan) / 8;
     for (unsigned word = lane; word < kPlanWords; word += 32)
         reinterpret_cast<std::uint64_t*>(&work.plan)[word] = reinterpret_cast<const std::uint64_t*>(&plan)[word];
-    if (lane < kNearSamples && lane < plan.sample_count) work.samples[lane] = plan.samples[lane];
+    if (lane < kNearSamples && lane < plan.sample_count) work.samples[lane] = chunk_plan.samples[lane];
     if (lane == 0) {
         const std::uint32_t in_chunk = tile - round.first_tiles[chunk];
         work.tile = tile;
@@ -58,17 +60,19 @@ __device__ inline void find_tile(const EncodeRound& round, std::uint32_t tile, T
         work.first = chunk_plan.chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
         work.elements = min(kTile, plan.elements - work.first);
         work.is_wide = plan.is_aligned != 0 && work.elements == kTile ? 1U : 0U;
+        work.all_samples = chunk_plan.samples;
+        work.moments = chunk_plan.moments;
     }
     __syncwarp();
 }
 
-/// Calls `body` with every tile of the round that falls to this warp, whose `work` lies in shared memory.
+/// Calls `body` with every tile of the pass that falls to this warp, whose `work` lies in shared memory.
 template <typename Body>
 __device__ inline void for_each_tile(const EncodeRound& round, TileWork& work, Body body) {
     std::uint32_t next = take_ticket(round);
     for (;;) {
         const std::uint32_t tile = __shfl_sync(~0U, next, 0);
-        if (tile >= round.tile_count) return;
+        if (tile >= round.end_tile) return;
         next = take_ticket(round);  // its answer comes while this tile is looked at
         find_tile(round, tile, work);
         body();

@@ -1,22 +1,13 @@
 // Exact top-k over the lists that wait in their slots: order by magnitude bits descending, then index ascending.
 // Integer counts only, whose order cannot show. Every kernel is launched in every step; those with nothing to do end at
-// once, so that the host never has to look. Blocks: one per group of tiles of one chunk.
-#include "codec/cuda/block_scan.cuh"
-#include "codec/cuda/tile_group.cuh"
+// once, so that the host never has to look. Where devices share a tensor, each counts its own part here, and what
+// follows from all counts is found by encode_shared.cu. Blocks: one per group of tiles of one chunk.
+#include "codec/cuda/radix_select.cuh"
 
 namespace gradsieve::codec::cuda {
 namespace {
 
-constexpr unsigned kLevels = 3;
-constexpr unsigned kTieLevel = 3;  ///< its place in TensorState::groups_done
-
-/// Bits of a magnitude that a level looks at; the levels before fixed what is above.
-template <unsigned kLevel>
-struct Level {
-    static constexpr unsigned kWidth = kLevel == 0 ? 11 : 10;
-    static constexpr unsigned kShift = kLevel == 0 ? 20 : kLevel == 1 ? 10 : 0;
-    static constexpr std::uint32_t kBins = 1U << kWidth;
-};
+constexpr unsigned kTieLevel = kSelectLevels;  ///< its place in TensorState::groups_done
 
 /// Whether a group is the last of its tensor to come here; the whole block learns it.
 __device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
@@ -69,31 +60,23 @@ __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constan
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
 }
 
-/// Finds the bin that holds the wanted-th largest and how many of it are wanted; leaves the bins zero. A whole block.
+/// Leaves a level's counts for the tensor's other devices.
 template <unsigned kLevel>
-__device__ void pick_bin(const GroupWork& work, std::uint32_t* bins, std::uint32_t wanted, ScanShared& shared) {
-    constexpr std::uint32_t kPerThread = Level<kLevel>::kBins / kTileThreads;
-    const std::uint32_t highest = Level<kLevel>::kBins - 1 - threadIdx.x * kPerThread;
-    std::uint32_t counts[kPerThread];
-    std::uint32_t sum = 0;
-#pragma unroll
-    for (unsigned place = 0; place < kPerThread; ++place) {
-        counts[place] = __ldcg(bins + highest - place);
-        bins[highest - place] = 0;
-        sum += counts[place];
+__device__ void share_bins(const GroupWork& work, std::uint32_t* bins) {
+    SharedCounts& own = work.plan->shared[work.plan->part];
+    for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) {
+        own.bins[kLevel][bin] = __ldcg(bins + bin);
+        bins[bin] = 0;
     }
-    std::uint32_t total = 0;
-    std::uint32_t above = scan_block(sum, Sum{}, shared, total);
-    if (above >= wanted || above + sum < wanted) return;
-#pragma unroll
-    for (unsigned place = 0; place < kPerThread; ++place) {
-        if (above < wanted && above + counts[place] >= wanted) {
-            work.state->prefix = (work.state->prefix << Level<kLevel>::kWidth) | (highest - place);
-            work.state->wanted = wanted - above;
-            work.state->ties = counts[place];
-        }
-        above += counts[place];
-    }
+    if (kLevel > 0 || threadIdx.x != 0) return;
+    own.relisted = work.state->relisted;
+    own.relisted_largest = work.state->largest;
+}
+
+/// Whether a level has anything to count; before the first one of a shared tensor, no device knows that for itself.
+template <unsigned kLevel>
+__device__ inline bool is_counted(const GroupWork& work) {
+    return is_cut(work) || (kLevel == 0 && work.plan->shared != nullptr && is_top_k(work));
 }
 
 template <unsigned kLevel>
@@ -101,7 +84,7 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
     __shared__ std::uint32_t counts[Level<kLevel>::kBins];
     __shared__ ScanShared shared;
     const GroupWork work = group_work(round, blockIdx.x);
-    if (!is_cut(work)) return;
+    if (!is_counted<kLevel>(work)) return;
     const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
     const std::uint32_t wanted = kLevel == 0 ? work.plan->keep_count : work.state->wanted;
     for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) counts[bin] = 0;
@@ -120,7 +103,13 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
     std::uint32_t* bins = round.histograms + std::size_t{work.tensor} * kHistogramBins;
     for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads)
         if (counts[bin] > 0) atomicAdd(bins + bin, counts[bin]);
-    if (is_last_group(work, kLevel)) pick_bin<kLevel>(work, bins, wanted, shared);
+    if (!is_last_group(work, kLevel)) return;
+    if (work.plan->shared != nullptr) return share_bins<kLevel>(work, bins);
+    pick_bin<kLevel>(*work.state, wanted, shared, [bins](std::uint32_t bin) {
+        const std::uint32_t count = __ldcg(bins + bin);
+        bins[bin] = 0;
+        return count;
+    });
 }
 
 /// Where not all of those equal to the k-th are kept: how many there are in each tile, then before each tile.
@@ -149,6 +138,7 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
         if (exists) info->scale = before + ties;
         before += total;
     }
+    if (work.plan->shared != nullptr && threadIdx.x == 0) work.plan->shared[work.plan->part].ties = before;
 }
 
 }  // namespace
@@ -156,7 +146,6 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
 KernelHandle relist_kernel() noexcept { return &list_missed; }
 
 KernelHandle histogram_kernel(unsigned level) noexcept {
-    static_assert(kLevels == 3);
     if (level == 0) return &count_magnitudes<0>;
     if (level == 1) return &count_magnitudes<1>;
     return &count_magnitudes<2>;

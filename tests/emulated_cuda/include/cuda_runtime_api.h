@@ -25,6 +25,7 @@ enum cudaError_t {
     cudaErrorIllegalAddress = 700,
     cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorAssert = 710,
+    cudaErrorTooManyPeers = 711,
     cudaErrorHardwareStackError = 714,
     cudaErrorIllegalInstruction = 715,
     cudaErrorMisalignedAddress = 716,
