@@ -31,10 +31,10 @@ Status launched(int error, const char* doing) { return status_of(static_cast<cud
 
 }  // namespace
 
-Status DecodeBatch::open(int device) {
+Status DecodeBatch::open(int device, unsigned multiprocessors) {
     GRADSIEVE_ASSIGN(stream_, Stream::make(device));
     GRADSIEVE_ASSIGN(event_, StreamEvent::make(device));
-    return launched(find_average_blocks(average_blocks_), "asking for the decoder's occupancy");
+    return launched(find_average_blocks(multiprocessors, average_blocks_), "asking for the decoder's occupancy");
 }
 
 Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests, const DevicePlace& place,

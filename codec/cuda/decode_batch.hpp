@@ -12,7 +12,7 @@ namespace gradsieve::codec::cuda {
 class DecodeBatch {
 public:
     /// Errors: kUnavailable.
-    [[nodiscard]] Status open(int device);
+    [[nodiscard]] Status open(int device, unsigned multiprocessors);
 
     /// Plans the batch and grows the memory to it. Nothing is enqueued. Errors: kInvalidArgument, kResourceExhausted,
     /// kUnavailable.

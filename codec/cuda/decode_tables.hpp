@@ -130,7 +130,7 @@ struct AverageBlocks {
 /// Averages, writes and digests every unit of the round but those of tensors with a bad list.
 [[nodiscard]] int launch_average_units(const DecodeTables& tables, const DecodeRound& round,
                                        const AverageBlocks& blocks, void* stream);
-/// Of the current device. The answer is a cudaError_t.
-[[nodiscard]] int find_average_blocks(AverageBlocks& ret_blocks);
+/// Of the current device, if it had no more than `multiprocessors` (0: as many as it has). The answer is a cudaError_t.
+[[nodiscard]] int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks);
 
 }  // namespace gradsieve::codec::cuda

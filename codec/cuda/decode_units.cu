@@ -173,11 +173,13 @@ int launch_average_units(const DecodeTables& tables, const DecodeRound& round, c
                   static_cast<cudaStream_t>(stream), tables, round);
 }
 
-int find_average_blocks(AverageBlocks& ret_blocks) {
+int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
     int device = 0;
     int processors = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (multiprocessors > 0 && static_cast<unsigned>(processors) > multiprocessors)
+        processors = static_cast<int>(multiprocessors);
     if (error == cudaSuccess)
         error = blocks_of(reinterpret_cast<const void*>(&average_units<false>), processors, ret_blocks.lists);
     if (error == cudaSuccess)

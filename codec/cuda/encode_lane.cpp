@@ -15,12 +15,14 @@ cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(
 
 }  // namespace
 
-Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device) {
+Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multiprocessors) {
     auto lane = std::make_unique<EncodeLane>();
     GRADSIEVE_ASSIGN(lane->stream_, Stream::make(device));
     GRADSIEVE_ASSIGN(lane->event_, StreamEvent::make(device));
     GRADSIEVE_CUDA_TRY(cudaDeviceGetAttribute(&lane->multiprocessors_, cudaDevAttrMultiProcessorCount, device),
                        "asking for multiprocessors");
+    if (multiprocessors > 0)
+        lane->multiprocessors_ = std::min(lane->multiprocessors_, static_cast<int>(multiprocessors));
     return Result<std::unique_ptr<EncodeLane>>(std::move(lane));
 }
 

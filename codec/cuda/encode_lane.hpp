@@ -13,7 +13,7 @@ namespace gradsieve::codec::cuda {
 
 class EncodeLane {
 public:
-    [[nodiscard]] static Result<std::unique_ptr<EncodeLane>> make(int device);
+    [[nodiscard]] static Result<std::unique_ptr<EncodeLane>> make(int device, unsigned multiprocessors);
 
     // ---- before a batch; nothing is under way ----
     /// Errors: kInvalidArgument.

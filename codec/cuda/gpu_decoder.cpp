@@ -13,7 +13,7 @@ public:
     [[nodiscard]] Status open(std::span<const int> devices) {
         for (const int device : devices) {
             lanes_.push_back(std::make_unique<DecodeBatch>());
-            GRADSIEVE_TRY(lanes_.back()->open(device));
+            GRADSIEVE_TRY(lanes_.back()->open(device, limits_.multiprocessors));
         }
         return {};
     }

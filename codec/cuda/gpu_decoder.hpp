@@ -47,7 +47,8 @@ struct GpuDecodeRequest {
 struct GpuDecoderLimits {
     /// Averages for devices that are out of reach are copied there in pieces of so many bytes, at least one chunk.
     ByteCount staging_bytes = ByteCount{64} << 20U;
-    bool uses_peers = true;  ///< false: as if no device reached another one's memory
+    bool uses_peers = true;        ///< false: as if no device reached another one's memory
+    unsigned multiprocessors = 0;  ///< as GpuEncoderLimits says, for the kernel that averages
 };
 
 class GpuDecoder {

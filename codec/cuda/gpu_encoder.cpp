@@ -159,7 +159,7 @@ void Encoder::take_result(std::size_t tensor, EncodeResult& ret_result) {
 Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int> devices, const GpuEncoderLimits& limits) {
     std::vector<std::unique_ptr<EncodeLane>> lanes;
     for (const int device : devices) {
-        GRADSIEVE_ASSIGN(auto lane, EncodeLane::make(device));
+        GRADSIEVE_ASSIGN(auto lane, EncodeLane::make(device, limits.multiprocessors));
         lanes.push_back(std::move(lane));
     }
     PeerAccess peers = PeerAccess::none(devices);

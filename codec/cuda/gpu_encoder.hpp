@@ -46,6 +46,9 @@ struct GpuEncoderLimits {
     /// Samples of devices that are out of reach are copied in pieces of so many bytes, at least one chunk of each.
     ByteCount staging_bytes = ByteCount{64} << 20U;
     bool uses_peers = true;  ///< false: as if no device reached another one's memory
+    /// A dense pass runs as many blocks at a time as so many multiprocessors hold (the device spreads them over all of
+    /// its own), so that a trainer keeps the rest; 0: all. What works on lists alone is short and not limited.
+    unsigned multiprocessors = 0;
 };
 
 class GpuEncoder {
