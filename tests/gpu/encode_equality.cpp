@@ -139,7 +139,8 @@ private:
 
     /// Batches of far more elements than a round may have: slots are used again, and deferred tensors take turns.
     void run_tight() {
-        auto encoder = GpuEncoder::make(options_.device, {.batch_elements = kTileElements, .workspace_bytes = 0, .multiprocessors = 1});
+        auto encoder = GpuEncoder::make(options_.device,
+                                        {.batch_elements = kTileElements, .workspace_bytes = 0, .multiprocessors = 1});
         if (!report_.expect_ok(encoder.status(), "making a small encoder")) return;
         const ElementCount elements = options_.is_small ? 70'000 : 5 * kChunkElements + 77;
         for (const char* text : {"variance(alpha=1.5) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto"}) {
