@@ -36,7 +36,9 @@ Bytes build_message(std::uint64_t hash, const Prepared& message) {
     body.writer.write(message.nonce);
     body.number(message.sequence);
     body.numbers(message.ranks);
-    body.numbers(message.next_steps);
+    std::vector<Step> steps = message.next_steps;
+    for (const auto& kept : message.kept_steps) steps.insert(steps.end(), {kept.newest, kept.older});
+    body.numbers(steps);
     body.writer.write_bytes(build_job_spec(message.spec));
     return std::move(body.bytes);
 }

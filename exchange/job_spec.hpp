@@ -19,6 +19,13 @@ struct JobKey {
     std::string run_id;
     auto operator<=>(const JobKey&) const = default;
 };
+/// Steps that a node's state of one group can go on from. Nodes are at most one step apart, and two are kept.
+struct KeptSteps {
+    Step newest = 0;  ///< 0 = nothing kept: the group begins anew
+    Step older = 0;   ///< the committed step before it; 0 = none, or overwritten already
+    [[nodiscard]] bool has(Step step) const { return step != 0 && (step == newest || step == older); }
+    bool operator==(const KeptSteps&) const = default;
+};
 struct TensorSpec {
     std::string name;
     std::string group;

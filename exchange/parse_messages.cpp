@@ -3,9 +3,13 @@
 #include "exchange/messages.hpp"
 
 #include <limits>
+#include <set>
 
 namespace gradsieve::exchange {
 namespace {
+
+/// Beyond any run; leaves room to count on.
+constexpr Step kLastStep = Step{1} << 62U;
 
 class BodyReader {
 public:
@@ -83,10 +87,20 @@ Result<Prepared> parse_prepared(ByteView body) {
     message.nonce = reader.word();
     message.sequence = reader.number();
     message.ranks = reader.smalls();
-    message.next_steps = reader.numbers();
+    auto steps = reader.numbers();
     const auto spec = reader.rest();
     if (!reader.is_ok()) return reader.refused();
     GRADSIEVE_ASSIGN(message.spec, parse_job_spec(spec));
+    std::set<std::string_view> groups;
+    for (const auto& tensor : message.spec.tensors) groups.insert(tensor.group);
+    if (steps.size() != groups.size() && steps.size() != 3 * groups.size()) return reader.refused();
+    for (auto at = groups.size(); at + 1 < steps.size(); at += 2) {
+        message.kept_steps.push_back({.newest = steps[at], .older = steps[at + 1]});
+        const auto& kept = message.kept_steps.back();
+        if (kept.newest > kLastStep || (kept.older >= kept.newest && kept.older != 0)) return reader.refused();
+    }
+    steps.resize(groups.size());
+    message.next_steps = std::move(steps);
     return message;
 }
 
