@@ -43,7 +43,7 @@ int wait_for_events(int epoll, std::span<struct epoll_event> events, Duration ti
 
 Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake,
                      CodecPool& pool, GpuPool& gpus, std::unique_ptr<NetworkThread> network,
-                     shm::StatusPageWriter& status_page, Log& log)
+                     shm::StatusPageWriter& status_page, Log& log, std::vector<HandedDescriptor> kept)
     : listener_(listener),
       doorbell_(doorbell),
       wake_(wake),
@@ -54,9 +54,14 @@ Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell&
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       config_(std::move(config)),
       network_(std::move(network)),
+      kept_states_(budget_, log),
       peers_(config_.nodes.size()),
       started_(SteadyClock().now()) {
     budget_.limit_bytes = memory_limit(config_);
+    budget_.make_room = [this] { return kept_states_.drop_oldest("its memory is needed for a job that runs"); };
+    if (config_.keep_state_for == Duration{})
+        for (const auto& descriptor : std::exchange(kept, {})) unpark_descriptor(descriptor.name);
+    kept_states_.adopt(std::move(kept), started_);
     GRADSIEVE_CHECK(epoll_.is_open());
     watch(listener_.fd(), make_tag(kListenerTag, 0));
     watch(doorbell_.fd(), make_tag(kDoorbellTag, 0));
@@ -175,6 +180,7 @@ bool Conductor::run_once(TimePoint now) {
     if (now >= status_due_) {
         status_due_ = now + kStatusEvery;
         remove_gone(now);
+        kept_states_.on_time(config_.keep_state_for, now);
         share_out_sent_bytes();
         publish_status(now);
     }
@@ -314,6 +320,7 @@ StatusFacts Conductor::status_facts() const {
                       .bound = network_ ? network_->bound_address() : "",
                       .jobs = {},
                       .ended_jobs = ended_jobs_,
+                      .kept_states = kept_states_,
                       .errors = errors_,
                       .memory_bytes = budget_.used_bytes,
                       .memory_limit_bytes = budget_.limit_bytes,

@@ -9,6 +9,7 @@
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_job.hpp"
 #include "daemon/network_thread.hpp"
+#include "daemon/service.hpp"
 #include "daemon/session.hpp"
 #include "daemon/status_document.hpp"
 #include "daemon/wake.hpp"
@@ -29,8 +30,10 @@ class Conductor {
 public:
     /// `config` may be replaced by `apply_limits` and `set_nodes`; the others outlive the conductor. `network` is null
     /// on a single node.
+    /// `kept`: descriptors of states that an earlier daemon left.
     Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
-              GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log);
+              GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log,
+              std::vector<HandedDescriptor> kept = {});
     ~Conductor();
 
     /// Takes everything at hand one step further. True if anything happened.
@@ -64,6 +67,9 @@ private:
     [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request,
                                                        TimePoint now);
     [[nodiscard]] Status check_second_run(const shm::AttachRequest& request, TimePoint now) const;
+    [[nodiscard]] Status check_kept_owner(const Session& session, const exchange::JobKey& key) const;
+    /// The last life of a job makes room for the next: its state is up to be taken.
+    [[nodiscard]] Status end_life(HostedJob& job, TimePoint now);
     bool drain_network(TimePoint now);
     bool drain_codec(TimePoint now);
     bool drain_gpus(TimePoint now);
@@ -99,6 +105,7 @@ private:
     std::unique_ptr<NetworkThread> network_;
     codec::EncodeWorkspace workspace_;
     MemoryBudget budget_;
+    KeptStates kept_states_;
     std::map<std::uint64_t, std::unique_ptr<HostedJob>> jobs_;    // by job hash
     std::vector<std::unique_ptr<HostedJob>> leaving_jobs_;        // ended, but a task or a session still holds them
     std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;  // by session id
