@@ -105,7 +105,9 @@ void HostedJob::take_up_state(const shm::StateTable& wanted) {
     exchange::KeptState offer{.ranks = state_->ranks(), .steps = {}};
     for (std::size_t group = 0; group < groups_.size(); ++group) {
         const auto steps = state_->steps(group);
-        offer.steps.push_back({.newest = steps.newest, .older = steps.older});
+        offer.steps.emplace_back();
+        for (const auto step : {steps.newest, steps.older})
+            if (step > 0) offer.steps.back().steps.push_back(step);
     }
     machine_.offer_state(std::move(offer));
 }

@@ -192,22 +192,23 @@ Step Formation::first_step(const Start& start, GroupNumber group) const {
                    return theirs != nullptr && group < theirs->size() && (*theirs)[group].has(step);
                });
     };
-    if (everybody_has(ours[group].newest)) return ours[group].newest + 1;
-    return everybody_has(ours[group].older) ? ours[group].older + 1 : 1;
+    const auto& steps = ours[group].steps;
+    const auto common = std::ranges::find_if(steps, everybody_has);
+    return common == steps.end() ? 1 : *common + 1;
 }
 
 std::string Formation::lost_reason(const Start& start, GroupNumber group) const {
-    if (group >= kept_.steps.size() || kept_.steps[group].newest == 0 || start.first_steps[group] > 1) return {};
-    const auto ours = "this node kept it up to step " + std::to_string(kept_.steps[group].newest);
+    if (group >= kept_.steps.size() || kept_.steps[group].steps.empty() || start.first_steps[group] > 1) return {};
+    const auto ours = "this node kept it up to step " + std::to_string(kept_.steps[group].newest());
     if (!std::ranges::equal(kept_.ranks, ranks_)) return ours + ", for other ranks than those that attached here now";
     for (const auto& member : start.members) {
         const auto* theirs = member.peer == context_.self ? nullptr : kept_on(member.peer);
         if (theirs == nullptr) continue;
         const auto name = context_.node_text(member.peer);
-        if (group >= theirs->size() || (*theirs)[group].newest == 0) return ours + ", " + name + " has none";
+        if (group >= theirs->size() || (*theirs)[group].steps.empty()) return ours + ", " + name + " has none";
         const auto& steps = (*theirs)[group];
-        if (!steps.has(kept_.steps[group].newest) && !steps.has(kept_.steps[group].older))
-            return ours + ", " + name + " up to step " + std::to_string(steps.newest);
+        if (std::ranges::none_of(kept_.steps[group].steps, [&](Step step) { return steps.has(step); }))
+            return ours + ", " + name + " up to step " + std::to_string(steps.newest());
     }
     return ours + ", and not every node has a step in common with it";
 }

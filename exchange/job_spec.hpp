@@ -6,6 +6,7 @@
 #include "base/id.hpp"
 #include "base/status.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,12 @@ struct JobKey {
     std::string run_id;
     auto operator<=>(const JobKey&) const = default;
 };
-/// Steps that a node's state of one group can go on from. Nodes are at most one step apart, and two are kept.
+/// Steps that a node's state of one group can go on from, newest first: the two in memory, and those of snapshots.
+inline constexpr std::size_t kKeptStepsLimit = 8;
 struct KeptSteps {
-    Step newest = 0;  ///< 0 = nothing kept: the group begins anew
-    Step older = 0;   ///< the committed step before it; 0 = none, or overwritten already
-    [[nodiscard]] bool has(Step step) const { return step != 0 && (step == newest || step == older); }
+    std::vector<Step> steps;  ///< none of them 0; empty = nothing kept: the group begins anew
+    [[nodiscard]] bool has(Step step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
+    [[nodiscard]] Step newest() const { return steps.empty() ? 0 : steps.front(); }
     bool operator==(const KeptSteps&) const = default;
 };
 struct TensorSpec {

@@ -24,8 +24,8 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 TEST(KeptState, Both_nodes_at_one_step_go_on_after_it) {
     Sim sim(two_nodes());
-    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.newest = 7, .older = 6}}};
-    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.newest = 7, .older = 6}}};
+    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {7, 6}}}};
+    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {7, 6}}}};
     sim.attach_all();
     for (std::size_t node = 0; node < 2; ++node) {
         EXPECT_EQ(first_steps(sim, node), std::vector<Step>{8}) << sim.text();
@@ -39,7 +39,7 @@ TEST(KeptState, A_node_that_is_a_step_ahead_goes_back_whichever_node_it_is) {
         for (std::size_t node = 0; node < 2; ++node) {
             const std::vector<Rank> ranks = node == 0 ? std::vector<Rank>{0, 1} : std::vector<Rank>{2, 3};
             const auto newest = node == ahead ? Step{12} : Step{11};
-            sim.kept[node] = {.ranks = ranks, .steps = {{.newest = newest, .older = newest - 1}}};
+            sim.kept[node] = {.ranks = ranks, .steps = {{.steps = {newest, newest - 1}}}};
         }
         sim.attach_all();
         EXPECT_EQ(first_steps(sim, 0), std::vector<Step>{12});
@@ -48,14 +48,22 @@ TEST(KeptState, A_node_that_is_a_step_ahead_goes_back_whichever_node_it_is) {
 }
 TEST(KeptState, Steps_between_may_have_been_aborted) {
     Sim sim(two_nodes());
-    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.newest = 12, .older = 8}}};
-    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.newest = 8, .older = 7}}};
+    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {12, 8}}}};
+    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {8, 7}}}};
     sim.attach_all();
     EXPECT_EQ(first_steps(sim, 1), std::vector<Step>{9});
 }
+TEST(KeptState, Snapshots_that_both_have_win_over_newer_steps_of_one) {
+    Sim sim(two_nodes(2));
+    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {137, 136, 100, 50}}, {.steps = {3}}}};
+    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {100, 50}}, {.steps = {3, 2}}}};
+    sim.attach_all();
+    EXPECT_EQ(first_steps(sim, 0), (std::vector<Step>{101, 4}));
+    EXPECT_EQ(first_steps(sim, 1), (std::vector<Step>{101, 4}));
+}
 TEST(KeptState, A_node_without_any_lets_all_begin_anew_and_the_others_say_why) {
     Sim sim(two_nodes());
-    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.newest = 7, .older = 6}}};
+    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {7, 6}}}};
     sim.attach_all();
     EXPECT_EQ(first_steps(sim, 0), std::vector<Step>{1});
     EXPECT_EQ(first_steps(sim, 1), std::vector<Step>{1});
@@ -65,8 +73,8 @@ TEST(KeptState, A_node_without_any_lets_all_begin_anew_and_the_others_say_why) {
 }
 TEST(KeptState, Nodes_too_far_apart_begin_anew_naming_both_steps) {
     Sim sim(two_nodes());
-    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.newest = 7, .older = 6}}};
-    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.newest = 100, .older = 99}}};
+    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {7, 6}}}};
+    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {100, 99}}}};
     sim.attach_all();
     EXPECT_EQ(first_steps(sim, 1), std::vector<Step>{1});
     EXPECT_TRUE(has(start_of(sim, 0)->lost_reasons[0], "up to step 7, node b up to step 100"));
@@ -74,23 +82,23 @@ TEST(KeptState, Nodes_too_far_apart_begin_anew_naming_both_steps) {
 }
 TEST(KeptState, Other_ranks_on_the_node_do_not_go_on_from_it) {
     Sim sim(two_nodes());
-    sim.kept[0] = {.ranks = {2, 3}, .steps = {{.newest = 7, .older = 6}}};
-    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.newest = 7, .older = 6}}};
+    sim.kept[0] = {.ranks = {2, 3}, .steps = {{.steps = {7, 6}}}};
+    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {7, 6}}}};
     sim.attach_all();
     EXPECT_EQ(first_steps(sim, 0), std::vector<Step>{1});
     EXPECT_TRUE(has(start_of(sim, 0)->lost_reasons[0], "for other ranks")) << start_of(sim, 0)->lost_reasons[0];
 }
 TEST(KeptState, Each_group_goes_on_from_its_own_step) {
     Sim sim(two_nodes(2));
-    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.newest = 7, .older = 6}, {.newest = 3, .older = 2}}};
-    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.newest = 7, .older = 6}, {.newest = 2, .older = 1}}};
+    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {7, 6}}, {.steps = {3, 2}}}};
+    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {7, 6}}, {.steps = {2, 1}}}};
     sim.attach_all();
     EXPECT_EQ(first_steps(sim, 1), (std::vector<Step>{8, 3}));
 }
 TEST(KeptState, The_job_runs_on_from_there_and_keeps_its_promises) {
     Sim sim(two_nodes());
-    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.newest = 1, .older = 0}}};
-    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.newest = 1, .older = 0}}};
+    sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {1}}}};
+    sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {1}}}};
     sim.attach_all();
     EXPECT_EQ(sim.submit(0, 0, 1).code(), StatusCode::kInvalidArgument) << "step 1 is over";
     for (Step step = 2; step <= 4; ++step) {
@@ -103,7 +111,7 @@ TEST(KeptState, The_job_runs_on_from_there_and_keeps_its_promises) {
 }
 TEST(KeptState, A_start_from_a_step_that_the_node_never_announced_is_refused) {
     Sim sim({.ranks = {{0}, {1}}, .spec = make_spec(2, 1, 1)});
-    sim.kept[1] = {.ranks = {1}, .steps = {{.newest = 7, .older = 6}}};
+    sim.kept[1] = {.ranks = {1}, .steps = {{.steps = {7, 6}}}};
     ASSERT_TRUE(sim.attach(1).is_ok());
     const auto own_nonce = [&] {
         Prepared seen;
@@ -143,8 +151,11 @@ TEST(KeptState, Absurd_steps_in_an_announcement_are_refused) {
     EXPECT_EQ(parse({1}), StatusCode::kOk);
     EXPECT_EQ(parse({1, 7, 6}), StatusCode::kOk);
     EXPECT_EQ(parse({1, 0, 0}), StatusCode::kOk);
+    EXPECT_EQ(parse({1, 9}), StatusCode::kOk);
+    EXPECT_EQ(parse({1, 9, 8, 7, 6, 5, 4, 3, 2}), StatusCode::kOk);
+    EXPECT_EQ(parse({1, 10, 9, 8, 7, 6, 5, 4, 3, 2}), StatusCode::kCorrupt) << "more than eight";
     for (const auto& steps : std::vector<std::vector<Step>>{
-             {}, {1, 7}, {1, 7, 6, 5}, {1, 6, 6}, {1, 6, 7}, {1, 0, 3}, {1, ~Step{0}, 3}, {1, (Step{1} << 62U) + 1, 3}})
+             {}, {1, 7, 6, 7}, {1, 6, 6}, {1, 6, 7}, {1, 0, 3}, {1, ~Step{0}, 3}, {1, (Step{1} << 62U) + 1, 3}})
         EXPECT_EQ(parse(steps), StatusCode::kCorrupt) << steps.size();
 }
 

@@ -69,7 +69,7 @@ std::vector<Case> cases() {
                              .sequence = 1,
                              .ranks = {0, 2},
                              .next_steps = {1},
-                             .kept_steps = {{.newest = 301, .older = 300}},
+                             .kept_steps = {{.steps = {301, 300}}},
                              .spec = example_spec()},
                             parse_prepared),
         make_case<Start>("start",
