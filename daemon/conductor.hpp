@@ -30,10 +30,10 @@ class Conductor {
 public:
     /// `config` may be replaced by `apply_limits` and `set_nodes`; the others outlive the conductor. `network` is null
     /// on a single node.
-    /// `kept`: descriptors of states that an earlier daemon left.
+    /// `kept`: descriptors of states that an earlier daemon left. `snapshots`: null if none are made or read.
     Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
               GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log,
-              std::vector<HandedDescriptor> kept = {});
+              std::vector<HandedDescriptor> kept = {}, Snapshotter* snapshots = nullptr);
     ~Conductor();
 
     /// Takes everything at hand one step further. True if anything happened.
@@ -45,6 +45,8 @@ public:
     void begin_stop(TimePoint now);
     /// Stopping and everything said: clients have been told, frames are on their way.
     [[nodiscard]] bool is_drained() const;
+    /// Writes what is committed of every state, if snapshots are wanted; after the last turn. Waits for the disk.
+    void save_states();
     /// Takes over the values that may change while jobs run.
     void apply_limits(const Config& fresh);
     /// Takes over another node list and the network that goes with it; only without jobs.
@@ -73,6 +75,7 @@ private:
     bool drain_network(TimePoint now);
     bool drain_codec(TimePoint now);
     bool drain_gpus(TimePoint now);
+    bool drain_snapshots(TimePoint now);
     [[nodiscard]] HostedJob* owner_of(const CodecTask& task);
     bool drain_submissions(TimePoint now);
     bool drain_session(Session& session, TimePoint now);
@@ -106,6 +109,7 @@ private:
     codec::EncodeWorkspace workspace_;
     MemoryBudget budget_;
     KeptStates kept_states_;
+    Snapshotter* snapshots_;
     std::map<std::uint64_t, std::unique_ptr<HostedJob>> jobs_;    // by job hash
     std::vector<std::unique_ptr<HostedJob>> leaving_jobs_;        // ended, but a task or a session still holds them
     std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;  // by session id

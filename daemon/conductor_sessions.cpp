@@ -193,7 +193,8 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
                                      mix64(static_cast<std::uint64_t>(now.time_since_epoch().count()) ^ hash ^
                                            static_cast<std::uint64_t>(::getpid())),
                                      &kept_states_,
-                                     session.who.uid};
+                                     session.who.uid,
+                                     snapshots_};
         GRADSIEVE_ASSIGN(auto job, HostedJob::make(request, surroundings, now));
         place = jobs_.emplace(hash, std::move(job)).first;
         for (PeerIndex peer = 0; peer < peers_.size(); ++peer)

@@ -192,6 +192,9 @@ std::vector<ConfigKey> state_rows() {
         {"state", "keep_minutes", "0 to 100000 minutes",
          "How long the state of a job that ended early waits for its next run; 0 = it is not kept.", true,
          set_duration<&Config::keep_state_for, kMinute, 0, 100'000>, duration_text<&Config::keep_state_for, kMinute>},
+        {"state", "snapshot_steps", "0 to 1000000000 steps",
+         "Steps from one snapshot on disk to the next, and one at a clean stop; 0 = none.", true,
+         set_integer<&Config::snapshot_steps, 0, 1'000'000'000, 1>, integer_text<&Config::snapshot_steps, 1>},
     };
 }
 

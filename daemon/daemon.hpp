@@ -51,6 +51,7 @@ private:
     std::optional<shm::StatusPageWriter> status_page_;
     std::unique_ptr<CodecPool> pool_;
     std::unique_ptr<GpuPool> gpus_;
+    std::unique_ptr<Snapshotter> snapshots_;
     std::unique_ptr<Conductor> conductor_;
     std::atomic<bool> is_stopping_{false};
     // from the main to the conductor thread

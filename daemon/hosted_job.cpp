@@ -319,6 +319,7 @@ void HostedJob::on_daemon_stopping(TimePoint now) {
 }
 
 void HostedJob::run(TimePoint now) {
+    encode_deferred(now);
     for (bool has_flushed = false;;) {
         auto actions = machine_.take_actions();
         if (actions.empty()) {

@@ -12,6 +12,7 @@
 #include "daemon/log.hpp"
 #include "daemon/network_thread.hpp"
 #include "daemon/session.hpp"
+#include "daemon/snapshotter.hpp"
 #include "exchange/job_machine.hpp"
 #include "shm/device_message.hpp"
 #include "shm/message.hpp"
@@ -48,8 +49,9 @@ struct JobSurroundings {
     MemoryBudget* budget = nullptr;
     Log* log = nullptr;
     std::uint64_t epoch_seed = 0;
-    KeptStates* kept = nullptr;  ///< null: state ends with the job
-    std::uint32_t owner = 0;     ///< uid of who asks for the job
+    KeptStates* kept = nullptr;        ///< null: state ends with the job
+    std::uint32_t owner = 0;           ///< uid of who asks for the job
+    Snapshotter* snapshots = nullptr;  ///< null: none are made or read
 };
 
 struct StepTimes {
@@ -60,7 +62,8 @@ struct GroupTotals {
     std::vector<exchange::TensorNumber> tensors{};
     ElementCount elements = 0;
     Step committed = 0;
-    Step resumed = 0;  ///< the step whose kept state it went on from; 0 = it began anew
+    Step snapshot = 0;  ///< newest one that was written in this life
+    Step resumed = 0;   ///< the step whose kept state it went on from; 0 = it began anew
     std::uint64_t steps_committed = 0, steps_aborted = 0;
     std::optional<TimePoint> opened{};  ///< the open step's first local hand-in
     StepTimes open_times{};
@@ -109,6 +112,9 @@ public:
     void release_memory();
     /// The state goes to those that are kept, or ends if all ranks detached or nothing was committed. No task is out.
     void give_up_state(TimePoint now);
+    void on_snapshot_done(SnapshotTask& task, TimePoint now);
+    /// What is to be written at a clean stop; null if there is nothing.
+    [[nodiscard]] shm::StateSegment* state() noexcept { return state_ ? &*state_ : nullptr; }
     [[nodiscard]] bool is_removable() const noexcept { return can_forget_sessions() && sessions_.empty(); }
 
     // -- for status --
@@ -144,6 +150,16 @@ private:
     [[nodiscard]] Status lay_out_state();
     void take_up_state(const shm::StateTable& wanted);
     void park();
+    // hosted_job_snapshots.cpp
+    void offer_snapshots(const shm::StateTable& wanted);
+    void save_snapshot(exchange::GroupNumber group);
+    [[nodiscard]] bool is_held(const HostedTensor& tensor) const;
+    void encode_deferred(TimePoint now);
+    void load_snapshot(exchange::GroupNumber group, Step step);
+    void on_loaded(SnapshotTask& task, TimePoint now);
+    void announce_start(const exchange::StartJob& action);
+    void take_over_generations();
+    // hosted_job_state.cpp
     [[nodiscard]] bool can_keep_state() const;
     void note_lost_state(const std::string& text);
     [[nodiscard]] Status begin_from(const exchange::StartJob& start);
@@ -212,6 +228,12 @@ private:
     std::optional<shm::StateSegment> state_;
     ByteCount state_bytes_ = 0;
     bool was_taken_up_ = false;  ///< `state_` is an earlier life's
+    exchange::KeptState offer_;
+    std::map<std::pair<exchange::GroupNumber, Step>, FoundSnapshot> snapshots_;  ///< that the job may go on from
+    std::map<exchange::GroupNumber, std::shared_ptr<SnapshotTask>> saving_;      ///< one at a time of each group
+    std::vector<exchange::EncodeTensor> deferred_;     ///< wait until what they would overwrite is copied
+    std::optional<exchange::StartJob> pending_start_;  ///< ranks are told when the snapshots are loaded
+    std::size_t loads_out_ = 0;
     std::string state_text_;
     GpuWorker* gpu_ = nullptr;  ///< of all local ranks' device memory; null: none was bound yet
     std::vector<std::pair<GpuWorker*, codec::cuda::DeviceMemory>> gpu_state_;

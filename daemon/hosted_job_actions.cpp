@@ -101,6 +101,13 @@ void HostedJob::act(exchange::StartJob& action, TimePoint now) {
         return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
     for (const auto& member : members_)
         factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
+    if (loads_out_ > 0)
+        pending_start_ = action;
+    else
+        announce_start(action);
+}
+
+void HostedJob::announce_start(const exchange::StartJob& action) {
     for (auto& tensor : tensors_) {
         tensor.inputs.clear();
         for (auto& [rank, session] : sessions_)
@@ -168,6 +175,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
 
 void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
     auto& tensor = tensors_[action.tensor];
+    if (is_held(tensor)) return deferred_.push_back(action);
     auto task = make_encode_task(tensor, action.step);
     if (!task.is_ok()) return machine_.on_encode_failed(action.tensor, action.step, task.error(), now);
     dispatch(std::move(*task), now);
@@ -279,6 +287,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     group.opened.reset();
     group.open_times = {};
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, {});
+    save_snapshot(action.group);
 }
 
 void HostedJob::act(exchange::AbortStep& action, TimePoint) {

@@ -72,6 +72,8 @@ Status HostedJob::lay_out_state() {
                                         [](const auto& tensor) { return !tensor.arrays.empty(); });
     take_up_state(table);
     if (!has_arrays) return {};
+    offer_snapshots(table);
+    machine_.offer_state(offer_);
     if (!state_) {
         GRADSIEVE_ASSIGN(const auto layout, shm::lay_out_state(table));
         GRADSIEVE_TRY(surroundings_.budget->take(layout.segment_bytes, "the job's residual and variance"));
@@ -89,6 +91,7 @@ Status HostedJob::lay_out_state() {
 
 /// The state of an earlier life, if there is one and it fits; else it is given up, and status says why.
 void HostedJob::take_up_state(const shm::StateTable& wanted) {
+    offer_.steps.resize(groups_.size());
     if (surroundings_.kept == nullptr) return;
     auto kept = surroundings_.kept->take(key());
     if (!kept) return;
@@ -102,14 +105,12 @@ void HostedJob::take_up_state(const shm::StateTable& wanted) {
     state_ = std::move(kept);
     state_bytes_ = state_->size_bytes();
     was_taken_up_ = true;
-    exchange::KeptState offer{.ranks = state_->ranks(), .steps = {}};
+    offer_.ranks = state_->ranks();
     for (std::size_t group = 0; group < groups_.size(); ++group) {
         const auto steps = state_->steps(group);
-        offer.steps.emplace_back();
         for (const auto step : {steps.newest, steps.older})
-            if (step > 0) offer.steps.back().steps.push_back(step);
+            if (step > 0) offer_.steps[group].steps.push_back(step);
     }
-    machine_.offer_state(std::move(offer));
 }
 
 void HostedJob::park() {
@@ -139,15 +140,26 @@ Status HostedJob::begin_from(const exchange::StartJob& start) {
         if (step > 0)
             surroundings_.log->info(name + "state goes on from step " + std::to_string(step), {.job = key().name});
         if (!start.lost_reasons[group].empty()) note_lost_state(name + start.lost_reasons[group]);
-        if (!state_ || !was_taken_up_) continue;
-        if (step > 0)
+        if (!state_) continue;
+        const auto steps = state_->steps(group);
+        if (step > 0 && (step == steps.newest || step == steps.older)) {
             state_->roll_back(group, step);
-        else
-            GRADSIEVE_TRY(state_->clear(group));
+            continue;
+        }
+        if (step > 0 && steps.newest > 0)
+            note_lost_state(name + "this node kept it up to step " + std::to_string(steps.newest) +
+                            ", all nodes have only the snapshot of step " + std::to_string(step));
+        if (was_taken_up_) GRADSIEVE_TRY(state_->clear(group));
+        if (step > 0) load_snapshot(group, step);
     }
     if (!state_) return {};
     for (const auto& member : start.members)
         if (member.peer == surroundings_.config->self) state_->set_ranks(member.ranks);
+    take_over_generations();
+    return {};
+}
+
+void HostedJob::take_over_generations() {
     for (auto& tensor : tensors_)
         for (std::size_t index = 0; index < 2; ++index) {
             const auto seen = state_->generation(tensor.number, index);
@@ -156,7 +168,6 @@ Status HostedJob::begin_from(const exchange::StartJob& start) {
             generation.is_valid = seen.is_valid;
             generation.scale = seen.scale;
         }
-    return {};
 }
 
 void HostedJob::invalidate(HostedTensor& tensor, std::size_t index) {
@@ -176,7 +187,9 @@ void HostedJob::finish_generation(HostedTensor& tensor, std::size_t index, Step 
 void HostedJob::forget_state() {
     if (!state_) return;
     for (std::size_t group = 0; group < groups_.size(); ++group) state_->commit(group, 0);
-    if (can_keep_state()) unpark_descriptor(parked_name(key()));
+    if (!can_keep_state()) return;
+    unpark_descriptor(parked_name(key()));
+    if (surroundings_.snapshots != nullptr) remove_snapshots(surroundings_.config->state_directory, key(), 0);
 }
 
 void HostedJob::give_up_state(TimePoint now) {

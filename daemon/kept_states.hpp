@@ -54,6 +54,7 @@ public:
     void note_lost(const std::string& job, const std::string& text, TimePoint now);
 
     [[nodiscard]] const std::deque<KeptJob>& all() const noexcept { return kept_; }
+    [[nodiscard]] std::deque<KeptJob>& all() noexcept { return kept_; }
     [[nodiscard]] const std::deque<LostState>& lost() const noexcept { return lost_; }
 
 private:

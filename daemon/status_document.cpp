@@ -195,7 +195,7 @@ Json tensors_part(const HostedJob& job) {
     return tensors;
 }
 
-Json kept_part(const KeptStates& kept, TimePoint now) {
+Json kept_part(const KeptStates& kept, const Config& config, TimePoint now) {
     Json states = Json::array();
     for (const auto& entry : kept.all()) {
         const auto& table = entry.state.table();
@@ -214,7 +214,11 @@ Json kept_part(const KeptStates& kept, TimePoint now) {
     Json lost = Json::array();
     for (const auto& entry : kept.lost())
         lost.push_back({{"name", entry.job}, {"text", entry.text}, {"ago_s", rounded(seconds(now - entry.at), 10)}});
-    return {{"parked", has_descriptor_store()}, {"kept", states}, {"lost", lost}};
+    return {{"parked", has_descriptor_store()},
+            {"folder", config.state_directory},
+            {"snapshot_steps", config.snapshot_steps},
+            {"kept", states},
+            {"lost", lost}};
 }
 
 double payload_ratio(const HostedJob& job) {
@@ -236,6 +240,7 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
         groups.push_back({{"name", group.name},
                           {"committed_step", group.committed},
                           {"resumed_step", group.resumed},
+                          {"snapshot_step", group.snapshot},
                           {"steps_committed", group.steps_committed},
                           {"steps_aborted", group.steps_aborted}});
     const double ratio = payload_ratio(job);
@@ -287,7 +292,7 @@ std::string status_document(const StatusFacts& facts, TimePoint now) {
                            {"peers", peers_part(facts, now)},
                            {"jobs", jobs},
                            {"ended_jobs", ended},
-                           {"states", kept_part(facts.kept_states, now)}};
+                           {"states", kept_part(facts.kept_states, facts.config, now)}};
     return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

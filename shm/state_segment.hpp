@@ -56,6 +56,8 @@ public:
     /// keeps what it has.
     void commit(std::size_t group, Step step);
 
+    /// Of a tensor, if its group is at `committed`.
+    [[nodiscard]] std::optional<std::size_t> live_generation(std::size_t tensor, Step committed) const;
     [[nodiscard]] Steps steps(std::size_t group) const;
     [[nodiscard]] bool has_committed() const;
     /// Goes back to one of `steps`: newer generations count as unwritten.
@@ -71,7 +73,6 @@ private:
     void store(std::uint64_t offset, std::uint64_t value) noexcept;
     [[nodiscard]] Status check_words() const;
     [[nodiscard]] Status check_group(std::size_t group) const;
-    [[nodiscard]] std::optional<std::size_t> live_generation(std::size_t tensor, Step committed) const;
 
     mutable Segment segment_;  // atomic_ref reads through a mutable address
     StateTable table_;

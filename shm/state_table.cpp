@@ -27,40 +27,6 @@ std::uint64_t checksum_of(ByteView head, ByteView constant) {
     return XXH3_64bits_digest(&state);
 }
 
-Bytes build_constant(const StateTable& table) {
-    Bytes bytes;
-    ByteWriter writer(bytes);
-    writer.write_text(table.job_name);
-    writer.write_text(table.run_id);
-    writer.write(table.owner);
-    writer.write(table.world_size);
-    writer.write_varint(table.spec.size());
-    writer.write_bytes(table.spec);
-    writer.write_varint(table.groups.size());
-    for (const auto& group : table.groups) writer.write_text(group);
-    writer.write_varint(table.parts.size());
-    for (const auto& part : table.parts) {
-        writer.write(static_cast<std::uint8_t>(part.place));
-        writer.write(part.bytes);  // of one width, as everything that is known last
-        writer.write_text(part.label);
-    }
-    writer.write_varint(table.tensors.size());
-    for (const auto& tensor : table.tensors) {
-        writer.write_text(tensor.name);
-        writer.write_varint(tensor.group);
-        writer.write_varint(tensor.elements);
-        writer.write_text(tensor.codec);
-        writer.write_varint(tensor.arrays.size());
-        for (const auto& array : tensor.arrays) {
-            writer.write_text(array.name);
-            writer.write_varint(array.part);
-            for (const auto offset : array.offset_bytes) writer.write(offset);
-            writer.write(array.bytes);
-        }
-    }
-    return bytes;
-}
-
 /// A count of things of at least one byte each; zero if they cannot be there.
 std::uint64_t read_count(ByteReader& reader, std::uint64_t limit) {
     const auto count = reader.read_varint();
@@ -83,35 +49,6 @@ StateTensor read_tensor(ByteReader& reader) {
         array.bytes = reader.read<std::uint64_t>();
     }
     return tensor;
-}
-
-Result<StateTable> parse_constant(ByteView bytes) {
-    ByteReader reader(bytes);
-    StateTable table;
-    table.job_name = reader.read_text(kTextLimitBytes);
-    table.run_id = reader.read_text(kTextLimitBytes);
-    table.owner = reader.read<std::uint32_t>();
-    table.world_size = reader.read<std::uint32_t>();
-    const auto spec = reader.read_bytes(read_count(reader, bytes.size()));
-    table.spec.assign(spec.begin(), spec.end());
-    table.groups.resize(read_count(reader, kTensorLimit));
-    for (auto& group : table.groups) group = reader.read_text(kTextLimitBytes);
-    table.parts.resize(read_count(reader, kPartsLimit));
-    for (auto& part : table.parts) {
-        const auto place = reader.read<std::uint8_t>();
-        if (place > static_cast<std::uint8_t>(StatePlace::kDevice))
-            return corrupt_state("place " + std::to_string(place), "0 (host) or 1 (device)");
-        part.place = static_cast<StatePlace>(place);
-        part.bytes = reader.read<std::uint64_t>();
-        part.label = reader.read_text(kTextLimitBytes);
-    }
-    const auto tensors = read_count(reader, kTensorLimit);
-    for (std::uint64_t index = 0; index < tensors && reader.is_ok(); ++index)
-        table.tensors.push_back(read_tensor(reader));
-    if (!reader.is_done())
-        return corrupt_state("a table of " + std::to_string(bytes.size()) + " bytes that ends early or late",
-                             "a whole one");
-    return table;
 }
 
 Status check_array(const StateTensor& tensor, const StateArray& array, const StateLayout& layout,
@@ -197,6 +134,69 @@ StateLayout header_layout(ByteCount constant_bytes, const StateTable& table) {
 
 }  // namespace
 
+Bytes build_state_description(const StateTable& table) {
+    Bytes bytes;
+    ByteWriter writer(bytes);
+    writer.write_text(table.job_name);
+    writer.write_text(table.run_id);
+    writer.write(table.owner);
+    writer.write(table.world_size);
+    writer.write_varint(table.spec.size());
+    writer.write_bytes(table.spec);
+    writer.write_varint(table.groups.size());
+    for (const auto& group : table.groups) writer.write_text(group);
+    writer.write_varint(table.parts.size());
+    for (const auto& part : table.parts) {
+        writer.write(static_cast<std::uint8_t>(part.place));
+        writer.write(part.bytes);  // of one width, as everything that is known last
+        writer.write_text(part.label);
+    }
+    writer.write_varint(table.tensors.size());
+    for (const auto& tensor : table.tensors) {
+        writer.write_text(tensor.name);
+        writer.write_varint(tensor.group);
+        writer.write_varint(tensor.elements);
+        writer.write_text(tensor.codec);
+        writer.write_varint(tensor.arrays.size());
+        for (const auto& array : tensor.arrays) {
+            writer.write_text(array.name);
+            writer.write_varint(array.part);
+            for (const auto offset : array.offset_bytes) writer.write(offset);
+            writer.write(array.bytes);
+        }
+    }
+    return bytes;
+}
+
+Result<StateTable> parse_state_description(ByteView bytes) {
+    ByteReader reader(bytes);
+    StateTable table;
+    table.job_name = reader.read_text(kTextLimitBytes);
+    table.run_id = reader.read_text(kTextLimitBytes);
+    table.owner = reader.read<std::uint32_t>();
+    table.world_size = reader.read<std::uint32_t>();
+    const auto spec = reader.read_bytes(read_count(reader, bytes.size()));
+    table.spec.assign(spec.begin(), spec.end());
+    table.groups.resize(read_count(reader, kTensorLimit));
+    for (auto& group : table.groups) group = reader.read_text(kTextLimitBytes);
+    table.parts.resize(read_count(reader, kPartsLimit));
+    for (auto& part : table.parts) {
+        const auto place = reader.read<std::uint8_t>();
+        if (place > static_cast<std::uint8_t>(StatePlace::kDevice))
+            return corrupt_state("place " + std::to_string(place), "0 (host) or 1 (device)");
+        part.place = static_cast<StatePlace>(place);
+        part.bytes = reader.read<std::uint64_t>();
+        part.label = reader.read_text(kTextLimitBytes);
+    }
+    const auto tensors = read_count(reader, kTensorLimit);
+    for (std::uint64_t index = 0; index < tensors && reader.is_ok(); ++index)
+        table.tensors.push_back(read_tensor(reader));
+    if (!reader.is_done())
+        return corrupt_state("a table of " + std::to_string(bytes.size()) + " bytes that ends early or late",
+                             "a whole one");
+    return table;
+}
+
 std::uint64_t state_checksum(ByteView bytes) noexcept { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 Status corrupt_state(const std::string& what, const std::string& allowed) {
@@ -206,7 +206,7 @@ Status corrupt_state(const std::string& what, const std::string& allowed) {
 
 Result<StateLayout> lay_out_state(StateTable& inout_table) {
     inout_table.parts = {{.place = StatePlace::kHost, .bytes = 0, .label = {}}};
-    auto layout = header_layout(build_constant(inout_table).size(), inout_table);
+    auto layout = header_layout(build_state_description(inout_table).size(), inout_table);
     std::optional<std::uint64_t> end = layout.header_bytes;
     for (auto& tensor : inout_table.tensors)
         for (std::size_t generation = 0; generation < 2; ++generation)
@@ -225,7 +225,7 @@ Result<StateLayout> lay_out_state(StateTable& inout_table) {
 }
 
 Bytes build_state_table(const StateTable& table, const StateLayout& layout, std::uint64_t inode) {
-    const auto constant = build_constant(table);
+    const auto constant = build_state_description(table);
     Bytes bytes;
     ByteWriter writer(bytes);
     writer.write(kStateMagic);
@@ -271,7 +271,7 @@ Result<ParsedState> parse_state_table(ByteView segment, std::uint64_t inode) {
     const auto constant = segment.subspan(kStateHeadBytes, constant_bytes);
     if (checksum_of(segment, constant) != checksum)
         return corrupt_state("a table whose checksum differs", "the bytes it was made with");
-    GRADSIEVE_ASSIGN(auto table, parse_constant(constant));
+    GRADSIEVE_ASSIGN(auto table, parse_state_description(constant));
     auto layout = header_layout(constant_bytes, table);
     layout.segment_bytes = segment_bytes;
     if (layout.words_offset != words_offset || layout.header_bytes > segment_bytes)

@@ -82,6 +82,10 @@ struct StateLayout {
 /// Head and constant part, without the ready mark. `inode`: of the memory they will lie in.
 [[nodiscard]] Bytes build_state_table(const StateTable& table, const StateLayout& layout, std::uint64_t inode);
 
+/// The table's bytes alone, and back. Errors: kCorrupt (layout only: names, sizes and places are not checked).
+[[nodiscard]] Bytes build_state_description(const StateTable& table);
+[[nodiscard]] Result<StateTable> parse_state_description(ByteView bytes);
+
 struct ParsedState {
     StateTable table;
     StateLayout layout;

@@ -43,7 +43,7 @@ public:
 
     std::vector<std::string> options(std::size_t rank) const {
         return {"--rank",  std::to_string(rank),   "--world",      std::to_string(kWorld),
-                "--steps", std::to_string(kSteps), "--compute-ms", "1"};
+                "--steps", std::to_string(kSteps), "--compute-ms", std::to_string(compute_ms)};
     }
     Process rank(std::size_t rank, const std::vector<std::string>& more = {}) const {
         std::vector<std::string> arguments{E2E_RESUMING_RANK, "--socket", cluster.socket(rank / 2)};
@@ -90,6 +90,7 @@ public:
     }
 
     Cluster cluster;
+    unsigned compute_ms = 1;  ///< what a training step takes besides
     std::vector<Process> ranks;
     std::set<std::size_t> revived;  ///< ranks whose first process was killed
 };
