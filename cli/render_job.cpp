@@ -108,13 +108,16 @@ std::string render_step_times(const StepTimeView& times, const Look& look) {
 std::string render_groups(const JobView& job, const Look& look) {
     std::string text;
     for (const auto& group : job.groups)
-        text += render_line(group.name.empty() ? "steps" : "group",
-                            {{group.name, Ink::kBold},
-                             {fmt::format("{} committed", count_text(group.steps_committed))},
-                             {fmt::format("{} aborted", count_text(group.steps_aborted)),
-                              group.steps_aborted > 0 ? Ink::kWarn : Ink::kPlain},
-                             {fmt::format("at step {}", group.committed_step)}},
-                            look);
+        text +=
+            render_line(group.name.empty() ? "steps" : "group",
+                        {{group.name, Ink::kBold},
+                         {fmt::format("{} committed", count_text(group.steps_committed))},
+                         {fmt::format("{} aborted", count_text(group.steps_aborted)),
+                          group.steps_aborted > 0 ? Ink::kWarn : Ink::kPlain},
+                         {fmt::format("at step {}", group.committed_step)},
+                         {group.resumed_step > 0 ? fmt::format("state went on from step {}", group.resumed_step) : ""}},
+                        look);
+    if (!job.state_text.empty()) text += render_line("state lost", {{job.state_text, Ink::kWarn}}, look);
     return text;
 }
 

@@ -226,7 +226,7 @@ std::string render_status(const StatusView& view, const HealthView& health, cons
     if (view.jobs.empty() && view.format != 0)
         text += '\n' + look.paint(Ink::kTitle, "no jobs") + '\n' +
                 render_line("", {{"training processes attach at the socket", Ink::kDim}}, look);
-    return text + render_ended(view.ended_jobs, look);
+    return text + render_ended(view.ended_jobs, look) + render_states(view, look);
 }
 
 }  // namespace gradsieve::cli

@@ -87,6 +87,7 @@ Refusal set_codec(Config& config, const ConfigValue& value) {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kMinute = 60 * kSecond;
 
 Refusal set_max_late(Config& config, const ConfigValue& value) {
     const auto seconds = as_real(value);
@@ -186,6 +187,17 @@ std::vector<ConfigKey> gpu_rows() {
     };
 }
 
+std::vector<ConfigKey> state_rows() {
+    return {
+        {"state", "keep_minutes", "0 to 100000 minutes",
+         "How long the state of a job that ended early waits for its next run; 0 = it is not kept.", true,
+         set_duration<&Config::keep_state_for, kMinute, 0, 100'000>, duration_text<&Config::keep_state_for, kMinute>},
+        {"state", "snapshot_steps", "0 to 1000000000 steps",
+         "Steps from one snapshot on disk to the next, and one at a clean stop; 0 = none.", true,
+         set_integer<&Config::snapshot_steps, 0, 1'000'000'000, 1>, integer_text<&Config::snapshot_steps, 1>},
+    };
+}
+
 std::vector<ConfigKey> codec_rows() {
     return {
         {"codec", "default", "a codec such as \"topk(0.01) | pow2(bits=4) | auto\", or \"\"",
@@ -204,7 +216,8 @@ std::vector<ConfigKey> codec_rows() {
 
 std::vector<ConfigKey> build_config_keys() {
     auto rows = daemon_rows();
-    for (auto& more : {network_rows(), gpu_rows(), codec_rows()}) rows.insert(rows.end(), more.begin(), more.end());
+    for (auto& more : {network_rows(), gpu_rows(), state_rows(), codec_rows()})
+        rows.insert(rows.end(), more.begin(), more.end());
     return rows;
 }
 

@@ -2,6 +2,7 @@
 
 #include "codec/cpu_form.hpp"
 #include "daemon/hosted_job.hpp"
+#include "daemon/service.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -195,6 +196,32 @@ Json tensors_part(const HostedJob& job) {
     return tensors;
 }
 
+Json kept_part(const KeptStates& kept, const Config& config, TimePoint now) {
+    Json states = Json::array();
+    for (const auto& entry : kept.all()) {
+        const auto& table = entry.state.table();
+        Json groups = Json::array();
+        for (std::size_t group = 0; group < table.groups.size(); ++group)
+            groups.push_back({{"name", table.groups[group]}, {"committed_step", entry.state.committed(group)}});
+        states.push_back({{"name", table.job_name},
+                          {"run_id", table.run_id},
+                          {"world_size", table.world_size},
+                          {"ranks", entry.state.ranks()},
+                          {"groups", groups},
+                          {"bytes", entry.state.size_bytes()},
+                          {"why", entry.why},
+                          {"for_s", rounded(seconds(now - entry.since), 10)}});
+    }
+    Json lost = Json::array();
+    for (const auto& entry : kept.lost())
+        lost.push_back({{"name", entry.job}, {"text", entry.text}, {"ago_s", rounded(seconds(now - entry.at), 10)}});
+    return {{"parked", has_descriptor_store()},
+            {"folder", config.state_directory},
+            {"snapshot_steps", config.snapshot_steps},
+            {"kept", states},
+            {"lost", lost}};
+}
+
 double payload_ratio(const HostedJob& job) {
     double plain_bits = 0;
     double payload_bits = 0;
@@ -213,6 +240,8 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
     for (const auto& group : job.groups())
         groups.push_back({{"name", group.name},
                           {"committed_step", group.committed},
+                          {"resumed_step", group.resumed},
+                          {"snapshot_step", group.snapshot},
                           {"steps_committed", group.steps_committed},
                           {"steps_aborted", group.steps_aborted}});
     const double ratio = payload_ratio(job);
@@ -228,6 +257,7 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
         {"ranks", ranks_part(job, snapshot, config)},
         {"missing_ranks", snapshot.missing_ranks},
         {"groups", groups},
+        {"state_text", job.state_text()},
         {"waiting", waiting_part(job, snapshot, config)},
         {"wire_ratio", has_wire_ratio ? Json(rounded(job.allreduce_bytes() / job.sent_bytes(), 10)) : Json(nullptr)},
         {"payload_ratio", ratio > 0 ? Json(rounded(ratio, 10)) : Json(nullptr)},
@@ -262,7 +292,8 @@ std::string status_document(const StatusFacts& facts, TimePoint now) {
                            {"gpus", gpus_part(facts)},
                            {"peers", peers_part(facts, now)},
                            {"jobs", jobs},
-                           {"ended_jobs", ended}};
+                           {"ended_jobs", ended},
+                           {"states", kept_part(facts.kept_states, facts.config, now)}};
     return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

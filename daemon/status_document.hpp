@@ -5,6 +5,7 @@
 #include "base/clock.hpp"
 #include "daemon/config.hpp"
 #include "daemon/gpu_worker.hpp"
+#include "daemon/kept_states.hpp"
 #include "exchange/job_machine.hpp"
 #include "transport/transport.hpp"
 
@@ -52,6 +53,7 @@ struct StatusFacts {
     std::string bound;                              ///< empty without a network
     std::vector<const HostedJob*> jobs;             ///< those that have not ended
     const std::deque<EndedJob>& ended_jobs;
+    const KeptStates& kept_states;
     const std::deque<DistinctError>& errors;
     ByteCount memory_bytes = 0;
     ByteCount memory_limit_bytes = 0;

@@ -3,6 +3,7 @@
 
 #include "daemon/hosted_job.hpp"
 #include "tests/daemon/daemon_testing.hpp"
+#include "tests/shm/state_testing.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,7 @@ struct Written {
                 .bound = "192.0.2.1:7077 (eth0 routes to 192.0.2.2)",
                 .jobs = jobs,
                 .ended_jobs = ended,
+                .kept_states = kept,
                 .errors = errors,
                 .memory_bytes = 1234,
                 .memory_limit_bytes = 5678,
@@ -87,6 +89,9 @@ struct Written {
     std::vector<transport::PeerCounters> counters;
     std::vector<const HostedJob*> jobs;
     std::deque<EndedJob> ended;
+    MemoryBudget budget{.limit_bytes = ByteCount{1} << 30U};
+    LogLines log;
+    KeptStates kept{budget, log.log()};
     std::deque<DistinctError> errors;
 };
 
@@ -199,7 +204,8 @@ TEST(StatusDocument, Running_job_shows_its_figures) {
     EXPECT_EQ(job.at("ranks"), json::parse(R"([{"rank": 0, "node": "a", "local": true, "pid": 99, "user": "alice",
                                                 "state": "attached"}])"));
     EXPECT_EQ(job.at("groups"), json::parse(R"([{"name": "g", "committed_step": 3, "steps_committed": 3,
-                                                 "steps_aborted": 0}])"));
+                                                 "steps_aborted": 0, "resumed_step": 0, "snapshot_step": 0}])"));
+    EXPECT_EQ(job.at("state_text"), "");
     EXPECT_EQ(job.at("missing_ranks"), json::array());
     EXPECT_EQ(job.at("waiting"), json::array());
     EXPECT_EQ(job.at("step_ms").at("median"), 6.0);
@@ -282,6 +288,8 @@ TEST(StatusDocument, Has_exactly_the_keys_of_its_page) {
     written.jobs = {&one.job(), &done.job()};
     written.ended = {{{"old", "r1"}, "all ranks detached", 7, 10, 10, written.now}};
     written.errors = {{"text", 1, written.now}};
+    written.kept.keep(shm::StateSegment::make("test", shm::small_table()).value(), "rank 3 died", written.now);
+    written.kept.note_lost("old", "its memory is needed", written.now);
     std::set<std::string> shown;
     std::set<std::string> promised;
     auto facts = written.facts();
