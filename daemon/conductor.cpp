@@ -323,8 +323,7 @@ StatusFacts Conductor::status_facts() const {
                       .is_stopping = is_stopping_};
     for (const auto& [hash, job] : jobs_)
         if (!job->is_ended()) facts.jobs.push_back(job.get());
-    for (const auto& worker : gpus_.workers())
-        facts.gpus.push_back({worker->device(), worker->figures(), worker->queue_depth()});
+    facts.gpus = gpus_.views();
     return facts;
 }
 

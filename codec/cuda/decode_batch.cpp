@@ -87,10 +87,10 @@ Status DecodeBatch::average(const DecodeRound& round) {
 
 Status DecodeBatch::copy_out(const DecodeRound& round) {
     for (const ResultCopy& copy : plan_.results().copies().subspan(round.first_copy, round.copies))
-        GRADSIEVE_CUDA_TRY(cudaMemcpyPeerAsync(copy.target, copy.target_device, result_staging_.data() + copy.offset,
-                                               stream_.device(), copy.bytes,
-                                               static_cast<cudaStream_t>(stream_.handle())),
-                           "copying averages to another GPU");
+        GRADSIEVE_CUDA_TRY(
+            cudaMemcpyPeerAsync(copy.target, copy.target_device, result_staging_.data() + copy.offset, stream_.device(),
+                                copy.bytes, static_cast<cudaStream_t>(stream_.handle())),
+            "copying averages to another GPU");
     return {};
 }
 

@@ -1,6 +1,6 @@
-// What the host does for a device's part of a batch before the GPU sees it: reads every payload's header, checks all that
-// needs no pass over the bits, and lays out one upload: the kernels' tables, then the payloads' bytes. Knows no CUDA. One
-// thread; the arrays are kept from batch to batch.
+// What the host does for a device's part of a batch before the GPU sees it: reads every payload's header, checks all
+// that needs no pass over the bits, and lays out one upload: the kernels' tables, then the payloads' bytes. Knows no
+// CUDA. One thread; the arrays are kept from batch to batch.
 #pragma once
 
 #include "codec/cuda/decode_refusal.hpp"

@@ -1,5 +1,5 @@
-// Which device codes what, where a job has several: ranges of whole chunks, since a chunk is coded as a unit, so that no
-// byte depends on how many devices there are. Knows no CUDA. Any thread.
+// Which device codes what, where a job has several: ranges of whole chunks, since a chunk is coded as a unit, so that
+// no byte depends on how many devices there are. Knows no CUDA. Any thread.
 #pragma once
 
 #include "base/id.hpp"

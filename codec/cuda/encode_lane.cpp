@@ -130,10 +130,9 @@ Status EncodeLane::launch(KernelHandle kernel, std::uint32_t blocks, const Encod
 
 Status EncodeLane::stage(const PassPlan& pass) {
     for (const StageCopy& copy : batch_.copies().subspan(pass.first_copy, pass.copy_count))
-        GRADSIEVE_CUDA_TRY(
-            cudaMemcpyPeerAsync(memory_.staging.data() + copy.offset, stream_.device(), copy.source,
-                                copy.source_device, copy.bytes, handle_of(stream_)),
-            "copying gradients from another GPU");
+        GRADSIEVE_CUDA_TRY(cudaMemcpyPeerAsync(memory_.staging.data() + copy.offset, stream_.device(), copy.source,
+                                               copy.source_device, copy.bytes, handle_of(stream_)),
+                           "copying gradients from another GPU");
     return {};
 }
 

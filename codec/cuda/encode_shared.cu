@@ -1,6 +1,6 @@
 // Tensors that several devices share and that are decided as a whole: from what every device counted of its own part,
-// each finds the same k-th magnitude, largest value and share of ties. Each of these kernels runs after an event of every
-// device behind the kernel that left the counts. Blocks: one per chunk, of which the first of each tensor acts.
+// each finds the same k-th magnitude, largest value and share of ties. Each of these kernels runs after an event of
+// every device behind the kernel that left the counts. Blocks: one per chunk, of which the first of each tensor acts.
 #include "codec/cuda/radix_select.cuh"
 
 namespace gradsieve::codec::cuda {

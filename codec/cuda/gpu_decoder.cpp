@@ -26,8 +26,8 @@ public:
             return {StatusCode::kFailedPrecondition,
                     "GPU decoder: begin during a batch: allowed is one batch at a time; finish it first"};
         for (std::size_t place = 0; place < lanes_.size(); ++place)
-            GRADSIEVE_TRY(lanes_[place]->prepare(tensors, {place, lanes_.size(), stream(place).device(), &peers_},
-                                                 limits_));
+            GRADSIEVE_TRY(
+                lanes_[place]->prepare(tensors, {place, lanes_.size(), stream(place).device(), &peers_}, limits_));
         is_under_way_ = true;
         Status status = enqueue();
         if (status.is_ok()) return status;

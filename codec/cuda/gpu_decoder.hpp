@@ -1,6 +1,7 @@
 // Decoding the payloads of all nodes of one step on a GPU, in node order, into averages in device memory. Payload bytes
 // are untrusted and come from host memory: every count and index is checked before anything is written. The same bits
-// and digest as codec/decoder.hpp, on one device or on several that share every tensor. One object per GPU worker thread.
+// and digest as codec/decoder.hpp, on one device or on several that share every tensor. One object per GPU worker
+// thread.
 #pragma once
 
 #include "codec/cuda/device.hpp"

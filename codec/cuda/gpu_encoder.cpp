@@ -60,8 +60,8 @@ Status Encoder::begin(std::span<const GpuEncodeRequest> tensors) {
 
 Status Encoder::prepare(std::span<const GpuEncodeRequest> tensors) {
     for (std::size_t place = 0; place < lanes_.size(); ++place)
-        GRADSIEVE_TRY(lanes_[place]->plan(
-            tensors, {place, lanes_.size(), lanes_[place]->stream().device(), &peers_}, limits_));
+        GRADSIEVE_TRY(
+            lanes_[place]->plan(tensors, {place, lanes_.size(), lanes_[place]->stream().device(), &peers_}, limits_));
     requests_ = tensors;
     for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->prepare(limits_));
     const ByteCount bytes = lanes_.front()->batch().shared_count() * sizeof(SharedCounts);
@@ -129,7 +129,8 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
     return {};
 }
 
-/// Everything but the chunks. The parts stand in ascending order, so the first with trouble has the first element of it.
+/// Everything but the chunks. The parts stand in ascending order, so the first with trouble has the first element of
+/// it.
 void Encoder::take_result(std::size_t tensor, EncodeResult& ret_result) {
     ret_result = {};
     ret_result.variance_source = lanes_.front()->batch().variance_source(tensor);

@@ -1,7 +1,7 @@
 // Encoding on a GPU: many tensors of one step in one call, samples and both generations of state in device memory,
-// coded chunk payloads in host memory. The same bytes and the same state as codec/encoder.hpp, bit for bit, on one device
-// or on several that share every tensor. One object per GPU worker thread; nothing is allocated while a step runs, except
-// what grows to its largest use once.
+// coded chunk payloads in host memory. The same bytes and the same state as codec/encoder.hpp, bit for bit, on one
+// device or on several that share every tensor. One object per GPU worker thread; nothing is allocated while a step
+// runs, except what grows to its largest use once.
 #pragma once
 
 #include "codec/cuda/device.hpp"

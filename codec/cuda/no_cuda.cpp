@@ -34,7 +34,7 @@ Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const
     return not_built();
 }
 
-Result<double> ResidualNorm::square_sum(const Stream&, const float*, ElementCount) { return not_built(); }
+Result<double> ResidualNorm::square_sum(std::span<const ResidualPart>) { return not_built(); }
 struct ImportedMemory::Impl {};
 ImportedMemory::ImportedMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
@@ -43,7 +43,9 @@ ImportedMemory::~ImportedMemory() = default;
 std::byte* ImportedMemory::data() const noexcept { return nullptr; }
 ByteCount ImportedMemory::size() const noexcept { return 0; }
 Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount) { return not_built(); }
-Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>) { return not_built(); }
+Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>, std::span<const int>) {
+    return not_built();
+}
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
 Status release_context(int) { return not_built(); }
 

@@ -1,6 +1,6 @@
-// Where the kernels of one device find a batch's samples and second moments: rows of addresses, one set of rows for each
-// tensor, and for each chunk of a tensor some of whose arrays are out of the device's reach. Those are copied to it in
-// time; this plans the copies. Knows no CUDA. Owned by the device's batch.
+// Where the kernels of one device find a batch's samples and second moments: rows of addresses, one set of rows for
+// each tensor, and for each chunk of a tensor some of whose arrays are out of the device's reach. Those are copied to
+// it in time; this plans the copies. Knows no CUDA. Owned by the device's batch.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
@@ -26,7 +26,7 @@ public:
         ByteCount element_bytes = 4;
         int device = 0;
         bool is_staged = false;
-        float weight = 0;          ///< samples
+        float weight = 0;        ///< samples
         std::uint32_t type = 0;  ///< samples
     };
 
@@ -37,8 +37,9 @@ public:
     void add_moment(const Source& source);
     /// Bytes that a chunk of so many elements needs in the staging memory, at most; 0: nothing of the tensor is staged.
     [[nodiscard]] ByteCount chunk_bytes(std::size_t tensor, ElementCount elements) const;
-    /// Plans the copies of a chunk to `inout_offset` of the staging memory, and moves it on. Returns the chunk's number,
-    /// by which rows_of finds its rows. In a chunk's turn: kernels read what is copied now before the next pass.
+    /// Plans the copies of a chunk to `inout_offset` of the staging memory, and moves it on. Returns the chunk's
+    /// number, by which rows_of finds its rows. In a chunk's turn: kernels read what is copied now before the next
+    /// pass.
     std::uint32_t stage_chunk(std::size_t tensor, std::uint32_t chunk_index, ElementCount elements,
                               ByteCount& inout_offset);
 

@@ -1,7 +1,7 @@
 // Exact top-k over the lists that wait in their slots: order by magnitude bits descending, then index ascending.
 // Integer counts only, whose order cannot show. Every kernel is launched in every step; those with nothing to do end at
-// once, so that the host never has to look. Where devices share a tensor, each counts its own part here, and what follows
-// from all counts is found by encode_shared.cu. Blocks: one per group of tiles of one chunk.
+// once, so that the host never has to look. Where devices share a tensor, each counts its own part here, and what
+// follows from all counts is found by encode_shared.cu. Blocks: one per group of tiles of one chunk.
 #include "codec/cuda/radix_select.cuh"
 
 namespace gradsieve::codec::cuda {
