@@ -151,11 +151,12 @@ bool Conductor::drain_gpus(TimePoint now) {
 }
 
 void Conductor::look_after_gpu(const GpuWorker& worker, TimePoint now) {
-    const auto failure = worker.figures().failure;
-    if (failure.empty()) return;
-    gpu_failure_ = failure;
-    note_error(failure, now);
-    for (auto& [hash, job] : jobs_) job->on_gpu_lost(worker, failure, now);
+    for (const auto& figures : worker.figures()) {
+        if (figures.failure.empty()) continue;
+        gpu_failure_ = figures.failure;
+        note_error(figures.failure, now);
+        for (auto& [hash, job] : jobs_) job->on_gpu_lost(worker, figures.failure, now);
+    }
 }
 
 bool Conductor::drain_snapshots(TimePoint now) {
@@ -370,8 +371,7 @@ StatusFacts Conductor::status_facts() const {
                       .is_stopping = is_stopping_};
     for (const auto& [hash, job] : jobs_)
         if (!job->is_ended()) facts.jobs.push_back(job.get());
-    for (const auto& worker : gpus_.workers())
-        facts.gpus.push_back({worker->device(), worker->figures(), worker->queue_depth()});
+    facts.gpus = gpus_.views();
     return facts;
 }
 

@@ -323,7 +323,7 @@ void HostedJob::run(TimePoint now) {
     for (bool has_flushed = false;;) {
         auto actions = machine_.take_actions();
         if (actions.empty()) {
-            if (has_flushed) return;
+            if (has_flushed) return settle_held_binds();
             machine_.flush();
             has_flushed = true;
             continue;

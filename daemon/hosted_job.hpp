@@ -192,9 +192,11 @@ private:
     [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
                                        std::size_t descriptor_count) const;
+    void bind(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
     void answer_bind(Session& session, const shm::BindReply& reply);
     void unbind(Session& session, std::span<const std::uint32_t> tensor_indices);
-    static void place_state(HostedTensor& tensor, float*& inout_next);
+    [[nodiscard]] std::vector<ByteCount> state_bytes_of(const HostedTensor& tensor) const;
+    void place_state(HostedTensor& tensor, std::span<float*> inout_next) const;
     void release(std::vector<std::unique_ptr<GpuBuffer>> buffers);
     void release_gpu_state();
     void add_gpu_buffers(CodecTask& task) const;
@@ -202,6 +204,11 @@ private:
     void read_device_broadcast(const exchange::ReadBroadcast& action, TimePoint now);
     void deliver_device_broadcast(const exchange::DeliverBroadcast& action);
     void give_copy(HostedTensor& tensor, std::unique_ptr<GpuCopyTask> task);
+    // hosted_job_gpu_set.cpp
+    void hold_bind(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
+    void settle_held_binds();
+    void fix_gpus();
+    [[nodiscard]] Result<std::size_t> gpu_place_of(std::span<const std::byte, 16> uuid) const;
     void fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action);
 
     void on_encode_done(CodecTask& task, TimePoint now);
@@ -243,7 +250,15 @@ private:
     std::optional<exchange::StartJob> pending_start_;  ///< ranks are told when the snapshots are loaded
     std::size_t loads_out_ = 0;
     std::string state_text_;
-    GpuWorker* gpu_ = nullptr;  ///< of all local ranks' device memory; null: none was bound yet
+    GpuWorker* gpu_ = nullptr;  ///< of all GPUs that the local ranks' memory lies on; null: not known yet
+    /// First requests of local ranks to bind, until all have sent theirs: only then is known which GPUs share the work.
+    struct HeldBind {
+        Session* session = nullptr;
+        codec::cuda::DeviceInfo device;
+        shm::BindRequest request;
+        std::vector<UniqueFd> descriptors;
+    };
+    std::map<Rank, HeldBind> held_binds_;
     std::vector<std::pair<GpuWorker*, codec::cuda::DeviceMemory>> gpu_state_;
     std::optional<shm::ResultArea> results_;
     std::vector<HostedTensor> tensors_;

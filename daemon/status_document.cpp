@@ -61,16 +61,18 @@ Json daemon_part(const StatusFacts& facts, TimePoint now) {
 Json gpus_part(const StatusFacts& facts) {
     Json gpus = Json::array();
     for (const auto& gpu : facts.gpus)
-        gpus.push_back({{"uuid", gpu.device.uuid},
-                        {"name", gpu.device.name},
-                        {"memory_bytes", gpu.device.total_bytes},
-                        {"context", gpu.figures.has_context},
-                        {"state_bytes", gpu.figures.state_bytes},
-                        {"workspace_bytes", gpu.figures.workspace_bytes},
-                        {"buffers", gpu.figures.buffers},
-                        {"queued", gpu.queued},
-                        {"threshold_misses", gpu.figures.threshold_misses},
-                        {"failure", gpu.figures.failure}});
+        gpus.push_back(
+            {{"uuid", gpu.device.uuid},
+             {"name", gpu.device.name},
+             {"memory_bytes", gpu.device.total_bytes},
+             {"context", gpu.figures.has_context},
+             {"state_bytes", gpu.figures.state_bytes},
+             {"workspace_bytes", gpu.figures.workspace_bytes},
+             {"buffers", gpu.figures.buffers},
+             {"queued", gpu.queued},
+             {"threshold_misses", gpu.figures.threshold_misses},
+             {"peers", gpu.figures.is_direct ? Json(*gpu.figures.is_direct ? "direct" : "staged") : Json(nullptr)},
+             {"failure", gpu.figures.failure}});
     return gpus;
 }
 
@@ -180,7 +182,7 @@ Json tensors_part(const HostedJob& job) {
             {{"name", tensor.name},
              {"group", job.groups()[tensor.group].name},
              {"elements", tensor.elements},
-             {"place", tensor.gpu != nullptr ? tensor.gpu->device().uuid
+             {"place", tensor.gpu != nullptr ? tensor.gpu->names()
                        : tensor.on_device    ? "unbound"
                                              : "host"},
              {"codec", tensor.codec_text},

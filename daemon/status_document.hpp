@@ -4,7 +4,7 @@
 
 #include "base/clock.hpp"
 #include "daemon/config.hpp"
-#include "daemon/gpu_worker.hpp"
+#include "daemon/gpu_pool.hpp"
 #include "daemon/kept_states.hpp"
 #include "exchange/job_machine.hpp"
 #include "transport/transport.hpp"
@@ -37,13 +37,6 @@ struct DistinctError {
     std::string text;
     std::uint64_t count = 0;
     TimePoint last{};
-};
-
-/// A GPU that holds state or buffers of a job, or did a moment ago.
-struct GpuView {
-    codec::cuda::DeviceInfo device;
-    GpuFigures figures;
-    std::size_t queued = 0;
 };
 
 struct StatusFacts {

@@ -35,7 +35,7 @@ Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const
     return not_built();
 }
 
-Result<double> ResidualNorm::square_sum(const Stream&, const float*, ElementCount) { return not_built(); }
+Result<double> ResidualNorm::square_sum(std::span<const ResidualPart>) { return not_built(); }
 struct ImportedMemory::Impl {};
 ImportedMemory::ImportedMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
@@ -44,7 +44,9 @@ ImportedMemory::~ImportedMemory() = default;
 std::byte* ImportedMemory::data() const noexcept { return nullptr; }
 ByteCount ImportedMemory::size() const noexcept { return 0; }
 Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount) { return not_built(); }
-Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>) { return not_built(); }
+Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>, std::span<const int>) {
+    return not_built();
+}
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
 Status read_values(const Stream&, const void*, ElementType, std::span<float>) { return not_built(); }
 Status write_values(const Stream&, std::span<const float>, void*, ElementType) { return not_built(); }

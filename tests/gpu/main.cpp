@@ -20,9 +20,13 @@ struct Section {
     void (*run)(const Options&, Report&);
 };
 constexpr std::array kSections{
-    Section{"encode", false, check_encode_equality},        Section{"decode", false, check_decode_equality},
-    Section{"decode-hostile", false, check_decode_hostile}, Section{"encode-speed", true, measure_encode},
-    Section{"decode-speed", true, measure_decode},          Section{"end-to-end", false, check_end_to_end},
+    Section{"encode", false, check_encode_equality},
+    Section{"decode", false, check_decode_equality},
+    Section{"decode-hostile", false, check_decode_hostile},
+    Section{"encode-speed", true, measure_encode},
+    Section{"decode-speed", true, measure_decode},
+    Section{"end-to-end", false, check_end_to_end},
+    Section{"gpus-end-to-end", false, check_gpus_end_to_end},
     Section{"end-to-end-speed", true, measure_end_to_end},
 };
 
@@ -53,8 +57,9 @@ int main(int argc, char** argv) {
     app.add_option("--repetitions", options.repetitions, "of each measurement of encode-speed; 1 under a profiler")
         ->check(CLI::Range(1, 1000));
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
-    app.add_option("--only", options.only,
-                   "sections: encode decode decode-hostile encode-speed decode-speed end-to-end end-to-end-speed");
+    app.add_option(
+        "--only", options.only,
+        "sections: encode decode decode-hostile encode-speed decode-speed end-to-end gpus-end-to-end end-to-end-speed");
     CLI11_PARSE(app, argc, argv);
     options.has_timing = !options.is_small;
     if (!print_devices(options.device)) return 2;
