@@ -54,6 +54,7 @@ struct CudaDriver::Calls {
     int (*register_host)(void*, std::size_t, unsigned) = nullptr;
     int (*unregister_host)(void*) = nullptr;
     int (*device_pointer)(DeviceAddress*, void*, unsigned) = nullptr;
+    int (*stream_synchronize)(StreamRef) = nullptr;
     int (*write_word)(StreamRef, DeviceAddress, std::uint32_t, unsigned) = nullptr;
 
     /// The name of the first call that `library` does not have; null if it has all.
@@ -78,6 +79,7 @@ const char* CudaDriver::Calls::find_all(void* library) {
     find(current_context, "cuCtxGetCurrent");
     find(current_device, "cuCtxGetDevice");
     find(stream_context, "cuStreamGetCtx");
+    find(stream_synchronize, "cuStreamSynchronize");
     find(push_context, "cuCtxPushCurrent_v2");
     find(pop_context, "cuCtxPopCurrent_v2");
     find(register_host, "cuMemHostRegister_v2");
@@ -239,6 +241,10 @@ Result<DeviceAddress> CudaDriver::device_address_of(std::byte* pages) const {
     DeviceAddress address = 0;
     GRADSIEVE_TRY(status_of_writing("cuMemHostGetDevicePointer", calls_->device_pointer(&address, pages, 0)));
     return address;
+}
+
+Status CudaDriver::synchronize(StreamRef stream) const {
+    return status_of("cuStreamSynchronize", calls_->stream_synchronize(stream));
 }
 
 Status CudaDriver::write_word(StreamRef stream, DeviceAddress word, std::uint32_t value) const {

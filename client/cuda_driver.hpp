@@ -66,6 +66,8 @@ public:
     void unregister_host(std::byte* pages) const noexcept;
     /// Where the current context's device finds registered memory.
     [[nodiscard]] Result<DeviceAddress> device_address_of(std::byte* pages) const;
+    /// Waits until all that the stream of the current context holds is done. Errors: as of the driver.
+    [[nodiscard]] Status synchronize(StreamRef stream) const;
     /// Enqueues the write of a word, visible to the host only after everything before it on the stream. Allocates
     /// nothing unless it fails. Errors: as `register_host`.
     [[nodiscard]] Status write_word(StreamRef stream, DeviceAddress word, std::uint32_t value) const;

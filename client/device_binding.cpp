@@ -123,8 +123,7 @@ void DeviceBindings::on_done(const BindBatch& batch) {
                                              .ready_word = plan.ready_word};
 }
 
-Status DeviceBindings::write_ready(std::uint32_t tensor_index, const std::string& tensor_name, Step step) {
-    const auto& slot = slots_[tensor_index];
+Status DeviceBindings::check_bound(const Slot& slot, const std::string& tensor_name) const {
     if (slot.is_changing)
         return {StatusCode::kBusy, "tensor '" + tensor_name +
                                        "' is being bound by another thread: allowed is a step after that; let "
@@ -134,6 +133,19 @@ Status DeviceBindings::write_ready(std::uint32_t tensor_index, const std::string
                 "tensor '" + tensor_name +
                     "' is registered with on_device and not bound: allowed is a step of a bound tensor; call "
                     "bind_device first"};
+    return {};
+}
+
+Result<DeviceBindings::Place> DeviceBindings::place_of(std::uint32_t tensor_index,
+                                                       const std::string& tensor_name) const {
+    const auto& slot = slots_[tensor_index];
+    GRADSIEVE_TRY(check_bound(slot, tensor_name));
+    return Place{slot.context, slot.stream};
+}
+
+Status DeviceBindings::write_ready(std::uint32_t tensor_index, const std::string& tensor_name, Step step) {
+    const auto& slot = slots_[tensor_index];
+    GRADSIEVE_TRY(check_bound(slot, tensor_name));
     const ContextScope scope(*driver_, slot.context);
     GRADSIEVE_TRY(scope.status());
     return ready_words_.write(slot.stream, slot.ready_word, tensor_index, step);

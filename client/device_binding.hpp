@@ -23,6 +23,14 @@ public:
                    std::shared_ptr<const void> memory);
 
     [[nodiscard]] const CudaDriver& driver() const noexcept { return *driver_; }
+    /// For a wait without the core's lock.
+    [[nodiscard]] std::shared_ptr<const CudaDriver> shared_driver() const noexcept { return driver_; }
+    struct Place {
+        ContextRef context = nullptr;
+        StreamRef stream = nullptr;
+    };
+    /// Where work on a bound tensor is enqueued. Errors: kFailedPrecondition (not bound), kBusy (being bound).
+    [[nodiscard]] Result<Place> place_of(std::uint32_t tensor_index, const std::string& tensor_name) const;
 
     /// Looks at the buffer and makes what a binding of it needs; binds nothing. Errors: kInvalidArgument (what of the
     /// buffer is wrong), kUnavailable and kResourceExhausted (the driver), kFailedPrecondition (as ReadyWords).
@@ -50,6 +58,7 @@ private:
         StreamRef stream = nullptr;
         DeviceAddress ready_word = 0;
     };
+    [[nodiscard]] Status check_bound(const Slot& slot, const std::string& tensor_name) const;
 
     const std::shared_ptr<const CudaDriver> driver_;
     ReadyWords ready_words_;

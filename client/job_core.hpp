@@ -134,6 +134,8 @@ private:
     [[nodiscard]] Status not_on_host(std::uint32_t tensor_index) const;
     /// Before the push of a hand-in. Ok for a tensor in host memory.
     [[nodiscard]] Status write_ready(std::uint32_t tensor_index, Step step);
+    /// Waits, without the lock, for what the bound stream holds. Ok for a tensor in host memory.
+    [[nodiscard]] Status await_device(Lock& lock, std::uint32_t tensor_index);
 
     // constant after construction
     const ProcessMark mark_;

@@ -130,6 +130,25 @@ Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std:
     }
 }
 
+Status JobCore::await_device(Lock& lock, std::uint32_t tensor_index) {
+    if (!is_on_device(tensor_index)) return {};
+    if (!bindings_)
+        return {StatusCode::kFailedPrecondition,
+                tensor_text(tensor_index) +
+                    " is registered with on_device and not bound: allowed is the broadcast of a bound tensor; call "
+                    "bind_device first"};
+    GRADSIEVE_ASSIGN(const auto place, bindings_->place_of(tensor_index, registry_.tensors()[tensor_index].name));
+    const auto driver = bindings_->shared_driver();
+    lock.unlock();
+    const auto status = [&]() -> Status {
+        const ContextScope scope(*driver, place.context);
+        GRADSIEVE_TRY(scope.status());
+        return driver->synchronize(place.stream);
+    }();
+    lock.lock();
+    return status.is_ok() ? check_live() : status.with_context(options_.label());
+}
+
 Status JobCore::write_ready(std::uint32_t tensor_index, Step step) {
     if (!is_on_device(tensor_index)) return {};
     if (bindings_) {

@@ -177,18 +177,15 @@ Result<std::span<const float>> JobCore::broadcast(std::uint32_t tensor_index, Ra
         return Status(StatusCode::kInvalidArgument, tensor_text(tensor_index) + ": root is " + std::to_string(root) +
                                                         ": allowed is a rank 0 .. " +
                                                         std::to_string(options_.world_size - 1) + "; name one of them");
-    if (is_on_device(tensor_index))
-        return Status(StatusCode::kUnimplemented,
-                      tensor_text(tensor_index) +
-                          " is on a device: allowed is the broadcast of a tensor in host memory; register one for the "
-                          "parameters, without on_device");
     if (ledger_->has_open_step(tensor_index))
         return Status(StatusCode::kBusy,
                       tensor_text(tensor_index) + ": step " + std::to_string(ledger_->submitted(tensor_index)) +
                           " is open: allowed is a broadcast between steps; wait for that step first");
+    GRADSIEVE_TRY(await_device(lock, tensor_index));
     const shm::Submission submission{
         .kind = shm::SubmissionKind::kBroadcast, .tensor_index = tensor_index, .root = root};
     GRADSIEVE_TRY(run_collective(lock, ledger_->broadcasts(), submission, timeout));
+    if (is_on_device(tensor_index)) return std::span<const float>();
     return attachment_->session().result(tensor_index);
 }
 

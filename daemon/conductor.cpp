@@ -102,12 +102,12 @@ bool Conductor::drain_network(TimePoint now) {
 }
 
 /// The hash may by now name a new life of the job: the tensor's address tells whose task it is.
-HostedJob* Conductor::owner_of(const CodecTask& task) {
+HostedJob* Conductor::owner_of(std::uint64_t job_hash, const HostedTensor* tensor) {
     const auto is_owner = [&](const HostedJob& job) {
-        return !job.tensors().empty() && task.tensor >= job.tensors().data() &&
-               task.tensor < job.tensors().data() + job.tensors().size();
+        return !job.tensors().empty() && tensor >= job.tensors().data() &&
+               tensor < job.tensors().data() + job.tensors().size();
     };
-    const auto place = jobs_.find(task.job_hash);
+    const auto place = jobs_.find(job_hash);
     if (place != jobs_.end() && is_owner(*place->second)) return place->second.get();
     for (auto& job : leaving_jobs_)
         if (is_owner(*job)) return job.get();
@@ -117,7 +117,7 @@ HostedJob* Conductor::owner_of(const CodecTask& task) {
 bool Conductor::drain_codec(TimePoint now) {
     auto finished = pool_.take_done();
     for (auto& task : finished)
-        if (auto* job = owner_of(*task)) job->on_task_done(std::move(task), now);
+        if (auto* job = owner_of(task->job_hash, task->tensor)) job->on_task_done(std::move(task), now);
     return !finished.empty();
 }
 
@@ -127,14 +127,28 @@ bool Conductor::drain_gpus(TimePoint now) {
         for (auto& task : worker->take_done()) {
             has_any = true;
             if (task.codec)
-                if (auto* job = owner_of(*task.codec)) job->on_task_done(std::move(task.codec), now);
+                if (auto* job = owner_of(task.codec->job_hash, task.codec->tensor))
+                    job->on_task_done(std::move(task.codec), now);
+            if (task.copy)
+                if (auto* job = owner_of(task.copy->job_hash, task.copy->tensor))
+                    job->on_copy_done(std::move(task.copy), now);
             if (!task.bind) continue;
             // A session stays as long as its job has a task out, and so does the job.
             const auto place = sessions_.find(task.bind->session_id);
             if (place == sessions_.end() || place->second->job == nullptr) continue;
             place->second->job->on_bind_done(*place->second, *worker, std::move(task.bind));
         }
+    if (has_any && gpu_failure_.empty())
+        for (const auto& worker : gpus_.workers()) look_after_gpu(*worker, now);
     return has_any;
+}
+
+void Conductor::look_after_gpu(const GpuWorker& worker, TimePoint now) {
+    const auto failure = worker.figures().failure;
+    if (failure.empty()) return;
+    gpu_failure_ = failure;
+    note_error(failure, now);
+    for (auto& [hash, job] : jobs_) job->on_gpu_lost(worker, failure, now);
 }
 
 bool Conductor::drain_submissions(TimePoint now) {

@@ -46,6 +46,8 @@ public:
     void apply_limits(const Config& fresh);
     /// Takes over another node list and the network that goes with it; only without jobs.
     void set_nodes(const Config& fresh, std::unique_ptr<NetworkThread> network);
+    /// Not empty: a GPU is lost to this process, its jobs have been told, and only a new process can use it again.
+    [[nodiscard]] const std::string& gpu_failure() const noexcept { return gpu_failure_; }
     [[nodiscard]] bool has_jobs() const noexcept { return !jobs_.empty(); }
 
     /// Moves with every run: what the watchdog and the peers' heartbeats look at. Any thread.
@@ -67,7 +69,8 @@ private:
     bool drain_network(TimePoint now);
     bool drain_codec(TimePoint now);
     bool drain_gpus(TimePoint now);
-    [[nodiscard]] HostedJob* owner_of(const CodecTask& task);
+    void look_after_gpu(const GpuWorker& worker, TimePoint now);
+    [[nodiscard]] HostedJob* owner_of(std::uint64_t job_hash, const HostedTensor* tensor);
     bool drain_submissions(TimePoint now);
     bool drain_session(Session& session, TimePoint now);
     [[nodiscard]] static Result<bool> take_submission(Session& session, shm::Submission& ret_submission);
@@ -112,6 +115,7 @@ private:
     TimePoint status_due_{};
     TimePoint timers_due_{};
     bool is_stopping_ = false;
+    std::string gpu_failure_;
 
     std::atomic<std::uint64_t> tick_{0};
 };

@@ -141,7 +141,9 @@ void Daemon::run_conductor() {
     ::prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
     while (!is_stopping_.load(std::memory_order_acquire)) {
         take_reload();
-        if (!conductor_->run_once(clock_.now())) conductor_->wait(kSleepAtMost);
+        const bool is_busy = conductor_->run_once(clock_.now());
+        if (!conductor_->gpu_failure().empty()) needs_restart_.store(true, std::memory_order_release);
+        if (!is_busy) conductor_->wait(kSleepAtMost);
     }
     const auto give_up = clock_.now() + kStopWithin;
     conductor_->begin_stop(clock_.now());

@@ -29,6 +29,8 @@ public:
     void stop();
     /// SIGHUP: applies what may change while running, and says which changed keys need a restart.
     void reload(const Config& fresh);
+    /// A GPU was lost, which only a new process can use again: stop, and let the service manager start one.
+    [[nodiscard]] bool needs_restart() const noexcept { return needs_restart_.load(std::memory_order_acquire); }
     /// Moves while the conductor is alive.
     [[nodiscard]] std::uint64_t tick() const noexcept { return conductor_->tick(); }
     /// As it started: node, socket, address for peers.
@@ -54,6 +56,7 @@ private:
     std::unique_ptr<GpuPool> gpus_;
     std::unique_ptr<Conductor> conductor_;
     std::atomic<bool> is_stopping_{false};
+    std::atomic<bool> needs_restart_{false};
     // from the main to the conductor thread
     std::atomic<bool> has_fresh_config_{false};
     std::mutex fresh_mutex_;

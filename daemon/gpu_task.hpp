@@ -57,6 +57,16 @@ struct GpuBindTask {
     std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec
     std::optional<codec::cuda::DeviceMemory> state;   ///< zero
 };
+/// A broadcast's values, out of the root's memory or into that of every local rank; fp32 on the way.
+struct GpuCopyTask {
+    HostedTensor* tensor = nullptr;
+    std::uint64_t job_hash = 0;
+    Step number = 0;  ///< the broadcast's
+    bool is_read = false;
+    std::vector<GpuBuffer*> buffers;  ///< the root's, or one per local rank; slice 0
+    std::vector<float> values;        ///< one per element
+    Status status;                    ///< answer
+};
 /// Objects to be destroyed where they were made.
 struct GpuReleaseTask {
     std::vector<std::unique_ptr<GpuBuffer>> buffers;
@@ -67,6 +77,7 @@ struct GpuTask {
     std::unique_ptr<CodecTask> codec;
     std::unique_ptr<GpuBindTask> bind;
     std::unique_ptr<GpuReleaseTask> release;
+    std::unique_ptr<GpuCopyTask> copy{};
 };
 
 }  // namespace gradsieve::daemon

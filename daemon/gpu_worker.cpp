@@ -1,5 +1,6 @@
 #include "daemon/gpu_worker.hpp"
 
+#include "codec/cuda/device_values.hpp"
 #include "codec/cuda/residual_norm.hpp"
 
 #include <pthread.h>
@@ -110,7 +111,14 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
     std::vector<CodecTask*> encodes;
     std::vector<CodecTask*> decodes;
     for (auto& task : batch) {
-        if (task.bind) task.bind->status = bind(*task.bind);
+        if (task.bind) {
+            task.bind->status = bind(*task.bind);
+            look_after(task.bind->status);
+        }
+        if (task.copy) {
+            task.copy->status = copy(*task.copy);
+            look_after(task.copy->status);
+        }
         if (task.codec) (task.codec->kind == CodecTask::Kind::kEncode ? encodes : decodes).push_back(task.codec.get());
     }
     const SteadyClock clock;
@@ -171,6 +179,15 @@ Status GpuWorker::bind(GpuBindTask& task) {
     return {};
 }
 
+Status GpuWorker::copy(GpuCopyTask& task) {
+    GRADSIEVE_TRY(ensure_context());
+    const auto& stream = context_->decoder->stream();
+    for (auto* buffer : task.buffers)
+        GRADSIEVE_TRY(task.is_read ? codec::cuda::read_values(stream, buffer->slice(0), buffer->type, task.values)
+                                   : codec::cuda::write_values(stream, task.values, buffer->slice(0), buffer->type));
+    return {};
+}
+
 Status GpuWorker::check_limit(const GpuBindTask& task) const {
     const auto held = state_bytes_ + context_->encoder->workspace_bytes() + context_->decoder->workspace_bytes();
     if (task.memory_limit_bytes == 0 || held + task.state_bytes <= task.memory_limit_bytes) return {};
@@ -203,6 +220,7 @@ void GpuWorker::encode(std::span<CodecTask*> tasks) {
     if (status.is_ok()) status = context_->encoder->encode(requests, results);
     for (auto* task : tasks)
         if (status.is_ok()) status = take_norm(*task);
+    look_after(status);
     for (std::size_t number = 0; number < tasks.size(); ++number) {
         if (status.is_ok())
             tasks[number]->encoded.emplace(std::move(results[number]));
@@ -251,11 +269,19 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
         decoding[number]->decoded.emplace(std::move(answers[number]));
     if (status.is_ok()) status = context_->decoder->stream().synchronize();  // fills too
     if (status.is_ok()) return;
+    look_after(status);
     for (auto* task : tasks) task->decoded.emplace(status.with_context("GPU " + device_.uuid));
+}
+
+void GpuWorker::look_after(const Status& status) {
+    if (status.is_ok() || !failure_.empty()) return;
+    const auto device = codec::cuda::check_device(device_.ordinal);
+    if (!device.is_ok()) failure_ = "GPU " + device_.uuid + ": " + device.text();
 }
 
 void GpuWorker::publish_figures() {
     GpuFigures figures;
+    figures.failure = failure_;
     figures.has_context = context_ != nullptr;
     figures.state_bytes = state_bytes_;
     figures.buffers = buffers_open_;

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace gradsieve::daemon {
@@ -22,6 +23,7 @@ struct GpuFigures {
     std::uint64_t buffers = 0;
     std::uint64_t threshold_misses = 0;
     bool has_context = false;
+    std::string failure;  ///< not empty: the device is lost to this process, and why
 };
 
 class GpuWorker {
@@ -52,8 +54,11 @@ private:
     [[nodiscard]] Status bind(GpuBindTask& task);
     void encode(std::span<CodecTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
+    [[nodiscard]] Status copy(GpuCopyTask& task);
     [[nodiscard]] Status check_limit(const GpuBindTask& task) const;
     [[nodiscard]] Status take_norm(CodecTask& task);
+    /// After a failure: was it the device's last?
+    void look_after(const Status& status);
     void publish_figures();
 
     // constant after construction
@@ -63,6 +68,7 @@ private:
     std::unique_ptr<Context> context_;
     std::uint64_t buffers_open_ = 0;
     ByteCount state_bytes_ = 0;
+    std::string failure_;
     // guarded by mutex_
     mutable std::mutex mutex_;
     std::condition_variable has_news_;

@@ -81,11 +81,15 @@ public:
     void on_task_done(std::unique_ptr<CodecTask> task, TimePoint now);
     /// Device memory of the session's tensors. Answers on the session's socket, at once or when a GPU's worker is done.
     void on_bind_request(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
+    /// A broadcast's values have been read or written.
+    void on_copy_done(std::unique_ptr<GpuCopyTask> task, TimePoint now);
     void on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task);
     void on_frame(const transport::InFrame& frame, TimePoint now);
     void on_peer_event(const transport::PeerEvent& event, TimePoint now);
     void on_time(TimePoint now) { machine_.on_time(now); }
     void on_daemon_stopping(TimePoint now);
+    /// A GPU is lost to this process: the job ends if its ranks' gradients lie there.
+    void on_gpu_lost(const GpuWorker& worker, const std::string& text, TimePoint now);
     /// Carries out actions until none is left; then lets gathered records leave.
     void run(TimePoint now);
 
@@ -156,6 +160,10 @@ private:
     void release(std::vector<std::unique_ptr<GpuBuffer>> buffers);
     void release_gpu_state();
     void add_gpu_buffers(CodecTask& task) const;
+    [[nodiscard]] Status check_bound(const HostedTensor& tensor, std::span<Session* const> sessions) const;
+    void read_device_broadcast(const exchange::ReadBroadcast& action, TimePoint now);
+    void deliver_device_broadcast(const exchange::DeliverBroadcast& action);
+    void give_copy(HostedTensor& tensor, std::unique_ptr<GpuCopyTask> task);
     void fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action);
 
     void on_encode_done(CodecTask& task, TimePoint now);

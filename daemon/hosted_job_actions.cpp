@@ -34,12 +34,6 @@ std::vector<float> slice_weights(const RankInput& input, float rank_weight) {
     return weights;
 }
 
-Status no_device_broadcast(const HostedTensor& tensor) {
-    return {StatusCode::kUnimplemented, "broadcast of tensor '" + tensor.name +
-                                            "': it lies on a device, and only host tensors are broadcast so far: "
-                                            "register the parameters as a host tensor"};
-}
-
 const float* sample_of(const RankInput& input, std::uint32_t sample) {
     if (const auto& buffer = input.session->gpu_buffers[input.tensor_index])
         return static_cast<const float*>(buffer->slice(sample));
@@ -298,6 +292,7 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint) {
 
 void HostedJob::act(exchange::ReadBroadcast& action, TimePoint now) {
     const auto& tensor = tensors_[action.tensor];
+    if (tensor.on_device) return read_device_broadcast(action, now);
     auto* session = sessions_.at(action.root);
     const auto* values = session->memory->slice(session->index_of_number[action.tensor], 0);
     Bytes bytes(tensor.elements * sizeof(float));
@@ -308,7 +303,6 @@ void HostedJob::act(exchange::ReadBroadcast& action, TimePoint now) {
 void HostedJob::act(exchange::DeliverBroadcast& action, TimePoint) {
     auto& tensor = tensors_[action.tensor];
     auto status = action.status;
-    if (status.is_ok() && tensor.on_device) status = no_device_broadcast(tensor);
     const auto bytes = action.bytes.bytes();
     if (status.is_ok() && tensor.tasks_out > 0)
         status = {StatusCode::kFailedPrecondition,
@@ -317,6 +311,7 @@ void HostedJob::act(exchange::DeliverBroadcast& action, TimePoint) {
         status = {StatusCode::kCorrupt, "broadcast of tensor '" + tensor.name + "': " + std::to_string(bytes.size()) +
                                             " bytes came, " + std::to_string(tensor.elements * sizeof(float)) +
                                             " were expected"};
+    if (status.is_ok() && tensor.on_device) return deliver_device_broadcast(action);
     if (status.is_ok()) {
         std::vector<float> values(tensor.elements);
         if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());

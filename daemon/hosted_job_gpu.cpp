@@ -193,6 +193,12 @@ void HostedJob::release_gpu_state() {
     }
 }
 
+void HostedJob::on_gpu_lost(const GpuWorker& worker, const std::string& text, TimePoint now) {
+    if (gpu_ != &worker || is_ended_) return;
+    for (auto& [rank, session] : sessions_)
+        if (!session->has_detached && !is_ended_) machine_.on_rank_left(rank, false, text, now);
+}
+
 void HostedJob::fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action) {
     auto task = std::make_unique<CodecTask>();
     task->kind = CodecTask::Kind::kDecode;

@@ -17,6 +17,7 @@ constexpr int kExitStopped = 0;
 constexpr int kExitConfiguration = 2;
 constexpr int kExitCannotStart = 3;
 constexpr int kExitHung = 4;
+constexpr int kExitLostGpu = 5;
 
 constexpr Duration kLookEvery = std::chrono::milliseconds(500);
 constexpr Duration kHungAfter = std::chrono::seconds(60);
@@ -51,6 +52,10 @@ int mind(Daemon& daemon, const ConfigQuery& query, const sigset_t& signals, Log&
         const int number = ::sigtimedwait(&signals, nullptr, &wait);
         if (number == SIGHUP) reload(daemon, query, log);
         if (number == SIGTERM || number == SIGINT) return kExitStopped;
+        if (daemon.needs_restart()) {
+            log.error("a GPU is lost to this process: ending it, so that a new one can use the GPU");
+            return kExitLostGpu;
+        }
         const auto now = clock.now();
         if (daemon.tick() != tick_seen) {
             tick_seen = daemon.tick();
@@ -98,7 +103,7 @@ int main(int argc, char** argv) {
     app.footer(
         "Runs in the foreground until SIGTERM; SIGHUP applies a changed configuration.\n"
         "Without a file it is a working single node. Watch it with `gradsieve status`.\n"
-        "Exit codes: 0 stopped, 2 configuration, 3 cannot start, 4 hung.");
+        "Exit codes: 0 stopped, 2 configuration, 3 cannot start, 4 hung, 5 a GPU was lost.");
     gradsieve::daemon::ConfigQuery query;
     app.add_option("--config", query.file, "Configuration file (default: /etc/gradsieve/gradsieved.toml if it exists)");
     app.add_option("--node", query.node, "Which [[node]] this is (default: found by host name or address)");

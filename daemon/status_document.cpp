@@ -68,7 +68,8 @@ Json gpus_part(const StatusFacts& facts) {
                         {"workspace_bytes", gpu.figures.workspace_bytes},
                         {"buffers", gpu.figures.buffers},
                         {"queued", gpu.queued},
-                        {"threshold_misses", gpu.figures.threshold_misses}});
+                        {"threshold_misses", gpu.figures.threshold_misses},
+                        {"failure", gpu.figures.failure}});
     return gpus;
 }
 

@@ -178,6 +178,11 @@ Status fill_bytes(const Stream& stream, void* data, ByteCount bytes, int value) 
                      "filling device memory");
 }
 
+Status check_device(int device) {
+    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+    return status_of(cudaDeviceSynchronize(), "waiting for a GPU");
+}
+
 Status release_context(int device) {
     GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
     return status_of(cudaDeviceReset(), "giving the GPU's context back");

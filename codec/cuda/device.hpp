@@ -123,6 +123,9 @@ private:
 
 /// Enqueues a fill of device memory with one byte value; 0xFF makes every floating-point type a quiet NaN.
 [[nodiscard]] Status fill_bytes(const Stream& stream, void* data, ByteCount bytes, int value);
+/// Ok unless this process can use the device no more, whatever it tries: a kernel faulted, or the device fell off the
+/// bus. Waits for the device. Errors: kUnavailable with CUDA's words.
+[[nodiscard]] Status check_device(int device);
 /// Gives this process's context on the device back to the driver, with all that is left in it. Only once every object
 /// of the device is gone.
 [[nodiscard]] Status release_context(int device);

@@ -1,4 +1,5 @@
 // What a build without CUDA answers, so that nobody outside this folder needs to know how it was built.
+#include "codec/cuda/device_values.hpp"
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
@@ -41,6 +42,9 @@ ByteCount ImportedMemory::size() const noexcept { return 0; }
 Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount) { return not_built(); }
 Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>) { return not_built(); }
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
+Status read_values(const Stream&, const void*, ElementType, std::span<float>) { return not_built(); }
+Status write_values(const Stream&, std::span<const float>, void*, ElementType) { return not_built(); }
+Status check_device(int) { return not_built(); }
 Status release_context(int) { return not_built(); }
 
 }  // namespace gradsieve::codec::cuda

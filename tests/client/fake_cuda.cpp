@@ -285,6 +285,7 @@ int cuMemHostGetDevicePointer_v2(unsigned long long* ret_address, void* pages, u
     const std::lock_guard lock(state().m);
     return state().registered.contains(pages) ? 0 : gradsieve::client::test::kNotRegistered;
 }
+int cuStreamSynchronize(void* stream) { return called("cuStreamSynchronize", text(stream)); }
 /// A stream that is not held has come as far as this call at once.
 int cuStreamWriteValue32_v2(void* stream, unsigned long long address, std::uint32_t value, unsigned flags) {
     if (!state().is_quiet) {

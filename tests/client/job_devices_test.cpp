@@ -33,15 +33,29 @@ TEST_F(JobDevices, Binding_tells_the_daemon_where_the_memory_is) {
     EXPECT_EQ(binding.gradient.kind, shm::MemoryKind::kIpcHandle);
     EXPECT_EQ(binding.gradient.offset_bytes, 64U);
 }
-TEST_F(JobDevices, Slabs_are_empty_and_broadcast_names_the_remedy) {
+TEST_F(JobDevices, Slabs_are_empty) {
     FakeDaemon daemon;
     StartedJob started(daemon, {"w"}, {.samples_max = 2, .has_second_moment = true, .group = "", .on_device = true});
     EXPECT_TRUE(started.tensor().gradient(1).empty());
     EXPECT_TRUE(started.tensor().second_moment().empty());
     EXPECT_EQ(started.tensor().elements(), 4U);
-    const auto status = started.job.broadcast(started.tensor(), 0, kPatient).status();
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(status.text(), AllOf(HasSubstr("tensor 'w' is on a device"), HasSubstr("without on_device")));
+}
+TEST_F(JobDevices, Broadcast_needs_a_binding_and_waits_for_its_stream) {
+    FakeDaemon daemon;
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    const auto unbound = started.job.broadcast(started.tensor(), 0, kPatient).status();
+    EXPECT_EQ(unbound.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(unbound.text(), AllOf(HasSubstr("tensor 'w'"), HasSubstr("call bind_device first")));
+    ASSERT_TRUE(started.tensor().bind_device(good_, kPatient).is_ok());
+    FakeCuda::get().clear_log();
+    const auto done = started.job.broadcast(started.tensor(), 0, kPatient);
+    ASSERT_TRUE(done.is_ok()) << done.status().to_string();
+    EXPECT_TRUE(done->empty()) << "the values are in the bound memory";
+    EXPECT_EQ(FakeCuda::get().log_of("cuStreamSynchronize").size(), 1U);
+    FakeCuda::get().fail("cuStreamSynchronize", 719);
+    const auto failed = started.job.broadcast(started.tensor(), 0, kPatient).status();
+    EXPECT_EQ(failed.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(failed.text(), HasSubstr("cuStreamSynchronize answered 719"));
 }
 TEST_F(JobDevices, Steps_need_a_binding_and_others_need_none) {
     FakeDaemon daemon;

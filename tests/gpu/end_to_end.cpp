@@ -150,6 +150,35 @@ void check_killed_rank(const Options& options, Report& report) {
     report.expect(!run_job(cluster, 1, plan, report).empty(), "killed: the daemon serves the next job");
 }
 
+/// Only an emulated card breaks on request: at a kernel that ranks, which start few, never come to.
+void check_lost_gpu(Report& report) {
+    const auto devices = codec::cuda::list_devices();
+    if (!devices.is_ok() || devices->front().name != "emulated card")
+        return report.skip("a GPU that is lost: only an emulated card breaks on request");
+    ::setenv("GRADSIEVE_EMULATED_FAULT", "200", 1);
+    Cluster cluster(1, kOpenSocket);
+    ::unsetenv("GRADSIEVE_EMULATED_FAULT");
+    JobPlan plan;
+    plan.name = "lost";
+    plan.codec = "topk(0.01) | pow2 | auto";
+    plan.elements = "4101";
+    plan.world = 2;
+    plan.steps = 100'000;
+    std::vector<Process> ranks;
+    for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, 1, rank));
+    for (auto& rank : ranks) {
+        const auto code = rank.wait_for_exit(kLong);
+        const bool is_named = rank.output().find("cudaErrorLaunchFailure") != std::string::npos;
+        report.expect(code == 3 && is_named, "lost GPU: every rank is told the cause: " + rank.output());
+    }
+    const auto code = cluster.daemon(0).wait_for_exit(kLong);
+    report.expect(code == 5, fmt::format("lost GPU: the daemon ends with status 5, not {}", code.value_or(-1)));
+    cluster.restart_daemon(0);
+    plan.name = "found";
+    plan.steps = 3;
+    report.expect(!run_job(cluster, 1, plan, report).empty(), "lost GPU: a new daemon uses it again");
+}
+
 /// "encode 0.41, exchange 1.02, decode 0.30 ms" of the last step, by the daemon's own clock.
 std::string parts_of_step(const Cluster& cluster) {
     std::string text = "no status";
@@ -202,6 +231,7 @@ void check_end_to_end(const Options& options, Report& report) {
     else
         report.skip("nodes on two GPUs: this host has one");
     check_killed_rank(options, report);
+    check_lost_gpu(report);
 }
 
 void measure_end_to_end(const Options&, Report& report) {

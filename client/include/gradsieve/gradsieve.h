@@ -151,7 +151,7 @@ gradsieve_status gradsieve_job_bind_devices(gradsieve_job* job, gradsieve_tensor
 /* Waits until a group's step is committed: results of all its tensors are final. */
 gradsieve_status gradsieve_job_finish(gradsieve_job* job, uint64_t step, const char* group, int64_t timeout_ms);
 /* Copies rank root's slice 0 of the tensor, exactly, to every rank; all ranks call it, in the same order. *ret_values
- * is read-only and valid until this rank submits the tensor. */
+ * is read-only and valid until this rank submits the tensor; null for a tensor on a device, whose memory is written. */
 gradsieve_status gradsieve_job_broadcast(gradsieve_job* job, gradsieve_tensor* tensor, uint32_t root,
                                          int64_t timeout_ms, const float** ret_values);
 /* Compares a digest between all ranks; all ranks call it. */

@@ -140,7 +140,7 @@ public:
     /// Waits until a group's step is committed everywhere that matters: results of all its tensors are final.
     [[nodiscard]] Status finish(std::uint64_t step, Timeout timeout, std::string_view group = "");
     /// Copies rank `root`'s slice 0 of the tensor, exactly, to every rank; all ranks call it. The tensor must have no
-    /// open step.
+    /// open step. A tensor on a device is waited for (its stream) and written in place, and the span is empty.
     [[nodiscard]] Result<std::span<const float>> broadcast(Tensor& tensor, std::uint32_t root, Timeout timeout);
     /// Compares a digest of the caller's choice (say, of all parameters) between all ranks; all ranks call it.
     /// Errors: kMismatch naming the ranks that differ from the others.

@@ -128,6 +128,33 @@ struct Rank {
                  "bind_device");
     }
 
+    /// Every tensor gets the values of the last rank; before the first step, in the gradient's own memory.
+    void broadcast(gradsieve::Job& job, std::uint32_t world) {
+        std::vector<float> values;
+        for (auto& entry : tensors) {
+            std::vector<float> expected(entry.elements);
+            for (std::size_t element = 0; element < expected.size(); ++element)
+                expected[element] = static_cast<float>(element % 1000) + 0.25F * static_cast<float>(world);
+            auto given = expected;
+            if (rank_number != world - 1) std::fill(given.begin(), given.end(), -1.0F);
+            values = given;
+            if (on_device)
+                must(cudaMemcpyAsync(entry.gradient, values.data(), values.size() * sizeof(float),
+                                     cudaMemcpyHostToDevice, stream),
+                     "copy");
+            else
+                std::copy(values.begin(), values.end(), entry.tensor.gradient().begin());
+            const auto answer = job.broadcast(entry.tensor, world - 1, kTimeout);
+            if (!answer.is_ok()) fail("broadcast", answer.status().to_string());
+            if (on_device)
+                must(cudaMemcpy(values.data(), entry.gradient, values.size() * sizeof(float), cudaMemcpyDeviceToHost),
+                     "copy back");
+            else
+                values.assign(answer->begin(), answer->end());
+            if (values != expected) fail("broadcast", "other values than the root's");
+        }
+    }
+
     void hand_in(std::uint64_t step) {
         for (auto& entry : tensors) {
             if (has_noise) {
@@ -188,9 +215,10 @@ struct Rank {
         if (!job.is_ok()) fail("make", job.status().to_string());
         add_tensors(*job, rank);
         must(job->start(kTimeout), "start");
-        if (on_device) bind();
-        const auto steps = options.number("steps", 4);
         const bool wants_hash = options.number("hash", 1) != 0;
+        if (on_device) bind();
+        if (wants_hash) broadcast(*job, static_cast<std::uint32_t>(options.number("world", 1)));
+        const auto steps = options.number("steps", 4);
         for (std::uint64_t step = job->first_step(), last = step + steps; step < last; ++step) {
             hand_in(step);
             const auto begin = Clock::now();
