@@ -19,6 +19,7 @@ struct ResolvedOptions {
     NonFinite non_finite = NonFinite::kFail;
     std::string socket_path;
     std::uint32_t check_every = 0;  ///< steps; 0 = never
+    bool requires_cuda_ipc = false; ///< staging is an error of `start`
     std::string cuda_driver{};      ///< library to load once a tensor is bound to device memory
 
     /// "job 'resnet' (run 'default', rank 0 of 4)": how error texts name this job.
