@@ -135,6 +135,8 @@ std::string health(const nlohmann::json& status) {
     return status.value("health", nlohmann::json::object()).value("state", "");
 }
 
+std::string resuming_rank_program() { return E2E_RESUMING_RANK; }
+
 bool has_ipv6_loopback() {
     const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return false;

@@ -129,6 +129,9 @@ Ran run(std::vector<std::string> arguments, Milliseconds timeout = Milliseconds(
 /// Whether this machine has the address ::1.
 bool has_ipv6_loopback();
 
+/// Path of the training process that outlives daemons.
+std::string resuming_rank_program();
+
 /// A TCP port on loopback that nobody holds right now.
 std::uint16_t free_port();
 

@@ -46,7 +46,7 @@ public:
                 "--steps", std::to_string(kSteps), "--compute-ms", std::to_string(compute_ms)};
     }
     Process rank(std::size_t rank, const std::vector<std::string>& more = {}) const {
-        std::vector<std::string> arguments{E2E_RESUMING_RANK, "--socket", cluster.socket(rank / 2)};
+        std::vector<std::string> arguments{resuming_rank_program(), "--socket", cluster.socket(rank / 2)};
         for (const auto& option : options(rank)) arguments.push_back(option);
         arguments.insert(arguments.end(), more.begin(), more.end());
         return Process(arguments);
