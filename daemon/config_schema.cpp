@@ -125,6 +125,7 @@ bool is_log_level(const std::string& text) {
 bool is_cpus(const std::string& text) { return is_cpu_list(text); }
 bool is_group(const std::string& text) { return text.empty() || is_group_name(text); }
 bool is_socket_path(const std::string& text) { return is_absolute_path(text, kSocketPathLimitBytes); }
+bool is_gpu_state(const std::string& text) { return text == "device" || text == "host"; }
 bool is_state_directory(const std::string& text) { return is_absolute_path(text, kPathLimitBytes); }
 
 std::vector<ConfigKey> daemon_rows() {
@@ -184,6 +185,12 @@ std::vector<ConfigKey> gpu_rows() {
         {"gpu", "memory_limit_mib", "0 to 16777216 MiB", "Most state and workspace on one GPU; 0 = all of the card.",
          true, set_integer<&Config::gpu_memory_limit_bytes, 0, 16'777'216, 1U << 20U>,
          integer_text<&Config::gpu_memory_limit_bytes, 1U << 20U>},
+        {"gpu", "state", "\"device\" or \"host\"",
+         "Where state of tensors on a device lies: there, or in host memory, which it works in over PCIe.", true,
+         set_text<&Config::gpu_state, is_gpu_state>, text_text<&Config::gpu_state>},
+        {"gpu", "max_multiprocessors", "0 to 1024 multiprocessors",
+         "A pass runs no more blocks at a time than so many hold; 0 = all of the card.", false,
+         set_integer<&Config::gpu_multiprocessors, 0, 1024, 1>, integer_text<&Config::gpu_multiprocessors, 1>},
     };
 }
 

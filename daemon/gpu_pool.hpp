@@ -20,7 +20,9 @@ struct GpuView {
 
 class GpuPool {
 public:
-    explicit GpuPool(WakeFlag& conductor_wake) : conductor_wake_(conductor_wake) {}
+    /// Passes fill `multiprocessors` of each GPU at most; 0: all.
+    explicit GpuPool(WakeFlag& conductor_wake, unsigned multiprocessors = 0)
+        : conductor_wake_(conductor_wake), multiprocessors_(multiprocessors) {}
 
     /// The device with this UUID (16 bytes). Errors: kUnimplemented (built without CUDA), kUnavailable (no driver),
     /// kNotFound (this daemon does not see that device; those it sees are named).
@@ -38,6 +40,7 @@ public:
 
 private:
     WakeFlag& conductor_wake_;
+    const unsigned multiprocessors_;
     std::vector<codec::cuda::DeviceInfo> devices_;
     GpuLedger ledger_;
     std::vector<std::unique_ptr<GpuWorker>> workers_;

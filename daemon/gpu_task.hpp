@@ -5,6 +5,7 @@
 #include "base/unique_fd.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
+#include "codec/cuda/shared_host_memory.hpp"
 #include "daemon/hosted_tensor.hpp"
 
 #include <memory>
@@ -53,10 +54,13 @@ struct GpuBindTask {
     ByteCount memory_limit_bytes = 0;    ///< for state and workspace of each device; 0: none
     std::vector<ByteCount> state_bytes;  ///< for each of the worker's devices; empty: none
     std::vector<exchange::TensorNumber> state_tensors;  ///< whose state that is
+    UniqueFd host_state_fd;                             ///< open: the job's state on the host is mapped for the devices
+    ByteCount host_state_bytes = 0;
     // answers
     Status status;
     std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec
     std::vector<codec::cuda::DeviceMemory> state;     ///< zero; for each of the worker's devices, or empty
+    std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 /// A broadcast's values, out of the root's memory or into that of every local rank; fp32 on the way.
 struct GpuCopyTask {
@@ -72,6 +76,7 @@ struct GpuCopyTask {
 struct GpuReleaseTask {
     std::vector<std::unique_ptr<GpuBuffer>> buffers;
     std::vector<codec::cuda::DeviceMemory> state;
+    std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 
 struct GpuTask {

@@ -39,11 +39,13 @@ struct GpuWorker::Context {
     codec::cuda::ResidualNorm norm;
 };
 
-GpuWorker::GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake)
+GpuWorker::GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake,
+                     unsigned multiprocessors)
     : devices_(std::move(devices)),
       ordinals_(ordinals_of(devices_)),
       ledger_(ledger),
       conductor_wake_(conductor_wake),
+      multiprocessors_(multiprocessors),
       holdings_(devices_.size()),
       figures_(devices_.size()),
       thread_([this] { run(); }) {}
@@ -104,7 +106,7 @@ void GpuWorker::run() {
     while (true) {
         const bool is_held = std::ranges::any_of(
             holdings_, [](const GpuFigures& held) { return held.buffers > 0 || held.state_bytes > 0; });
-        const bool may_idle = !context_ || is_held;
+        const bool may_idle = !context_ || is_held || host_states_ > 0;
         const auto has_work = [this] { return is_stopping_ || !todo_.empty(); };
         if (may_idle) {
             has_news_.wait(lock, has_work);
@@ -165,6 +167,8 @@ void GpuWorker::release(GpuReleaseTask& task) {
     }
     task.buffers.clear();
     task.state.clear();
+    if (task.host_state) --host_states_;
+    task.host_state.reset();
 }
 
 Status GpuWorker::ensure_context() {
@@ -172,8 +176,10 @@ Status GpuWorker::ensure_context() {
     for (const int ordinal : ordinals_) ledger_.enter(ordinal);
     const auto make = [this]() -> Result<std::unique_ptr<Context>> {
         auto context = std::make_unique<Context>();
-        GRADSIEVE_ASSIGN(context->encoder, codec::cuda::GpuEncoder::make(ordinals_, {}));
-        GRADSIEVE_ASSIGN(context->decoder, codec::cuda::GpuDecoder::make(ordinals_, {}));
+        GRADSIEVE_ASSIGN(context->encoder,
+                         codec::cuda::GpuEncoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
+        GRADSIEVE_ASSIGN(context->decoder,
+                         codec::cuda::GpuDecoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
         return context;
     };
     auto context = make();
@@ -211,6 +217,11 @@ Status GpuWorker::bind(GpuBindTask& task) {
         buffers.push_back(std::move(*opened));
     }
     GRADSIEVE_TRY(make_state(task));
+    if (task.host_state_fd.is_open()) {
+        GRADSIEVE_ASSIGN(task.host_state,
+                         codec::cuda::SharedHostMemory::map(task.host_state_fd.get(), task.host_state_bytes));
+        ++host_states_;
+    }
     holdings_[task.place].buffers += buffers.size();
     task.descriptors.clear();  // what they name is mapped
     task.buffers = std::move(buffers);

@@ -33,7 +33,9 @@ struct GpuFigures {
 class GpuWorker {
 public:
     /// `devices`: at least one. `ledger` outlives the worker.
-    GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake);
+    /// A pass fills `multiprocessors` of each at most; 0: all.
+    GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake,
+              unsigned multiprocessors = 0);
     ~GpuWorker();
     GpuWorker(const GpuWorker&) = delete;
     GpuWorker& operator=(const GpuWorker&) = delete;
@@ -77,9 +79,11 @@ private:
     const std::vector<int> ordinals_;
     GpuLedger& ledger_;
     WakeFlag& conductor_wake_;
+    const unsigned multiprocessors_;
     // worker thread
     std::unique_ptr<Context> context_;
     std::vector<GpuFigures> holdings_;  ///< one for each device
+    std::size_t host_states_ = 0;       ///< mapped for the devices
     // guarded by mutex_
     mutable std::mutex mutex_;
     std::condition_variable has_news_;

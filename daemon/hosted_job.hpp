@@ -197,6 +197,7 @@ private:
     void unbind(Session& session, std::span<const std::uint32_t> tensor_indices);
     [[nodiscard]] std::vector<ByteCount> state_bytes_of(const HostedTensor& tensor) const;
     void place_state(HostedTensor& tensor, std::span<float*> inout_next) const;
+    void place_host_state(HostedTensor& tensor) const;
     void release(std::vector<std::unique_ptr<GpuBuffer>> buffers);
     void release_gpu_state();
     void add_gpu_buffers(CodecTask& task) const;
@@ -260,6 +261,8 @@ private:
     };
     std::map<Rank, HeldBind> held_binds_;
     std::vector<std::pair<GpuWorker*, codec::cuda::DeviceMemory>> gpu_state_;
+    std::optional<codec::cuda::SharedHostMemory> host_state_;  ///< `state_` as GPUs see it
+    bool has_host_state_ = false;  ///< state of device tensors lies in `state_`, constant after lay_out_state
     std::optional<shm::ResultArea> results_;
     std::vector<HostedTensor> tensors_;
     std::vector<GroupTotals> groups_;

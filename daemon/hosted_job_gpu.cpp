@@ -3,6 +3,7 @@
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_job.hpp"
 
+#include <fcntl.h>
 #include <algorithm>
 
 namespace gradsieve::daemon {
@@ -123,12 +124,17 @@ void HostedJob::bind(Session& session, const shm::BindRequest& request, std::vec
         // The lowest local rank brings the state along, once.
         if (tensor.gpu != nullptr || session.rank != sessions_.begin()->first) continue;
         task->state_tensors.push_back(tensor.number);
+        if (has_host_state_) continue;
         const auto bytes = state_bytes_of(tensor);
         task->state_bytes.resize(bytes.size(), 0);
         for (std::size_t device = 0; device < bytes.size(); ++device) task->state_bytes[device] += bytes[device];
     }
     task->descriptors = std::move(descriptors);
     task->memory_limit_bytes = surroundings_.config->gpu_memory_limit_bytes;
+    if (has_host_state_ && !host_state_ && !task->state_tensors.empty()) {
+        task->host_state_fd = UniqueFd(::fcntl(state_->fd(), F_DUPFD_CLOEXEC, 3));
+        task->host_state_bytes = state_->size_bytes();
+    }
     session.is_binding = true;
     ++tasks_out_;
     gpu_->give({.codec = nullptr, .bind = std::move(task), .release = nullptr});
@@ -136,10 +142,15 @@ void HostedJob::bind(Session& session, const shm::BindRequest& request, std::vec
 
 void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task) {
     --tasks_out_;
+    if (task->host_state) host_state_ = std::exchange(task->host_state, std::nullopt);
     std::vector<float*> next;
     for (auto& state : task->state) next.push_back(state.as<float>());
-    for (const auto number : task->state_tensors)
-        if (!next.empty()) place_state(tensors_[number], next);
+    for (const auto number : task->state_tensors) {
+        if (host_state_)
+            place_host_state(tensors_[number]);
+        else if (!next.empty())
+            place_state(tensors_[number], next);
+    }
     for (auto& state : task->state) gpu_state_.emplace_back(&worker, std::move(state));
     if (task->status.is_ok())
         for (const auto number : task->state_tensors) tensors_[number].gpu = &worker;
@@ -191,6 +202,28 @@ void HostedJob::place_state(HostedTensor& tensor, std::span<float*> inout_next) 
     }
 }
 
+/// In the job's segment, at the addresses under which GPUs see it.
+void HostedJob::place_host_state(HostedTensor& tensor) const {
+    std::array<codec::StateView, 2> whole;
+    for (const auto& array : state_->table().tensors[tensor.number].arrays)
+        for (std::size_t generation = 0; generation < whole.size(); ++generation) {
+            auto* const values = reinterpret_cast<float*>(host_state_->data() + array.offset_bytes[generation]);
+            (array.name == "residual" ? whole[generation].residual : whole[generation].variance) = values;
+        }
+    const auto from = [](const codec::StateView& arrays, ElementCount first) {
+        codec::StateView part;
+        part.residual = arrays.residual == nullptr ? nullptr : arrays.residual + first;
+        part.variance = arrays.variance == nullptr ? nullptr : arrays.variance + first;
+        return part;
+    };
+    tensor.gpu_states.resize(tensor.gpu_ranges.size());
+    for (std::size_t generation = 0; generation < whole.size(); ++generation) {
+        tensor.generations[generation].arrays = whole[generation];
+        for (std::size_t device = 0; device < tensor.gpu_ranges.size(); ++device)
+            tensor.gpu_states[device][generation] = from(whole[generation], tensor.gpu_ranges[device].first);
+    }
+}
+
 void HostedJob::release(std::vector<std::unique_ptr<GpuBuffer>> buffers) {
     std::erase(buffers, nullptr);
     if (buffers.empty()) return;
@@ -200,6 +233,11 @@ void HostedJob::release(std::vector<std::unique_ptr<GpuBuffer>> buffers) {
 }
 
 void HostedJob::release_gpu_state() {
+    if (host_state_) {
+        auto task = std::make_unique<GpuReleaseTask>();
+        task->host_state = std::exchange(host_state_, std::nullopt);
+        gpu_->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
+    }
     for (auto& [worker, state] : std::exchange(gpu_state_, {})) {
         auto task = std::make_unique<GpuReleaseTask>();
         task->state.push_back(std::move(state));

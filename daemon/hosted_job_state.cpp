@@ -59,7 +59,7 @@ shm::StateTable HostedJob::state_table() const {
                                  .elements = tensor.elements,
                                  .codec = tensor.codec_text,
                                  .arrays = {}});
-        if (tensor.on_device) continue;
+        if (tensor.on_device && !has_host_state_) continue;
         for (const auto& name : array_names(tensor.pipeline))
             table.tensors.back().arrays.push_back({.name = name, .bytes = tensor.elements * sizeof(float)});
     }
@@ -67,6 +67,9 @@ shm::StateTable HostedJob::state_table() const {
 }
 
 Status HostedJob::lay_out_state() {
+    has_host_state_ =
+        surroundings_.config->gpu_state == "host" &&
+        std::any_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.on_device; });
     auto table = state_table();
     const bool has_arrays = std::any_of(table.tensors.begin(), table.tensors.end(),
                                         [](const auto& tensor) { return !tensor.arrays.empty(); });
@@ -121,7 +124,8 @@ void HostedJob::park() {
 /// What lies on a device dies with the daemon so far.
 bool HostedJob::can_keep_state() const {
     return surroundings_.kept != nullptr && surroundings_.config->keep_state_for > Duration{} &&
-           std::none_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.on_device; });
+           (has_host_state_ ||
+            std::none_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.on_device; }));
 }
 
 void HostedJob::note_lost_state(const std::string& text) {

@@ -4,6 +4,7 @@
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/residual_norm.hpp"
+#include "codec/cuda/shared_host_memory.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -50,6 +51,8 @@ Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>, s
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
 Status read_values(const Stream&, const void*, ElementType, std::span<float>) { return not_built(); }
 Status write_values(const Stream&, std::span<const float>, void*, ElementType) { return not_built(); }
+Result<SharedHostMemory> SharedHostMemory::map(int, ByteCount) { return not_built(); }
+SharedHostMemory::~SharedHostMemory() = default;
 Status check_device(int) { return not_built(); }
 Status release_context(int) { return not_built(); }
 

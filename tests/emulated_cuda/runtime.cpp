@@ -180,6 +180,10 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned) {
     MemoryTable::get().add({RangeKind::kRegistered, number_of(pointer), bytes, -1, nullptr});
     return answer(cudaSuccess);
 }
+cudaError_t cudaHostGetDevicePointer(void** on_device, void* pointer, unsigned) {
+    *on_device = pointer;
+    return answer(MemoryTable::get().is_page_locked(pointer) ? cudaSuccess : cudaErrorInvalidValue);
+}
 cudaError_t cudaHostUnregister(void* pointer) {
     return answer(MemoryTable::get().remove(number_of(pointer), RangeKind::kRegistered) ? cudaSuccess
                                                                                         : cudaErrorInvalidValue);

@@ -50,6 +50,7 @@ void check_decode_hostile(const Options& options, Report& report);
 void measure_decode(const Options& options, Report& report);
 void check_end_to_end(const Options& options, Report& report);
 void check_gpus_end_to_end(const Options& options, Report& report);
+void check_state_end_to_end(const Options& options, Report& report);
 void measure_end_to_end(const Options& options, Report& report);
 
 }  // namespace gradsieve::gpu_check

@@ -43,6 +43,8 @@ Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t node
                                         plan.codec,
                                         "--steps",
                                         std::to_string(plan.steps),
+                                        "--until",
+                                        std::to_string(plan.until),
                                         "--hash",
                                         plan.wants_hash ? "1" : "0",
                                         "--job",

@@ -27,6 +27,7 @@ constexpr std::array kSections{
     Section{"decode-speed", true, measure_decode},
     Section{"end-to-end", false, check_end_to_end},
     Section{"gpus-end-to-end", false, check_gpus_end_to_end},
+    Section{"state-end-to-end", false, check_state_end_to_end},
     Section{"end-to-end-speed", true, measure_end_to_end},
 };
 

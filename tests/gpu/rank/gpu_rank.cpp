@@ -83,6 +83,7 @@ struct Rank {
     std::vector<double> milliseconds;
     std::uint64_t hash = 0x12345;
     std::uint64_t rank_number = 0;
+    std::uint64_t last_hash = 0;  ///< of the last step's averages alone
 
     void add_tensors(gradsieve::Job& job, std::uint64_t rank) {
         std::istringstream list(options.text("elements", "1000000"));
@@ -178,6 +179,7 @@ struct Rank {
 
     void take_back(bool wants_hash) {
         std::vector<float> values;
+        last_hash = 0;
         for (auto& entry : tensors) {
             const auto average = entry.tensor.wait(kTimeout);
             if (!average.is_ok()) fail("wait", average.status().to_string());
@@ -191,7 +193,9 @@ struct Rank {
             } else {
                 std::copy(average->begin(), average->end(), values.begin());
             }
-            hash = (hash ^ gradsieve::digest_of(std::as_bytes(std::span(values)))) * 0x9E3779B97F4A7C15ULL;
+            const auto digest = gradsieve::digest_of(std::as_bytes(std::span(values)));
+            hash = (hash ^ digest) * 0x9E3779B97F4A7C15ULL;
+            last_hash = (last_hash ^ digest) * 0x9E3779B97F4A7C15ULL;
         }
         if (on_device) must(cudaStreamSynchronize(stream), "synchronize");
     }
@@ -219,7 +223,9 @@ struct Rank {
         if (on_device) bind();
         if (wants_hash) broadcast(*job, static_cast<std::uint32_t>(options.number("world", 1)));
         const auto steps = options.number("steps", 4);
-        for (std::uint64_t step = job->first_step(), last = step + steps; step < last; ++step) {
+        const auto first = job->first_step();
+        const auto end = options.number("until", 0) > 0 ? options.number("until", 0) + 1 : first + steps;
+        for (std::uint64_t step = first; step < end; ++step) {
             hand_in(step);
             const auto begin = Clock::now();
             for (auto& entry : tensors) must(entry.tensor.submit(step, {.sample_count = samples}), "submit");
@@ -233,10 +239,12 @@ struct Rank {
             return milliseconds[static_cast<std::size_t>(share * static_cast<double>(milliseconds.size() - 1))];
         };
         std::printf(
-            "{\"event\":\"result\",\"rank\":%llu,\"hash\":\"%016llx\",\"steps\":%llu,\"p10_ms\":%.3f,"
+            "{\"event\":\"result\",\"rank\":%llu,\"hash\":\"%016llx\",\"last_hash\":\"%016llx\",\"first\":%llu,\"p10_"
+            "ms\":%.3f,"
             "\"median_ms\":%.3f,\"p90_ms\":%.3f}\n",
             static_cast<unsigned long long>(rank), static_cast<unsigned long long>(hash),
-            static_cast<unsigned long long>(steps), at(0.1), at(0.5), at(0.9));
+            static_cast<unsigned long long>(last_hash), static_cast<unsigned long long>(first), at(0.1), at(0.5),
+            at(0.9));
         return 0;
     }
 };
@@ -245,7 +253,7 @@ struct Rank {
 
 /// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|host] [--device D] [--elements N,N,...] [--samples
 /// M]
-/// [--codec TEXT] [--steps N] [--hash 0|1] [--job NAME] [--run ID]
+/// [--codec TEXT] [--steps N | --until STEP] [--hash 0|1] [--job NAME] [--run ID]
 int main(int argc, char** argv) {
     Rank rank;
     for (int place = 1; place + 1 < argc; place += 2)
