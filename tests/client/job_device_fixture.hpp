@@ -36,7 +36,10 @@ struct FreshJob {
 
 class JobDevices : public ::testing::Test {
 protected:
-    JobDevices() { environment_.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path()); }
+    JobDevices() {
+        environment_.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path());
+        environment_.set("GRADSIEVE_REQUIRE", std::nullopt);
+    }
 
     FakeMemory memory_;
     Environment environment_;
