@@ -167,11 +167,11 @@ std::string render_staged(const JobView& job, const Look& look) {
     const auto staged = std::count_if(job.tensors.begin(), job.tensors.end(),
                                       [](const TensorView& tensor) { return tensor.place == "staged"; });
     if (staged == 0) return "";
-    return render_line("staged",
-                       {{fmt::format("{} of {} tensor{}", staged, job.tensors.size(), job.tensors.size() == 1 ? "" : "s"),
-                         Ink::kWarn},
-                        {"their GPU memory cannot be shared: copied to the host and back each step", Ink::kWarn}},
-                       look);
+    return render_line(
+        "staged",
+        {{fmt::format("{} of {} tensor{}", staged, job.tensors.size(), job.tensors.size() == 1 ? "" : "s"), Ink::kWarn},
+         {"their GPU memory cannot be shared: copied to the host and back each step", Ink::kWarn}},
+        look);
 }
 
 /// The `limit` largest tensors, in the document's order.

@@ -1,5 +1,5 @@
-// What a program's description of device memory comes to: checked, and found where the driver has it. Asks the driver and
-// changes nothing, so it serves before a job runs as well. Any thread; values are plain.
+// What a program's description of device memory comes to: checked, and found where the driver has it. Asks the driver
+// and changes nothing, so it serves before a job runs as well. Any thread; values are plain.
 #pragma once
 
 #include "client/device_memory.hpp"
@@ -23,8 +23,8 @@ struct BindingPlan {
     DeviceAddress ready_word = 0;  ///< where the stream's device finds the tensor's
 };
 
-/// All of a plan but the ready word. The caller's context stays. Errors: kInvalidArgument (what of the buffer is wrong),
-/// kUnavailable and kResourceExhausted (the driver).
+/// All of a plan but the ready word. The caller's context stays. Errors: kInvalidArgument (what of the buffer is
+/// wrong), kUnavailable and kResourceExhausted (the driver).
 [[nodiscard]] Result<BindingPlan> plan_binding(const CudaDriver& driver, std::uint32_t tensor_index,
                                                const shm::TensorEntry& tensor, const DeviceBuffer& buffer);
 

@@ -242,9 +242,9 @@ Status CudaDriver::register_host(std::span<std::byte> pages) const {
 
 Status CudaDriver::register_for_copies(std::span<const std::byte> pages, bool is_read_only) const {
     auto* const begin = const_cast<std::byte*>(pages.data());  // NOLINT: the driver's own type for this argument
-    return status_of("cuMemHostRegister", calls_->register_host(begin, pages.size(),
-                                                                kRegisterPortable |
-                                                                    (is_read_only ? kRegisterReadOnly : 0U)));
+    return status_of(
+        "cuMemHostRegister",
+        calls_->register_host(begin, pages.size(), kRegisterPortable | (is_read_only ? kRegisterReadOnly : 0U)));
 }
 
 void CudaDriver::unregister_host(const std::byte* pages) const noexcept {

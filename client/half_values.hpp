@@ -1,5 +1,5 @@
-// float16 and bfloat16 to float32 and back on the CPU, for tensors that are staged through host memory: the same bits as
-// the GPU's own conversions. Pure; any thread. Depends on no mode of the processor but rounding to nearest.
+// float16 and bfloat16 to float32 and back on the CPU, for tensors that are staged through host memory: the same bits
+// as the GPU's own conversions. Pure; any thread. Depends on no mode of the processor but rounding to nearest.
 #pragma once
 
 #include "gradsieve/gradsieve.hpp"

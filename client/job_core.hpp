@@ -194,21 +194,21 @@ private:
     // guarded by m_
     mutable std::mutex m_;
     Phase phase_ = Phase::kFresh;
-    Registry registry_;                         ///< constant from kAttaching on
-    std::optional<Ledger> ledger_;              ///< there exactly while the attachment has a session
-    std::shared_ptr<Attachment> attachment_;    ///< in kAttaching the starting thread's alone
-    std::optional<Step> first_check_;           ///< step of the first `check_parameters`
-    std::shared_ptr<const CudaDriver> driver_;  ///< from the first `bind_device` on
+    Registry registry_;                            ///< constant from kAttaching on
+    std::optional<Ledger> ledger_;                 ///< there exactly while the attachment has a session
+    std::shared_ptr<Attachment> attachment_;       ///< in kAttaching the starting thread's alone
+    std::optional<Step> first_check_;              ///< step of the first `check_parameters`
+    std::shared_ptr<const CudaDriver> driver_;     ///< from the first `bind_device` on
     std::map<std::uint32_t, EarlyBinding> early_;  ///< by tensor index, until they are bound
     std::unique_ptr<DeviceBindings> bindings_;     ///< from the first binding of a running job on
     std::unique_ptr<StagedTensors> staged_;        ///< likewise, of a staged tensor
     std::condition_variable copy_ended_;           ///< some tensor is not being copied any more
-    std::uint64_t bind_number_ = 0;             ///< last bind request
-    bool is_binding_ = false;                   ///< a thread is inside `change_bindings`, and reads the socket
-    bool is_hang_up_due_ = false;               ///< that thread is to hang up when it leaves
-    bool is_starting_ = false;                  ///< a thread is inside `start`
-    bool is_leaving_ = false;                   ///< kDetach was sent
-    TimePoint daemon_seen_{};                   ///< when the socket was looked at last
+    std::uint64_t bind_number_ = 0;                ///< last bind request
+    bool is_binding_ = false;                      ///< a thread is inside `change_bindings`, and reads the socket
+    bool is_hang_up_due_ = false;                  ///< that thread is to hang up when it leaves
+    bool is_starting_ = false;                     ///< a thread is inside `start`
+    bool is_leaving_ = false;                      ///< kDetach was sent
+    TimePoint daemon_seen_{};                      ///< when the socket was looked at last
 };
 
 /// How long one sleep may be: so soon a daemon that died without a word is noticed.

@@ -145,9 +145,9 @@ Status JobCore::exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeo
     const auto reply = await_bind_reply(lock, request.number, deadline);
     if (!reply.is_ok() || !*reply) {
         bindings_->on_lost(batch);
-        return reply.is_ok() ? timeout_status("gradsieved's answer to the request to bind device memory of " + subject,
-                                              timeout)
-                             : reply.error();
+        return reply.is_ok()
+                   ? timeout_status("gradsieved's answer to the request to bind device memory of " + subject, timeout)
+                   : reply.error();
     }
     const auto& answer = **reply;
     if (!answer.status.is_ok()) {

@@ -56,7 +56,8 @@ Status JobCore::check_required() const {
     for (const auto& [index, binding] : early_)
         if (is_staged(index))
             return {StatusCode::kFailedPrecondition,
-                    tensor_text(index) + " would be staged through host memory, which require = \"cuda-ipc\" forbids: " +
+                    tensor_text(index) +
+                        " would be staged through host memory, which require = \"cuda-ipc\" forbids: " +
                         binding.unshareable.text()};
     return {};
 }
@@ -86,8 +87,8 @@ Result<bool> JobCore::is_staged_tensor(std::uint32_t tensor_index) const {
 
 void JobCore::bind_staged(const BindingPlan& plan) {
     if (!staged_)
-        staged_ = std::make_unique<StagedTensors>(driver_, plan.context, attachment_->shared_session(),
-                                                  registry_.tensors());
+        staged_ =
+            std::make_unique<StagedTensors>(driver_, plan.context, attachment_->shared_session(), registry_.tensors());
     staged_->bind(plan);
 }
 

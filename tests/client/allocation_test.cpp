@@ -81,7 +81,8 @@ TEST(Allocation, A_step_of_a_staged_tensor_allocates_nothing) {
     FakeDaemon daemon;
     auto job = make_job(daemon);
     auto tensor =
-        job.add_tensor("w", {4}, {.samples_max = 1, .has_second_moment = false, .group = "", .on_device = true}).value();
+        job.add_tensor("w", {4}, {.samples_max = 1, .has_second_moment = false, .group = "", .on_device = true})
+            .value();
     const DeviceBuffer buffer{.pointer = pointer_to(FakeMemory::kPool),
                               .elements = 4,
                               .type = ElementType::kBf16,

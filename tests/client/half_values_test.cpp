@@ -28,7 +28,8 @@ double meaning(const Format& format, std::uint16_t half) {
     const int all_ones = (1 << (15 - format.mantissa_bits)) - 1;
     const double sign = (half & 0x8000) != 0 ? -1 : 1;
     if (exponent == all_ones)
-        return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+        return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                             : sign * std::numeric_limits<double>::infinity();
     if (exponent == 0) return sign * std::ldexp(mantissa, format.smallest_exponent - format.mantissa_bits);
     return sign * std::ldexp(mantissa + (1 << format.mantissa_bits),
                              format.smallest_exponent + exponent - 1 - format.mantissa_bits);
@@ -82,7 +83,8 @@ TEST(HalfValues, Widening_in_place_is_right_at_every_length) {
             halves[place] = static_cast<std::uint16_t>(0x3F80 + place * 7 % 0x100);
         const auto values = widened(ElementType::kBf16, halves);
         for (std::size_t place = 0; place < length; ++place)
-            ASSERT_EQ(static_cast<double>(values[place]), meaning(kFormats[1], halves[place])) << length << " " << place;
+            ASSERT_EQ(static_cast<double>(values[place]), meaning(kFormats[1], halves[place]))
+                << length << " " << place;
     }
 }
 TEST(HalfValues, Narrowing_rounds_to_nearest_with_ties_to_even) {

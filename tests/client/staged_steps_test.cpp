@@ -172,7 +172,8 @@ TEST_F(StagedSteps, Errors_of_the_driver_on_the_way_in_hand_nothing_in) {
         FakeCuda::get().fail(call, 700);
         const auto status = staged.tensor().submit(1);
         EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-        EXPECT_THAT(status.text(), AllOf(HasSubstr("job 'job'"), HasSubstr("tensor 'w'"), HasSubstr(call + " answered 700")));
+        EXPECT_THAT(status.text(),
+                    AllOf(HasSubstr("job 'job'"), HasSubstr("tensor 'w'"), HasSubstr(call + " answered 700")));
     }
     write(gradient_, Floats{1, 2, 3, 4});
     staged.step(1);

@@ -176,9 +176,9 @@ gradsieve_status gradsieve_tensor_gradient(gradsieve_tensor* tensor, uint32_t sa
  */
 gradsieve_status gradsieve_tensor_second_moment(gradsieve_tensor* tensor, float** ret_values);
 /* Binds a tensor that was registered with on_device to GPU memory: before start or after it, before its first submit,
- * and again whenever the buffer changes. The tensor must have no open step. Nothing is copied, unless memory given before
- * start cannot be shared: the tensor is staged then, and submit and wait copy it through host memory. The CUDA context
- * of the job's first binding outlives the job. */
+ * and again whenever the buffer changes. The tensor must have no open step. Nothing is copied, unless memory given
+ * before start cannot be shared: the tensor is staged then, and submit and wait copy it through host memory. The CUDA
+ * context of the job's first binding outlives the job. */
 gradsieve_status gradsieve_tensor_bind_device(gradsieve_tensor* tensor, const gradsieve_device_buffer* buffer,
                                               int64_t timeout_ms);
 /* The daemon lets go of the memory: free it or use it otherwise afterwards. Before start: forgets the buffer. */

@@ -89,10 +89,10 @@ public:
     /// context stays. The context of the job's first binding outlives the job.
     /// Before `start` the buffer is checked and remembered, and `start` binds it. If its memory cannot be shared, the
     /// tensor is *staged*: `submit` and `wait` copy it through host memory, from then on whatever it is bound to.
-    /// Errors: kInvalidArgument (what of the buffer is wrong), kFailedPrecondition (after `start`: memory that cannot be
-    /// shared; a GPU that cannot write to host memory: what to do), kUnavailable (no CUDA driver, or its error), kBusy
-    /// (an open step, or another thread binds), kTimeout (call again: until then it counts as not bound), and what the
-    /// daemon says.
+    /// Errors: kInvalidArgument (what of the buffer is wrong), kFailedPrecondition (after `start`: memory that cannot
+    /// be shared; a GPU that cannot write to host memory: what to do), kUnavailable (no CUDA driver, or its error),
+    /// kBusy (an open step, or another thread binds), kTimeout (call again: until then it counts as not bound), and
+    /// what the daemon says.
     [[nodiscard]] Status bind_device(const DeviceBuffer& buffer, Timeout timeout);
     /// The daemon lets go of the memory: free it or use it otherwise afterwards. Before `start`: forgets the buffer.
     /// Errors: as bind_device.
@@ -109,9 +109,9 @@ public:
     /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor
     /// again. On a device the span is empty and the average is in slice 0 of the bound memory, final for every stream;
     /// after any answer but kTimeout nobody touches that memory any more. A staged tensor's average is copied there by
-    /// this call, on the bound stream, after which it waits for that stream beyond its timeout. Errors: kTimeout (who is late; call
-    /// again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon gone). An outcome that arrived before the job
-    /// ended stays.
+    /// this call, on the bound stream, after which it waits for that stream beyond its timeout. Errors: kTimeout (who
+    /// is late; call again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon gone). An outcome that arrived
+    /// before the job ended stays.
     [[nodiscard]] Result<std::span<const float>> wait(Timeout timeout);
     /// `wait` would not sleep: a result or an error is there. Copies the average of a staged tensor first.
     [[nodiscard]] bool is_ready();

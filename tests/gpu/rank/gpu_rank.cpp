@@ -304,7 +304,8 @@ struct Rank {
 
 }  // namespace
 
-/// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require cuda-ipc]
+/// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require
+/// cuda-ipc]
 /// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N] [--hash 0|1] [--job NAME] [--run ID]
 int main(int argc, char** argv) {
     Rank rank;
