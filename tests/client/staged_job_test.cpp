@@ -156,8 +156,8 @@ TEST_F(StagedJobs, Refusal_of_its_place_says_why_the_tensor_is_in_host_memory) {
     const auto status = fresh.job.start(kPatient);
     EXPECT_EQ(status.code(), StatusCode::kMismatch);
     EXPECT_THAT(status.text(), AllOf(HasSubstr("this rank has it in host memory, the others do not"),
-                                     HasSubstr("tensor 'v' and 2 others is in host memory because its GPU memory "
-                                               "cannot be shared and is staged")));
+                                     HasSubstr("staged on this rank, in host memory, since GPU memory cannot be "
+                                               "shared: tensor 'v' and 2 others; allocate")));
 }
 TEST_F(StagedJobs, Detach_while_bound_keeps_results_and_gives_pages_back_with_the_handles) {
     FakeDaemon daemon;
