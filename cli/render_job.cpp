@@ -165,6 +165,18 @@ std::string render_checks(const JobView& job, const Look& look) {
     return text;
 }
 
+/// What lies on a GPU and is copied all the same: slower than it could be, and nothing else shows it.
+std::string render_staged(const JobView& job, const Look& look) {
+    const auto staged = std::count_if(job.tensors.begin(), job.tensors.end(),
+                                      [](const TensorView& tensor) { return tensor.place == "staged"; });
+    if (staged == 0) return "";
+    return render_line(
+        "staged",
+        {{fmt::format("{} of {} tensor{}", staged, job.tensors.size(), job.tensors.size() == 1 ? "" : "s"), Ink::kWarn},
+         {"their GPU memory cannot be shared: copied to the host and back each step", Ink::kWarn}},
+        look);
+}
+
 /// The `limit` largest tensors, in the document's order.
 std::vector<const TensorView*> largest(const std::vector<TensorView>& tensors, std::size_t limit) {
     std::vector<const TensorView*> chosen;
@@ -228,7 +240,7 @@ std::string render_job(const JobView& job, const Look& look, std::size_t tensor_
     const auto codecs = codecs_of(job);
     return render_title(job, look) + render_waiting(job, look) + render_groups(job, look) + render_ratios(job, look) +
            render_step_times(job.step_ms, look) + render_ranks(job, look) + render_checks(job, look) +
-           render_codecs(job, codecs, look) + render_tensors(job, codecs, look, tensor_rows);
+           render_staged(job, look) + render_codecs(job, codecs, look) + render_tensors(job, codecs, look, tensor_rows);
 }
 
 }  // namespace gradsieve::cli

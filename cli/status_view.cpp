@@ -123,6 +123,7 @@ TensorView tensor_of(const Json& object) {
     TensorView tensor;
     tensor.name = text(object, "name");
     tensor.group = text(object, "group");
+    tensor.place = text(object, "place");
     tensor.codec = text(object, "codec");
     tensor.variance_source = text(object, "variance_source");
     tensor.elements = count(object, "elements");

@@ -58,7 +58,7 @@ struct StepTimeView {
     std::optional<double> median, p90, last, encode, exchange, decode;
 };
 struct TensorView {
-    std::string name, group, codec, variance_source;
+    std::string name, group, place, codec, variance_source;
     std::uint64_t elements = 0, kept_elements = 0, payload_bytes = 0, residual_step = 0;
     std::optional<double> bits_per_kept, payload_ratio, residual_norm;
 };

@@ -43,9 +43,9 @@ bool is_worth_asking_again(const Result<bool>& answered, TimePoint deadline) {
 /// A daemon that compares the places of tensors sees staged ones in host memory: why, only this side knows.
 Status staging_noted(const Status& refusal, const std::string& staged) {
     if (refusal.code() != StatusCode::kMismatch || staged.empty()) return refusal;
-    return {refusal.code(), refusal.text() + " (on this rank " + staged +
-                                " is in host memory because its GPU memory cannot be shared and is staged: allocate it "
-                                "as the other ranks do)"};
+    return {refusal.code(), refusal.text() +
+                                " (staged on this rank, in host memory, since GPU memory cannot be shared: " + staged +
+                                "; allocate that memory as the other ranks do)"};
 }
 
 }  // namespace

@@ -171,6 +171,20 @@ Json step_part(const std::deque<StepTimes>& times) {
 /// The page has room for about 5,000 of them; who has more tensors looks at the totals.
 constexpr std::size_t kTensorsShown = 1000;
 
+/// A host tensor that some local rank copies from and to its GPU.
+bool is_staged(const HostedJob& job, exchange::TensorNumber number) {
+    return std::any_of(job.sessions().begin(), job.sessions().end(), [number](const auto& entry) {
+        const auto& session = *entry.second;
+        return session.tensors[session.index_of_number[number]].staged;
+    });
+}
+
+std::string place_of(const HostedJob& job, const HostedTensor& tensor) {
+    if (tensor.gpu != nullptr) return tensor.gpu->names();
+    if (tensor.on_device) return "unbound";
+    return is_staged(job, tensor.number) ? "staged" : "host";
+}
+
 Json tensors_part(const HostedJob& job) {
     Json tensors = Json::array();
     for (const auto& tensor : job.tensors()) {
@@ -182,9 +196,7 @@ Json tensors_part(const HostedJob& job) {
             {{"name", tensor.name},
              {"group", job.groups()[tensor.group].name},
              {"elements", tensor.elements},
-             {"place", tensor.gpu != nullptr ? tensor.gpu->names()
-                       : tensor.on_device    ? "unbound"
-                                             : "host"},
+             {"place", place_of(job, tensor)},
              {"codec", tensor.codec_text},
              {"kept_elements", totals.kept_elements},
              {"payload_bytes", totals.payload_bytes},

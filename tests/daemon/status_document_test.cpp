@@ -225,6 +225,17 @@ TEST(StatusDocument, Running_job_shows_its_figures) {
     EXPECT_NEAR(tensor.at("payload_ratio").get<double>(), 32'000 / bits, 0.1);
     EXPECT_TRUE(tensor.at("residual_norm").is_null()) << "not yet taken";
 }
+TEST(StatusDocument, Place_of_a_tensor_in_host_memory_says_whether_a_rank_stages_it) {
+    const auto request =
+        make_request(0, 1, {{.name = "b", .shape = {4}, .staged = true}, {.name = "a", .shape = {4}}}, "all | f32");
+    const OneJob one(request);
+    Written written;
+    written.jobs = {&one.job()};
+    const auto tensors = written.document().at("jobs").at(0).at("tensors");
+    EXPECT_EQ(tensors.at(0).at("name"), "a");
+    EXPECT_EQ(tensors.at(0).at("place"), "host");
+    EXPECT_EQ(tensors.at(1).at("place"), "staged");
+}
 TEST(StatusDocument, Forming_job_names_who_is_missing_and_an_open_step_who_is_late) {
     OneJob one(make_request(1, 3, {{.name = "w", .shape = {4}}}));
     Written written;

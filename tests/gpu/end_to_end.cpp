@@ -40,6 +40,44 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
         }
 }
 
+/// Device memory that cannot be shared: through host memory with the same bits, said in the status, refused on demand.
+void check_staged(Report& report) {
+    const Cluster cluster(2, kOpenSocket);
+    JobPlan plan;
+    plan.codec = "topk(0.01) | pow2(bits=4) | auto";
+    plan.elements = "33,4101,70000,600000";
+    for (const char* type : {"f32", "bf16"})
+        for (const std::size_t samples : {std::size_t{1}, std::size_t{3}}) {
+            plan.type = type;
+            plan.samples = samples;
+            std::vector<std::string> hashes;
+            for (const char* memory : {"host", "device", "staged"}) {
+                plan.memory = memory;
+                plan.name = fmt::format("{}-{}-{}", memory, type, samples);
+                hashes.push_back(hash_of(run_job(cluster, 2, plan, report)));
+            }
+            report.expect(!hashes[0].empty() && hashes[0] == hashes[1] && hashes[0] == hashes[2],
+                          fmt::format("staged, {} with {} samples: host {} device {} staged {}", type, samples,
+                                      hashes[0], hashes[1], hashes[2]));
+        }
+    plan.name = "required";
+    plan.world = 1;
+    plan.require = "cuda-ipc";
+    auto refused = start_rank(cluster, plan, 1, 0);
+    const auto code = refused.wait_for_exit(Milliseconds(120'000));
+    report.expect(code == 3 && refused.output().find("which require = ") != std::string::npos,
+                  "staged: require refuses it: " + refused.output());
+    plan.name = "shown";
+    plan.require.clear();
+    plan.steps = 100'000;
+    const auto shown = start_rank(cluster, plan, 1, 0);
+    const bool is_shown = cluster.wait_for_status(0, [](const json& status) {
+        const auto& jobs = status.value("jobs", json::array());
+        return !jobs.empty() && !jobs[0]["tensors"].empty() && jobs[0]["tensors"][0].value("place", "") == "staged";
+    });
+    report.expect(is_shown, "staged: the status shows it");
+}
+
 void check_killed_rank(const Options& options, Report& report) {
     Cluster cluster(1, kOpenSocket);
     JobPlan plan;
@@ -144,6 +182,7 @@ void check_end_to_end(const Options& options, Report& report) {
         check_same_as_host(report, 2, 2, false);
     else
         report.skip("nodes on two GPUs: this host has one");
+    check_staged(report);
     check_killed_rank(options, report);
     check_lost_gpu(report);
 }

@@ -14,6 +14,8 @@ inline constexpr const char* kOpenSocket = "[socket]\nmode = \"0666\"\n";
 struct JobPlan {
     std::string name;
     std::string memory = "device";
+    std::string type = "f32";
+    std::string require{};
     std::string codec;
     std::string elements;
     std::size_t world = 4;
