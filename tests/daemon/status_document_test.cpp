@@ -149,7 +149,14 @@ TEST(StatusDocument, Gpus_show_what_the_daemon_holds_of_them) {
     facts.gpus.push_back({device, {20, 30, 4, 5, true}, 6});
     EXPECT_EQ(json::parse(status_document(facts, written.now)).at("gpus"),
               json::parse(R"([{"uuid": "GPU-1234", "name": "Card", "memory_bytes": 100, "context": true,
-                  "state_bytes": 20, "workspace_bytes": 30, "buffers": 4, "queued": 6, "threshold_misses": 5}])"));
+                  "state_bytes": 20, "workspace_bytes": 30, "buffers": 4, "queued": 6, "threshold_misses": 5,
+                  "peers": null}])"));
+    const auto peers = [&](bool is_direct) {
+        facts.gpus.front().figures.is_direct = is_direct;
+        return json::parse(status_document(facts, written.now)).at("gpus")[0].at("peers");
+    };
+    EXPECT_EQ(peers(true), "direct");
+    EXPECT_EQ(peers(false), "staged");
 }
 TEST(StatusDocument, Single_node_has_no_peers_and_says_so) {
     Written written;
