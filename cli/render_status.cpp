@@ -76,6 +76,7 @@ std::string render_gpus(const std::vector<GpuView>& gpus, const Look& look) {
             {fmt::format("{} tensor{} bound", count_text(gpu.buffers), gpu.buffers == 1 ? "" : "s")}};
         if (gpu.threshold_misses > 0)
             parts.push_back({fmt::format("{} threshold misses", count_text(gpu.threshold_misses))});
+        if (!gpu.peers.empty()) parts.push_back({"peers " + gpu.peers});
         text += render_line("GPU", parts, look);
     }
     return text;

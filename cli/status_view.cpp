@@ -99,6 +99,7 @@ GpuView gpu_of(const Json& object) {
     gpu.workspace_bytes = count(object, "workspace_bytes");
     gpu.buffers = count(object, "buffers");
     gpu.threshold_misses = count(object, "threshold_misses");
+    gpu.peers = text(object, "peers");
     return gpu;
 }
 

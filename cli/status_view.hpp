@@ -34,6 +34,7 @@ struct PeerView {
 };
 struct GpuView {
     std::string uuid, name;
+    std::string peers;  ///< how it reaches GPUs of the same jobs: "direct", "staged" or, without any, ""
     bool has_context = false;
     std::uint64_t memory_bytes = 0, state_bytes = 0, workspace_bytes = 0, buffers = 0, threshold_misses = 0;
 };

@@ -155,7 +155,13 @@ TEST(StatusDocument, Gpus_show_what_the_daemon_holds_of_them) {
     EXPECT_EQ(json::parse(status_document(facts, written.now)).at("gpus"),
               json::parse(R"([{"uuid": "GPU-1234", "name": "Card", "memory_bytes": 100, "context": true,
                   "state_bytes": 20, "workspace_bytes": 30, "buffers": 4, "queued": 6, "threshold_misses": 5,
-                  "failure": ""}])"));
+                  "peers": null, "failure": ""}])"));
+    const auto peers = [&](bool is_direct) {
+        facts.gpus.front().figures.is_direct = is_direct;
+        return json::parse(status_document(facts, written.now)).at("gpus")[0].at("peers");
+    };
+    EXPECT_EQ(peers(true), "direct");
+    EXPECT_EQ(peers(false), "staged");
 }
 TEST(StatusDocument, Single_node_has_no_peers_and_says_so) {
     Written written;

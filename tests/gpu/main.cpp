@@ -23,6 +23,8 @@ constexpr std::array kSections{
     Section{"encode", false, check_encode_equality},
     Section{"decode", false, check_decode_equality},
     Section{"decode-hostile", false, check_decode_hostile},
+    Section{"gpus-encode", false, check_encode_on_gpus},
+    Section{"gpus-decode", false, check_decode_on_gpus},
     Section{"encode-speed", true, measure_encode},
     Section{"decode-speed", true, measure_decode},
     Section{"end-to-end", false, check_end_to_end},
@@ -58,9 +60,10 @@ int main(int argc, char** argv) {
     app.add_option("--repetitions", options.repetitions, "of each measurement of encode-speed; 1 under a profiler")
         ->check(CLI::Range(1, 1000));
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
-    app.add_option(
-        "--only", options.only,
-        "sections: encode decode decode-hostile encode-speed decode-speed end-to-end gpus-end-to-end end-to-end-speed");
+    app.add_flag("--few", options.is_few, "one pipeline in four where several GPUs share the work, for sanitizers");
+    std::string names;
+    for (const auto& section : kSections) names += std::string(" ") + section.name;
+    app.add_option("--only", options.only, "sections:" + names);
     CLI11_PARSE(app, argc, argv);
     options.has_timing = !options.is_small;
     if (!print_devices(options.device)) return 2;

@@ -314,7 +314,8 @@ struct Rank {
 
 /// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require
 /// cuda-ipc]
-/// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hash 0|1] [--job NAME] [--run ID]
+/// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hash 0|1] [--job NAME]
+/// [--run ID]
 int main(int argc, char** argv) {
     Rank rank;
     for (int place = 1; place + 1 < argc; place += 2)
