@@ -266,8 +266,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     auto* const state = state_of(event);
-    if (stream != nullptr && queue_of(stream)->device() != state->device)
-        return answer(cudaErrorInvalidResourceHandle);
+    if (stream != nullptr && queue_of(stream)->device() != state->device) return answer(cudaErrorInvalidResourceHandle);
     std::uint64_t number = 0;
     {
         const std::lock_guard lock(state->m);
