@@ -172,6 +172,7 @@ void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t d
 
 void check_end_to_end(const Options& options, Report& report) {
     const auto devices = device_count();
+    check_staged(report);
     if (!options.is_small) check_same_as_host(report, 1, 1, false);
     check_same_as_host(report, 2, 1, false);
     if (::geteuid() == 0)
@@ -182,7 +183,6 @@ void check_end_to_end(const Options& options, Report& report) {
         check_same_as_host(report, 2, 2, false);
     else
         report.skip("nodes on two GPUs: this host has one");
-    check_staged(report);
     check_killed_rank(options, report);
     check_lost_gpu(report);
 }
