@@ -19,6 +19,7 @@ Examples:
   gradsieve status --watch          what runs now, redrawn each second
   gradsieve status --json | jq .    the same for programs
   gradsieve check-config FILE       is the file right, and what are the values?
+  gradsieve state list              what is on disk to go on from
   gradsieve doctor                  what keeps it from working here?
 
 Exit status: 0 live or done, 1 wrong usage or a failed check, 3 the daemon hangs, 4 it is dead, 5 it was stopped,
@@ -36,6 +37,7 @@ public:
         add_peers();
         add_codecs();
         add_check_config();
+        add_state();
         add_doctor();
 #ifdef GRADSIEVE_HAVE_DEMO
         add_demo();
@@ -95,6 +97,13 @@ private:
         sub->add_option("--socket", check_config_.socket, "As the daemon's option")->type_name("PATH");
         sub->add_option("--state", check_config_.state_directory, "As the daemon's option")->type_name("FOLDER");
     }
+    void add_state() {
+        auto* sub = add("state", "List the snapshots of residuals and variances on disk",
+                        [this] { return run_state(state_, console_); });
+        sub->add_option("action", state_.action, "What to do")->required()->check(CLI::IsMember({"list"}));
+        sub->add_option("--state", state_.state_directory, "Their folder, as the daemon's option")->type_name("FOLDER");
+        sub->add_flag("--json", state_.is_json, "Print them as JSON");
+    }
     void add_doctor() {
         auto* sub =
             add("doctor", "Look for what keeps it from working here", [this] { return run_doctor(doctor_, console_); });
@@ -123,6 +132,7 @@ private:
     PeersOptions peers_;
     CodecsOptions codecs_;
     CheckConfigOptions check_config_;
+    StateOptions state_;
     DoctorOptions doctor_;
 };
 

@@ -38,6 +38,14 @@ struct CheckConfigOptions {
 };
 [[nodiscard]] ExitCode run_check_config(const CheckConfigOptions& options, Console& console);
 
+struct StateOptions {
+    std::string action;  ///< "list"
+    std::string state_directory;
+    bool is_json = false;
+};
+/// Reads the snapshots' heads; fails if one of them is damaged, and names it.
+[[nodiscard]] ExitCode run_state(const StateOptions& options, Console& console);
+
 struct DoctorOptions {
     std::string file;
     std::string node;

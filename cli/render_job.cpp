@@ -108,13 +108,16 @@ std::string render_step_times(const StepTimeView& times, const Look& look) {
 std::string render_groups(const JobView& job, const Look& look) {
     std::string text;
     for (const auto& group : job.groups)
-        text += render_line(group.name.empty() ? "steps" : "group",
-                            {{group.name, Ink::kBold},
-                             {fmt::format("{} committed", count_text(group.steps_committed))},
-                             {fmt::format("{} aborted", count_text(group.steps_aborted)),
-                              group.steps_aborted > 0 ? Ink::kWarn : Ink::kPlain},
-                             {fmt::format("at step {}", group.committed_step)}},
-                            look);
+        text +=
+            render_line(group.name.empty() ? "steps" : "group",
+                        {{group.name, Ink::kBold},
+                         {fmt::format("{} committed", count_text(group.steps_committed))},
+                         {fmt::format("{} aborted", count_text(group.steps_aborted)),
+                          group.steps_aborted > 0 ? Ink::kWarn : Ink::kPlain},
+                         {fmt::format("at step {}", group.committed_step)},
+                         {group.resumed_step > 0 ? fmt::format("state went on from step {}", group.resumed_step) : ""}},
+                        look);
+    if (!job.state_text.empty()) text += render_line("state lost", {{job.state_text, Ink::kWarn}}, look);
     return text;
 }
 
@@ -160,6 +163,18 @@ std::string render_checks(const JobView& job, const Look& look) {
             look);
     if (job.memory_bytes > 0) text += render_line("memory", {{memory_text(job.memory_bytes)}}, look);
     return text;
+}
+
+/// What lies on a GPU and is copied all the same: slower than it could be, and nothing else shows it.
+std::string render_staged(const JobView& job, const Look& look) {
+    const auto staged = std::count_if(job.tensors.begin(), job.tensors.end(),
+                                      [](const TensorView& tensor) { return tensor.place == "staged"; });
+    if (staged == 0) return "";
+    return render_line(
+        "staged",
+        {{fmt::format("{} of {} tensor{}", staged, job.tensors.size(), job.tensors.size() == 1 ? "" : "s"), Ink::kWarn},
+         {"their GPU memory cannot be shared: copied to the host and back each step", Ink::kWarn}},
+        look);
 }
 
 /// The `limit` largest tensors, in the document's order.
@@ -225,7 +240,7 @@ std::string render_job(const JobView& job, const Look& look, std::size_t tensor_
     const auto codecs = codecs_of(job);
     return render_title(job, look) + render_waiting(job, look) + render_groups(job, look) + render_ratios(job, look) +
            render_step_times(job.step_ms, look) + render_ranks(job, look) + render_checks(job, look) +
-           render_codecs(job, codecs, look) + render_tensors(job, codecs, look, tensor_rows);
+           render_staged(job, look) + render_codecs(job, codecs, look) + render_tensors(job, codecs, look, tensor_rows);
 }
 
 }  // namespace gradsieve::cli

@@ -76,6 +76,7 @@ std::string render_gpus(const std::vector<GpuView>& gpus, const Look& look) {
             {fmt::format("{} tensor{} bound", count_text(gpu.buffers), gpu.buffers == 1 ? "" : "s")}};
         if (gpu.threshold_misses > 0)
             parts.push_back({fmt::format("{} threshold misses", count_text(gpu.threshold_misses))});
+        if (!gpu.peers.empty()) parts.push_back({"peers " + gpu.peers});
         text += render_line("GPU", parts, look);
     }
     return text;
@@ -226,7 +227,7 @@ std::string render_status(const StatusView& view, const HealthView& health, cons
     if (view.jobs.empty() && view.format != 0)
         text += '\n' + look.paint(Ink::kTitle, "no jobs") + '\n' +
                 render_line("", {{"training processes attach at the socket", Ink::kDim}}, look);
-    return text + render_ended(view.ended_jobs, look);
+    return text + render_ended(view.ended_jobs, look) + render_states(view, look);
 }
 
 }  // namespace gradsieve::cli

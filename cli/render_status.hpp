@@ -20,6 +20,8 @@ inline constexpr std::size_t kDefaultTensorRows = 40;
 /// Its parts, each ended by a newline.
 [[nodiscard]] std::string render_health(const DaemonView& daemon, const HealthView& health, const Look& look);
 [[nodiscard]] std::string render_peers(const std::vector<PeerView>& peers, const Look& look);
+/// What is kept of jobs that do not run, and what was lost; empty if nothing is.
+[[nodiscard]] std::string render_states(const StatusView& view, const Look& look);
 [[nodiscard]] std::string render_job(const JobView& job, const Look& look, std::size_t tensor_rows);
 
 struct Part {

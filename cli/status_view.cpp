@@ -99,6 +99,7 @@ GpuView gpu_of(const Json& object) {
     gpu.workspace_bytes = count(object, "workspace_bytes");
     gpu.buffers = count(object, "buffers");
     gpu.threshold_misses = count(object, "threshold_misses");
+    gpu.peers = text(object, "peers");
     return gpu;
 }
 
@@ -108,7 +109,7 @@ RankView rank_of(const Json& object) {
 }
 GroupView group_of(const Json& object) {
     return {text(object, "name"), count(object, "committed_step"), count(object, "steps_committed"),
-            count(object, "steps_aborted")};
+            count(object, "steps_aborted"), count(object, "resumed_step")};
 }
 WaitView wait_of(const Json& object) {
     return {text(object, "group"),    text(object, "tensor"),          count(object, "step"),
@@ -123,6 +124,7 @@ TensorView tensor_of(const Json& object) {
     TensorView tensor;
     tensor.name = text(object, "name");
     tensor.group = text(object, "group");
+    tensor.place = text(object, "place");
     tensor.codec = text(object, "codec");
     tensor.variance_source = text(object, "variance_source");
     tensor.elements = count(object, "elements");
@@ -144,6 +146,7 @@ JobView job_of(const Json& object) {
     job.codec = text(object, "codec");
     job.codec_origin = text(object, "codec_origin");
     job.last_refusal = text(object, "last_refusal");
+    job.state_text = text(object, "state_text");
     job.world_size = count(object, "world_size");
     job.bytes_sent = count(object, "bytes_sent");
     job.allreduce_bytes = count(object, "allreduce_bytes");
@@ -166,6 +169,14 @@ EndedJobView ended_job_of(const Json& object) {
     return {text(object, "name"),         text(object, "run_id"),
             text(object, "text"),         count(object, "steps_committed"),
             figure(object, "wire_ratio"), seconds(object, "ago_s")};
+}
+
+KeptStateView kept_state_of(const Json& object) {
+    return {text(object, "name"),   text(object, "run_id"),           text(object, "why"),
+            count(object, "bytes"), list(object, "groups", group_of), seconds(object, "for_s")};
+}
+KeptStateView lost_state_of(const Json& object) {
+    return {text(object, "name"), "", text(object, "text"), 0, {}, seconds(object, "ago_s")};
 }
 
 Json json_of(const HealthView& health) {
@@ -199,6 +210,10 @@ Result<StatusView> parse_status_document(std::string_view document) {
     view.peers = list(root, "peers", peer_of);
     view.jobs = list(root, "jobs", job_of);
     view.ended_jobs = list(root, "ended_jobs", ended_job_of);
+    const auto& states = member(root, "states");
+    view.is_parked = flag(states, "parked");
+    view.kept = list(states, "kept", kept_state_of);
+    view.lost = list(states, "lost", lost_state_of);
     return view;
 }
 

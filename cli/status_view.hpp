@@ -34,6 +34,7 @@ struct PeerView {
 };
 struct GpuView {
     std::string uuid, name;
+    std::string peers;  ///< how it reaches GPUs of the same jobs: "direct", "staged" or, without any, ""
     bool has_context = false;
     std::uint64_t memory_bytes = 0, state_bytes = 0, workspace_bytes = 0, buffers = 0, threshold_misses = 0;
 };
@@ -45,7 +46,7 @@ struct RankView {
 };
 struct GroupView {
     std::string name;
-    std::uint64_t committed_step = 0, steps_committed = 0, steps_aborted = 0;
+    std::uint64_t committed_step = 0, steps_committed = 0, steps_aborted = 0, resumed_step = 0;
 };
 struct WaitView {
     std::string group, tensor;
@@ -58,12 +59,12 @@ struct StepTimeView {
     std::optional<double> median, p90, last, encode, exchange, decode;
 };
 struct TensorView {
-    std::string name, group, codec, variance_source;
+    std::string name, group, place, codec, variance_source;
     std::uint64_t elements = 0, kept_elements = 0, payload_bytes = 0, residual_step = 0;
     std::optional<double> bits_per_kept, payload_ratio, residual_norm;
 };
 struct JobView {
-    std::string name, run_id, phase, epoch, codec, codec_origin, last_refusal;
+    std::string name, run_id, phase, epoch, codec, codec_origin, last_refusal, state_text;
     std::uint64_t world_size = 0, bytes_sent = 0, allreduce_bytes = 0, digests_compared = 0, digests_different = 0;
     std::uint64_t frames_refused = 0, memory_bytes = 0;
     std::optional<double> wire_ratio, payload_ratio;
@@ -80,6 +81,13 @@ struct EndedJobView {
     std::optional<double> wire_ratio;
     double ago_s = 0;
 };
+/// State of a job that does not run, or that is no more.
+struct KeptStateView {
+    std::string name, run_id, text;
+    std::uint64_t bytes = 0;
+    std::vector<GroupView> groups;
+    double age_s = 0;
+};
 struct StatusView {
     std::int64_t format = 0;  ///< 0 = no document yet
     DaemonView daemon;
@@ -87,6 +95,8 @@ struct StatusView {
     std::vector<PeerView> peers;
     std::vector<JobView> jobs;
     std::vector<EndedJobView> ended_jobs;
+    bool is_parked = false;  ///< a service manager keeps the states when the daemon dies
+    std::vector<KeptStateView> kept, lost;
 };
 
 /// Missing keys and values of another type take their defaults; "" is a document that was not published yet.

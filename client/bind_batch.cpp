@@ -25,6 +25,11 @@ Status BindBatch::check_plan(const BindingPlan& plan) {
                 "register smaller tensors"};
 }
 
+Status BindBatch::try_to_share(const CudaDriver& driver, const BindingPlan& plan) {
+    GRADSIEVE_TRY(check_plan(plan));
+    return BindBatch().add(driver, plan);
+}
+
 bool BindBatch::has_room_for(const BindingPlan& plan) const {
     return request_.bindings.size() < shm::kBindingLimit &&
            descriptors_.size() + new_descriptors(plan) <= shm::kLocalDescriptorLimit;

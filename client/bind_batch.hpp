@@ -2,33 +2,22 @@
 // the thread that binds; the descriptors close with it (the message carries duplicates).
 #pragma once
 
-#include "client/device_memory.hpp"
+#include "client/binding_plan.hpp"
 #include "shm/device_message.hpp"
 #include "shm/local_socket.hpp"
 
 #include <map>
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace gradsieve::client {
-
-/// A binding whose memory is known and not yet shared.
-struct BindingPlan {
-    shm::Binding binding;                   ///< all but its two memories
-    std::string subject;                    ///< "tensor 'w'"
-    std::optional<LocatedMemory> gradient;  ///< nothing: unbinds
-    std::optional<LocatedMemory> second_moment;
-    // for this side
-    ContextRef context = nullptr;
-    StreamRef stream = nullptr;
-    DeviceAddress ready_word = 0;  ///< where the stream's device finds the tensor's
-};
 
 class BindBatch {
 public:
     /// Errors: kResourceExhausted (no message has as many descriptors as it needs; what to do).
     [[nodiscard]] static Status check_plan(const BindingPlan& plan);
+    /// Whether another process can open the plan's memory: exports it and lets go again. Errors: as check_plan and
+    /// CudaDriver::export_allocation (kFailedPrecondition: it cannot be shared).
+    [[nodiscard]] static Status try_to_share(const CudaDriver& driver, const BindingPlan& plan);
     /// False: the message would have too many bindings or descriptors; it may fit another one.
     [[nodiscard]] bool has_room_for(const BindingPlan& plan) const;
     /// Exports what the plan's memory needs; only where there is room. Errors: as CudaDriver::export_allocation.

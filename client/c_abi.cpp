@@ -61,7 +61,7 @@ constexpr std::size_t kJobOptionsFirstSize = 64;
 constexpr std::size_t kTensorOptionsFirstSize = 24;
 constexpr std::size_t kSubmitOptionsFirstSize = 32;
 constexpr std::size_t kDeviceBufferFirstSize = 56;
-static_assert(sizeof(gradsieve_job_options) == kJobOptionsFirstSize);
+static_assert(sizeof(gradsieve_job_options) == kJobOptionsFirstSize + sizeof(const char*), "require came later");
 static_assert(sizeof(gradsieve_tensor_options) == kTensorOptionsFirstSize + 8, "on_device came later");
 static_assert(sizeof(gradsieve_submit_options) == kSubmitOptionsFirstSize);
 static_assert(sizeof(gradsieve_device_buffer) == kDeviceBufferFirstSize);
@@ -137,6 +137,7 @@ gradsieve::Result<gradsieve::JobOptions> job_options_of(const gradsieve_job_opti
     converted.codec = text_or_empty(known.codec);
     converted.socket_path = text_or_empty(known.socket_path);
     converted.check_every = known.check_every;
+    converted.require = text_or_empty(known.require);
     converted.non_finite = static_cast<gradsieve::NonFinite>(known.non_finite);
     return converted;
 }
@@ -358,6 +359,15 @@ gradsieve_status gradsieve_tensor_is_ready(gradsieve_tensor* tensor, int32_t* re
         if (tensor == nullptr) return null_argument("tensor");
         if (ret_is_ready == nullptr) return null_argument("ret_is_ready");
         *ret_is_ready = tensor->core->is_ready(tensor->index) ? 1 : 0;
+        return {};
+    });
+}
+gradsieve_status gradsieve_tensor_is_staged(const gradsieve_tensor* tensor, int32_t* ret_is_staged) {
+    return guarded([&]() -> Status {
+        if (tensor == nullptr) return null_argument("tensor");
+        if (ret_is_staged == nullptr) return null_argument("ret_is_staged");
+        GRADSIEVE_ASSIGN(const bool is_staged, tensor->core->is_staged_tensor(tensor->index));
+        *ret_is_staged = is_staged ? 1 : 0;
         return {};
     });
 }

@@ -16,6 +16,7 @@ constexpr int kOutOfMemory = 2;
 constexpr int kNotSupported = 801;
 constexpr unsigned kRegisterPortable = 1;
 constexpr unsigned kRegisterMapped = 2;
+constexpr unsigned kRegisterReadOnly = 8;
 constexpr unsigned kWriteBehindFence = 0;  // the default: a fence of the whole system comes before the write
 constexpr int kAttributeContext = 1;
 constexpr int kAttributeMemoryType = 2;
@@ -55,6 +56,8 @@ struct CudaDriver::Calls {
     int (*unregister_host)(void*) = nullptr;
     int (*device_pointer)(DeviceAddress*, void*, unsigned) = nullptr;
     int (*stream_synchronize)(StreamRef) = nullptr;
+    int (*copy_to_host)(void*, DeviceAddress, std::size_t, StreamRef) = nullptr;
+    int (*copy_to_device)(DeviceAddress, const void*, std::size_t, StreamRef) = nullptr;
     int (*write_word)(StreamRef, DeviceAddress, std::uint32_t, unsigned) = nullptr;
 
     /// The name of the first call that `library` does not have; null if it has all.
@@ -80,6 +83,8 @@ const char* CudaDriver::Calls::find_all(void* library) {
     find(current_device, "cuCtxGetDevice");
     find(stream_context, "cuStreamGetCtx");
     find(stream_synchronize, "cuStreamSynchronize");
+    find(copy_to_host, "cuMemcpyDtoHAsync_v2");
+    find(copy_to_device, "cuMemcpyHtoDAsync_v2");
     find(push_context, "cuCtxPushCurrent_v2");
     find(pop_context, "cuCtxPopCurrent_v2");
     find(register_host, "cuMemHostRegister_v2");
@@ -235,7 +240,16 @@ Status CudaDriver::register_host(std::span<std::byte> pages) const {
                              calls_->register_host(pages.data(), pages.size(), kRegisterPortable | kRegisterMapped));
 }
 
-void CudaDriver::unregister_host(std::byte* pages) const noexcept { calls_->unregister_host(pages); }
+Status CudaDriver::register_for_copies(std::span<const std::byte> pages, bool is_read_only) const {
+    auto* const begin = const_cast<std::byte*>(pages.data());  // NOLINT: the driver's own type for this argument
+    return status_of(
+        "cuMemHostRegister",
+        calls_->register_host(begin, pages.size(), kRegisterPortable | (is_read_only ? kRegisterReadOnly : 0U)));
+}
+
+void CudaDriver::unregister_host(const std::byte* pages) const noexcept {
+    calls_->unregister_host(const_cast<std::byte*>(pages));  // NOLINT: as above
+}
 
 Result<DeviceAddress> CudaDriver::device_address_of(std::byte* pages) const {
     DeviceAddress address = 0;
@@ -245,6 +259,14 @@ Result<DeviceAddress> CudaDriver::device_address_of(std::byte* pages) const {
 
 Status CudaDriver::synchronize(StreamRef stream) const {
     return status_of("cuStreamSynchronize", calls_->stream_synchronize(stream));
+}
+
+Status CudaDriver::copy_to_host(StreamRef stream, std::span<std::byte> to, DeviceAddress from) const {
+    return status_of("cuMemcpyDtoHAsync", calls_->copy_to_host(to.data(), from, to.size(), stream));
+}
+
+Status CudaDriver::copy_to_device(StreamRef stream, DeviceAddress to, std::span<const std::byte> from) const {
+    return status_of("cuMemcpyHtoDAsync", calls_->copy_to_device(to, from.data(), from.size(), stream));
 }
 
 Status CudaDriver::write_word(StreamRef stream, DeviceAddress word, std::uint32_t value) const {

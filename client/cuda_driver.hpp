@@ -63,11 +63,18 @@ public:
     /// Makes whole pages of host memory known to all contexts, for their devices to write. Errors: kFailedPrecondition
     /// (this host cannot do that; what to do), else as of the driver.
     [[nodiscard]] Status register_host(std::span<std::byte> pages) const;
-    void unregister_host(std::byte* pages) const noexcept;
+    /// The same for copies alone, of pages that this process may only read if `is_read_only`. Errors: of the driver;
+    /// copies go without it, only slower.
+    [[nodiscard]] Status register_for_copies(std::span<const std::byte> pages, bool is_read_only) const;
+    void unregister_host(const std::byte* pages) const noexcept;
     /// Where the current context's device finds registered memory.
     [[nodiscard]] Result<DeviceAddress> device_address_of(std::byte* pages) const;
     /// Waits until all that the stream of the current context holds is done. Errors: as of the driver.
     [[nodiscard]] Status synchronize(StreamRef stream) const;
+    /// Enqueues copies on a stream of the current context; the host's side is to be left alone until `synchronize`.
+    /// Errors: as of the driver; then nothing is enqueued.
+    [[nodiscard]] Status copy_to_host(StreamRef stream, std::span<std::byte> to, DeviceAddress from) const;
+    [[nodiscard]] Status copy_to_device(StreamRef stream, DeviceAddress to, std::span<const std::byte> from) const;
     /// Enqueues the write of a word, visible to the host only after everything before it on the stream. Allocates
     /// nothing unless it fails. Errors: as `register_host`.
     [[nodiscard]] Status write_word(StreamRef stream, DeviceAddress word, std::uint32_t value) const;

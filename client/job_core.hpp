@@ -11,9 +11,12 @@
 #include "client/options.hpp"
 #include "client/process_mark.hpp"
 #include "client/registry.hpp"
+#include "client/staging.hpp"
 #include "gradsieve/gradsieve.hpp"
 
 #include <algorithm>
+#include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,6 +42,8 @@ struct BindingChange {
     const DeviceBuffer* buffer = nullptr;
 };
 
+/// "tensor 'w' and 3 others"
+[[nodiscard]] std::string named(const std::string& first, std::size_t count);
 /// kInvalidArgument for a tensor handed to another job than its own.
 [[nodiscard]] Status foreign_tensor(std::string_view name);
 
@@ -74,8 +79,9 @@ public:
     [[nodiscard]] Result<bool> is_check_due(Step step);
 
     /// Tells the daemon where on a device these tensors lie. What is wrong with a buffer is found before anything is
-    /// sent; then each message takes effect as a whole.
+    /// sent; then each message takes effect as a whole. Before `start` all of them are remembered, or none.
     [[nodiscard]] Status change_bindings(std::span<const BindingChange> changes, Timeout timeout);
+    [[nodiscard]] Result<bool> is_staged_tensor(std::uint32_t tensor_index) const;
 
     [[nodiscard]] const ResolvedOptions& options() const noexcept { return options_; }
     [[nodiscard]] bool belongs_here() const noexcept { return mark_.is_same_process(); }
@@ -90,6 +96,11 @@ private:
     };
     using Lock = std::unique_lock<std::mutex>;
     using Answer = std::optional<Status>;
+    /// What a tensor was bound to before `start`.
+    struct EarlyBinding {
+        DeviceBuffer buffer;
+        Status unshareable;  ///< not ok: why the tensor is staged
+    };
 
     // job_start.cpp
     [[nodiscard]] Status attach(Lock& lock, TimePoint deadline, Timeout timeout);
@@ -115,13 +126,22 @@ private:
     [[nodiscard]] Status check_live();
     [[nodiscard]] Status check_options(std::uint32_t tensor_index, const SubmitOptions& options) const;
     [[nodiscard]] Status push(const shm::Submission& submission);
+    /// Until the tensor's last step has an outcome; ok once the average is where the program finds it.
+    [[nodiscard]] Status await_average(Lock& lock, std::uint32_t tensor_index, TimePoint deadline, Timeout timeout);
+    [[nodiscard]] Status check_broadcast(std::uint32_t tensor_index, Rank root);
     [[nodiscard]] Status run_collective(Lock& lock, Collective& kind, shm::Submission submission, Timeout timeout);
     [[nodiscard]] Result<std::uint32_t> find_group(std::string_view name) const;
     [[nodiscard]] std::string tensor_text(std::uint32_t tensor_index) const;
 
     // job_devices.cpp
+    [[nodiscard]] Status check_changes(std::span<const BindingChange> changes) const;
     [[nodiscard]] Status check_change(std::uint32_t tensor_index) const;
+    /// Loads it the first time.
+    [[nodiscard]] Result<std::shared_ptr<const CudaDriver>> driver();
+    [[nodiscard]] Status bind_now(Lock& lock, std::span<const BindingChange> changes, TimePoint deadline,
+                                  Timeout timeout);
     [[nodiscard]] Result<std::vector<BindingPlan>> plan_changes(std::span<const BindingChange> changes);
+    [[nodiscard]] Result<BindingPlan> plan_change(const BindingChange& change);
     [[nodiscard]] Status send_plans(Lock& lock, std::span<const BindingPlan> plans, TimePoint deadline,
                                     Timeout timeout);
     [[nodiscard]] Status exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeout timeout);
@@ -131,11 +151,41 @@ private:
     [[nodiscard]] bool is_on_device(std::uint32_t tensor_index) const {
         return registry_.tensors()[tensor_index].on_device;
     }
+    [[nodiscard]] bool is_staged(std::uint32_t tensor_index) const { return registry_.tensors()[tensor_index].staged; }
+    /// Registered with on_device, shared or staged.
+    [[nodiscard]] bool is_off_host(std::uint32_t tensor_index) const {
+        return is_on_device(tensor_index) || is_staged(tensor_index);
+    }
     [[nodiscard]] Status not_on_host(std::uint32_t tensor_index) const;
+    [[nodiscard]] Status not_bound(std::uint32_t tensor_index) const;
     /// Before the push of a hand-in. Ok for a tensor in host memory.
     [[nodiscard]] Status write_ready(std::uint32_t tensor_index, Step step);
     /// Waits, without the lock, for what the bound stream holds. Ok for a tensor in host memory.
     [[nodiscard]] Status await_device(Lock& lock, std::uint32_t tensor_index);
+
+    // job_staging.cpp
+    /// Before `start`: checks the buffers, decides which tensors are staged, and remembers all.
+    [[nodiscard]] Status note_bindings(std::span<const BindingChange> changes);
+    /// Not ok if a tensor would be staged that must not be.
+    [[nodiscard]] Status check_required() const;
+    /// "tensor 'w' and 3 others"; empty if none is staged.
+    [[nodiscard]] std::string staged_text() const;
+    /// In `start`, of a running job.
+    [[nodiscard]] Status bind_early(Lock& lock, TimePoint deadline, Timeout timeout);
+    void bind_staged(const BindingPlan& plan);
+    /// Copies what is to be handed in to the slab, without the lock. Other calls may have changed the ledger then.
+    [[nodiscard]] Status copy_in(Lock& lock, std::uint32_t tensor_index, std::uint32_t sample_count, bool has_moment);
+    /// Copies the result to the device, without the lock; `due` stays if that fails.
+    [[nodiscard]] Status copy_out(Lock& lock, std::uint32_t tensor_index);
+    /// Until what is due on the device is there: by this thread, or by another one that is at it.
+    [[nodiscard]] Status deliver(Lock& lock, std::uint32_t tensor_index, Due due, TimePoint deadline, Timeout timeout);
+    /// The same for all tensors of a group that handed `step` in.
+    [[nodiscard]] Status deliver_group(Lock& lock, std::uint32_t group_index, Step step, TimePoint deadline,
+                                       Timeout timeout);
+    [[nodiscard]] bool is_due(std::uint32_t tensor_index, Due due) const {
+        return staged_ && is_staged(tensor_index) && staged_->place(tensor_index).due == due;
+    }
+    void set_due(std::uint32_t tensor_index, Due due);
 
     // constant after construction
     const ProcessMark mark_;
@@ -144,17 +194,21 @@ private:
     // guarded by m_
     mutable std::mutex m_;
     Phase phase_ = Phase::kFresh;
-    Registry registry_;                         ///< constant from kAttaching on
-    std::optional<Ledger> ledger_;              ///< there exactly while the attachment has a session
-    std::shared_ptr<Attachment> attachment_;    ///< in kAttaching the starting thread's alone
-    std::optional<Step> first_check_;           ///< step of the first `check_parameters`
-    std::unique_ptr<DeviceBindings> bindings_;  ///< from the first `bind_device` on
-    std::uint64_t bind_number_ = 0;             ///< last bind request
-    bool is_binding_ = false;                   ///< a thread is inside `change_bindings`, and reads the socket
-    bool is_hang_up_due_ = false;               ///< that thread is to hang up when it leaves
-    bool is_starting_ = false;                  ///< a thread is inside `start`
-    bool is_leaving_ = false;                   ///< kDetach was sent
-    TimePoint daemon_seen_{};                   ///< when the socket was looked at last
+    Registry registry_;                            ///< constant from kAttaching on
+    std::optional<Ledger> ledger_;                 ///< there exactly while the attachment has a session
+    std::shared_ptr<Attachment> attachment_;       ///< in kAttaching the starting thread's alone
+    std::optional<Step> first_check_;              ///< step of the first `check_parameters`
+    std::shared_ptr<const CudaDriver> driver_;     ///< from the first `bind_device` on
+    std::map<std::uint32_t, EarlyBinding> early_;  ///< by tensor index, until they are bound
+    std::unique_ptr<DeviceBindings> bindings_;     ///< from the first binding of a running job on
+    std::unique_ptr<StagedTensors> staged_;        ///< likewise, of a staged tensor
+    std::condition_variable copy_ended_;           ///< some tensor is not being copied any more
+    std::uint64_t bind_number_ = 0;                ///< last bind request
+    bool is_binding_ = false;                      ///< a thread is inside `change_bindings`, and reads the socket
+    bool is_hang_up_due_ = false;                  ///< that thread is to hang up when it leaves
+    bool is_starting_ = false;                     ///< a thread is inside `start`
+    bool is_leaving_ = false;                      ///< kDetach was sent
+    TimePoint daemon_seen_{};                      ///< when the socket was looked at last
 };
 
 /// How long one sleep may be: so soon a daemon that died without a word is noticed.

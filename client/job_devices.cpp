@@ -14,66 +14,107 @@ Status JobCore::not_on_host(std::uint32_t tensor_index) const {
                 "the tensor without on_device"};
 }
 
+Status JobCore::not_bound(std::uint32_t tensor_index) const {
+    return {StatusCode::kFailedPrecondition,
+            tensor_text(tensor_index) +
+                " is registered with on_device and not bound: allowed is a step or a broadcast of a bound tensor; call "
+                "bind_device first"};
+}
+
 Status JobCore::check_change(std::uint32_t tensor_index) const {
-    const auto& tensor = registry_.tensors()[tensor_index];
-    if (!tensor.on_device && tensor.elements() > 0)
+    if (!is_off_host(tensor_index) && registry_.tensors()[tensor_index].elements() > 0)
         return {StatusCode::kFailedPrecondition,
                 tensor_text(tensor_index) +
                     " is in host memory: allowed is a tensor registered with on_device; set it in add_tensor"};
-    if (!ledger_->has_open_step(tensor_index)) return {};
+    if (staged_ && staged_->place(tensor_index).is_copying)
+        return {StatusCode::kBusy, tensor_text(tensor_index) +
+                                       " is being copied by another thread: allowed is binding and unbinding after "
+                                       "that; let submit, wait or broadcast end first"};
+    if (!ledger_ || !ledger_->has_open_step(tensor_index)) return {};
     return {StatusCode::kBusy,
             tensor_text(tensor_index) + ": step " + std::to_string(ledger_->submitted(tensor_index)) +
                 " is open: allowed is binding and unbinding between steps; wait for that step first"};
 }
 
-Status JobCore::change_bindings(std::span<const BindingChange> changes, Timeout timeout) {
-    GRADSIEVE_TRY(mark_.check());
-    const auto deadline = deadline_after(timeout);
-    Lock lock(m_);
-    GRADSIEVE_TRY(check_live());
-    if (is_binding_)
-        return {StatusCode::kBusy, options_.label() +
-                                       ": another thread binds or unbinds device memory: allowed is one at a time; let "
-                                       "it end, or bind many tensors with one bind_devices"};
-    const FlagGuard binding(is_binding_);
-    GRADSIEVE_ASSIGN(const auto plans, plan_changes(changes));
-    auto status = send_plans(lock, plans, deadline, timeout);
-    if (is_hang_up_due_) attachment_->hang_up();
-    return status;
-}
-
-Result<std::vector<BindingPlan>> JobCore::plan_changes(std::span<const BindingChange> changes) {
+Status JobCore::check_changes(std::span<const BindingChange> changes) const {
     std::vector<std::uint32_t> indices;
     for (const auto& change : changes) {
         GRADSIEVE_TRY(check_change(change.tensor_index));
         indices.push_back(change.tensor_index);
     }
     std::ranges::sort(indices);
-    if (const auto twice = std::ranges::adjacent_find(indices); twice != indices.end())
-        return Status(StatusCode::kInvalidArgument,
-                      tensor_text(*twice) + " is named twice: allowed is each tensor once; bind it to one buffer");
+    const auto twice = std::ranges::adjacent_find(indices);
+    if (twice == indices.end()) return {};
+    return {StatusCode::kInvalidArgument,
+            tensor_text(*twice) + " is named twice: allowed is each tensor once; bind it to one buffer"};
+}
+
+Result<std::shared_ptr<const CudaDriver>> JobCore::driver() {
+    if (!driver_) {
+        GRADSIEVE_ASSIGN(driver_, CudaDriver::load(options_.cuda_driver));
+    }
+    return driver_;
+}
+
+Status JobCore::change_bindings(std::span<const BindingChange> changes, Timeout timeout) {
+    GRADSIEVE_TRY(mark_.check());
+    const auto deadline = deadline_after(timeout);
+    Lock lock(m_);
+    if (phase_ == Phase::kFresh) return note_bindings(changes);
+    GRADSIEVE_TRY(check_live());
+    GRADSIEVE_TRY(bind_now(lock, changes, deadline, timeout));
+    for (const auto& change : changes) early_.erase(change.tensor_index);
+    return {};
+}
+
+Status JobCore::bind_now(Lock& lock, std::span<const BindingChange> changes, TimePoint deadline, Timeout timeout) {
+    if (is_binding_)
+        return {StatusCode::kBusy, options_.label() +
+                                       ": another thread binds or unbinds device memory: allowed is one at a time; let "
+                                       "it end, or bind many tensors with one bind_devices"};
+    const FlagGuard binding(is_binding_);
+    GRADSIEVE_ASSIGN(auto plans, plan_changes(changes));
+    std::erase_if(plans, [this](const BindingPlan& plan) {
+        if (!is_staged(plan.binding.tensor_index)) return false;
+        bind_staged(plan);
+        return true;
+    });
+    auto status = send_plans(lock, plans, deadline, timeout);
+    if (is_hang_up_due_) attachment_->hang_up();
+    return status;
+}
+
+Result<std::vector<BindingPlan>> JobCore::plan_changes(std::span<const BindingChange> changes) {
+    GRADSIEVE_TRY(check_changes(changes));
     std::vector<BindingPlan> plans;
     plans.reserve(changes.size());
     for (const auto& change : changes) {
-        if (!is_on_device(change.tensor_index)) continue;  // no elements: nothing to bind
-        if (!bindings_) {
-            if (change.buffer == nullptr) continue;  // nothing was ever bound
-            GRADSIEVE_ASSIGN(auto driver, CudaDriver::load(options_.cuda_driver));
-            auto session = attachment_->shared_session();
-            bindings_ = std::make_unique<DeviceBindings>(std::move(driver), session->ready_words(), session);
-        }
-        if (change.buffer != nullptr) {
-            GRADSIEVE_ASSIGN(auto plan, bindings_->plan(change.tensor_index, registry_.tensors()[change.tensor_index],
-                                                        *change.buffer));
-            GRADSIEVE_TRY(BindBatch::check_plan(plan));
-            plans.push_back(std::move(plan));
-        } else {
-            auto& plan = plans.emplace_back();
-            plan.binding.tensor_index = change.tensor_index;
-            plan.subject = tensor_text(change.tensor_index);
-        }
+        if (!is_off_host(change.tensor_index)) continue;  // no elements: nothing to bind
+        const bool was_ever_bound = is_staged(change.tensor_index) ? staged_ != nullptr : bindings_ != nullptr;
+        if (change.buffer == nullptr && !was_ever_bound) continue;
+        GRADSIEVE_ASSIGN(auto plan, plan_change(change));
+        plans.push_back(std::move(plan));
     }
     return plans;
+}
+
+Result<BindingPlan> JobCore::plan_change(const BindingChange& change) {
+    if (change.buffer == nullptr) {
+        BindingPlan plan;
+        plan.binding.tensor_index = change.tensor_index;
+        plan.subject = tensor_text(change.tensor_index);
+        return plan;
+    }
+    GRADSIEVE_ASSIGN(auto driver, this->driver());
+    const auto& tensor = registry_.tensors()[change.tensor_index];
+    if (tensor.staged) return plan_binding(*driver, change.tensor_index, tensor, *change.buffer);
+    if (!bindings_) {
+        auto session = attachment_->shared_session();
+        bindings_ = std::make_unique<DeviceBindings>(std::move(driver), session->ready_words(), session);
+    }
+    GRADSIEVE_ASSIGN(auto plan, bindings_->plan(change.tensor_index, tensor, *change.buffer));
+    GRADSIEVE_TRY(BindBatch::check_plan(plan));
+    return plan;
 }
 
 Status JobCore::send_plans(Lock& lock, std::span<const BindingPlan> plans, TimePoint deadline, Timeout timeout) {
@@ -83,7 +124,11 @@ Status JobCore::send_plans(Lock& lock, std::span<const BindingPlan> plans, TimeP
             GRADSIEVE_TRY(exchange(lock, batch, deadline, timeout));
             batch = {};
         }
-        GRADSIEVE_TRY(batch.add(bindings_->driver(), plan));
+        const auto added = batch.add(bindings_->driver(), plan);
+        if (added.code() == StatusCode::kFailedPrecondition && !options_.requires_cuda_ipc)
+            return {added.code(), plan.subject + ": " + added.text() +
+                                      "; or bind it before start, which copies it through host memory then"};
+        if (!added.is_ok()) return added.with_context(plan.subject);
     }
     return batch.is_empty() ? Status() : exchange(lock, batch, deadline, timeout);
 }
@@ -92,6 +137,7 @@ Status JobCore::exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeo
     auto& request = batch.request();
     request.number = ++bind_number_;
     const auto descriptors = batch.descriptors();
+    const auto subject = named(batch.plans().front().subject, batch.plans().size());
     GRADSIEVE_TRY(shm::check_bind_request(request, registry_.tensors(), descriptors.size()));
     if (auto sent = attachment_->send_bind_request(request, descriptors); !sent.is_ok())
         return sent.with_context(options_.label());
@@ -99,13 +145,14 @@ Status JobCore::exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeo
     const auto reply = await_bind_reply(lock, request.number, deadline);
     if (!reply.is_ok() || !*reply) {
         bindings_->on_lost(batch);
-        return reply.is_ok() ? timeout_status("gradsieved's answer to the request to bind device memory", timeout)
-                             : reply.error();
+        return reply.is_ok()
+                   ? timeout_status("gradsieved's answer to the request to bind device memory of " + subject, timeout)
+                   : reply.error();
     }
     const auto& answer = **reply;
     if (!answer.status.is_ok()) {
         bindings_->on_refused(batch);
-        return answer.status.with_context(options_.label());
+        return answer.status.with_context(options_.label() + ": binding " + subject);
     }
     bindings_->on_done(batch);
     return {};
@@ -132,11 +179,7 @@ Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std:
 
 Status JobCore::await_device(Lock& lock, std::uint32_t tensor_index) {
     if (!is_on_device(tensor_index)) return {};
-    if (!bindings_)
-        return {StatusCode::kFailedPrecondition,
-                tensor_text(tensor_index) +
-                    " is registered with on_device and not bound: allowed is the broadcast of a bound tensor; call "
-                    "bind_device first"};
+    if (!bindings_) return not_bound(tensor_index);
     GRADSIEVE_ASSIGN(const auto place, bindings_->place_of(tensor_index, registry_.tensors()[tensor_index].name));
     const auto driver = bindings_->shared_driver();
     lock.unlock();
@@ -151,14 +194,9 @@ Status JobCore::await_device(Lock& lock, std::uint32_t tensor_index) {
 
 Status JobCore::write_ready(std::uint32_t tensor_index, Step step) {
     if (!is_on_device(tensor_index)) return {};
-    if (bindings_) {
-        auto status = bindings_->write_ready(tensor_index, registry_.tensors()[tensor_index].name, step);
-        return status.is_ok() ? status : status.with_context(options_.label());
-    }
-    return {StatusCode::kFailedPrecondition,
-            tensor_text(tensor_index) +
-                " is registered with on_device and not bound: allowed is a step of a bound tensor; call bind_device "
-                "first"};
+    if (!bindings_) return not_bound(tensor_index);
+    auto status = bindings_->write_ready(tensor_index, registry_.tensors()[tensor_index].name, step);
+    return status.is_ok() ? status : status.with_context(options_.label());
 }
 
 }  // namespace gradsieve::client

@@ -40,6 +40,14 @@ bool is_worth_asking_again(const Result<bool>& answered, TimePoint deadline) {
            std::chrono::steady_clock::now() + kBusyPause < deadline;
 }
 
+/// A daemon that compares the places of tensors sees staged ones in host memory: why, only this side knows.
+Status staging_noted(const Status& refusal, const std::string& staged) {
+    if (refusal.code() != StatusCode::kMismatch || staged.empty()) return refusal;
+    return {refusal.code(), refusal.text() +
+                                " (staged on this rank, in host memory, since GPU memory cannot be shared: " + staged +
+                                "; allocate that memory as the other ranks do)"};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<JobCore>> JobCore::make(const JobOptions& options) {
@@ -70,15 +78,19 @@ Status JobCore::start(Timeout timeout) {
     const auto deadline = deadline_after(timeout);
     Lock lock(m_);
     if (phase_ == Phase::kLeft) return left_status().with_context(options_.label());
-    if (phase_ == Phase::kRunning) return ledger_->ended();
+    if (phase_ == Phase::kRunning && (early_.empty() || ledger_->has_ended())) return ledger_->ended();
     if (registry_.tensors().empty())
         return {StatusCode::kFailedPrecondition,
                 options_.label() + " has 0 tensors: allowed is 1 or more; call add_tensor before start"};
     if (is_starting_)
         return {StatusCode::kBusy, options_.label() + ": another thread is inside start: allowed is one; let it end"};
     const FlagGuard starting(is_starting_);
-    GRADSIEVE_TRY(attach(lock, deadline, timeout));
-    return form(lock, deadline, timeout);
+    GRADSIEVE_TRY(check_required());
+    if (phase_ != Phase::kRunning) {
+        GRADSIEVE_TRY(attach(lock, deadline, timeout));
+        GRADSIEVE_TRY(form(lock, deadline, timeout));
+    }
+    return bind_early(lock, deadline, timeout);
 }
 
 Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
@@ -100,7 +112,7 @@ Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
     }
     if (!answered.is_ok()) {
         forget_attempt();
-        return answered.error().with_context(options_.label());
+        return staging_noted(answered.error(), staged_text()).with_context(options_.label());
     }
     attachment_ = std::move(attachment);
     if (!*answered) return timeout_status("gradsieved's answer to the request to attach", timeout);

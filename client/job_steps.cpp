@@ -88,7 +88,7 @@ Result<std::span<float>> JobCore::slice(std::uint32_t tensor_index, std::uint32_
                                                         std::to_string(sample_index) + ": allowed is 0 .. " +
                                                         std::to_string(samples_max - 1) +
                                                         "; register the tensor with a larger samples_max");
-    if (is_on_device(tensor_index)) return not_on_host(tensor_index);
+    if (is_off_host(tensor_index)) return not_on_host(tensor_index);
     return attachment_->session().slice(tensor_index, sample_index);
 }
 
@@ -101,19 +101,24 @@ Result<std::span<float>> JobCore::second_moment(std::uint32_t tensor_index) {
                       tensor_text(tensor_index) +
                           " has no room for a second moment: allowed for "
                           "tensors registered with has_second_moment; set it in add_tensor");
-    if (is_on_device(tensor_index)) return not_on_host(tensor_index);
+    if (is_off_host(tensor_index)) return not_on_host(tensor_index);
     return attachment_->session().second_moment(tensor_index);
 }
 
 Status JobCore::submit(std::uint32_t tensor_index, Step step, const SubmitOptions& options) {
     GRADSIEVE_TRY(mark_.check());
-    const Lock lock(m_);
+    Lock lock(m_);
     GRADSIEVE_TRY(check_live());
     GRADSIEVE_TRY(check_options(tensor_index, options));
     if (ledger_->broadcasts().is_open() && ledger_->broadcasts().key().subject == tensor_index)
         return {StatusCode::kBusy, tensor_text(tensor_index) +
                                        " is in a broadcast that has not ended: allowed after it; call broadcast again"};
-    GRADSIEVE_ASSIGN(const bool is_to_send, ledger_->check_submit(tensor_index, step));
+    GRADSIEVE_ASSIGN(bool is_to_send, ledger_->check_submit(tensor_index, step));
+    if (is_to_send && is_staged(tensor_index)) {
+        GRADSIEVE_TRY(copy_in(lock, tensor_index, options.sample_count, /*has_moment=*/true));
+        GRADSIEVE_TRY(check_live());
+        GRADSIEVE_ASSIGN(is_to_send, ledger_->check_submit(tensor_index, step));
+    }
     if (is_to_send) {
         const std::span<const std::uint32_t> unknown(kUnknownSamples);
         const auto counts = options.samples.empty() ? unknown.first(options.sample_count) : options.samples;
@@ -127,7 +132,17 @@ Status JobCore::submit(std::uint32_t tensor_index, Step step, const SubmitOption
                             .scale = options.scale}));
     }
     ledger_->on_submitted(tensor_index, step);
+    set_due(tensor_index, Due::kAverage);
     return {};
+}
+
+Status JobCore::await_average(Lock& lock, std::uint32_t tensor_index, TimePoint deadline, Timeout timeout) {
+    const auto outcome = wait_for(lock, deadline, [this, tensor_index] { return ledger_->outcome(tensor_index); });
+    if (!outcome)
+        return timeout_status(tensor_text(tensor_index) + ", step " + std::to_string(ledger_->submitted(tensor_index)),
+                              timeout);
+    GRADSIEVE_TRY(*outcome);
+    return deliver(lock, tensor_index, Due::kAverage, deadline, timeout);
 }
 
 Result<std::span<const float>> JobCore::wait(std::uint32_t tensor_index, Timeout timeout) {
@@ -135,25 +150,25 @@ Result<std::span<const float>> JobCore::wait(std::uint32_t tensor_index, Timeout
     const auto deadline = deadline_after(timeout);
     Lock lock(m_);
     GRADSIEVE_TRY(check_started());
-    const auto outcome = wait_for(lock, deadline, [this, tensor_index] { return ledger_->outcome(tensor_index); });
-    if (!outcome)
-        return timeout_status(tensor_text(tensor_index) + ", step " + std::to_string(ledger_->submitted(tensor_index)),
-                              timeout);
-    GRADSIEVE_TRY(*outcome);
+    GRADSIEVE_TRY(await_average(lock, tensor_index, deadline, timeout));
+    if (is_off_host(tensor_index)) return std::span<const float>();
     return attachment_->session().result(tensor_index);
 }
 
 bool JobCore::is_ready(std::uint32_t tensor_index) {
     if (!mark_.is_same_process()) return true;
-    const Lock lock(m_);
+    Lock lock(m_);
     if (!check_started().is_ok()) return true;
     drain();
-    if (ledger_->outcome(tensor_index)) return true;
     // A program that only ever asks is to learn of a dead daemon as soon as one that waits.
     const TimePoint now = std::chrono::steady_clock::now();
-    if (now - daemon_seen_ < kSleepSlice) return false;
-    look_for_daemon(now);
-    return ledger_->outcome(tensor_index).has_value();
+    if (!ledger_->outcome(tensor_index) && now - daemon_seen_ >= kSleepSlice) look_for_daemon(now);
+    const auto outcome = ledger_->outcome(tensor_index);
+    if (!outcome) return false;
+    if (!outcome->is_ok() || !is_due(tensor_index, Due::kAverage)) return true;
+    if (staged_->place(tensor_index).is_copying) return false;
+    static_cast<void>(copy_out(lock, tensor_index));  // `wait` tries again and tells
+    return true;
 }
 
 Status JobCore::finish(Step step, Timeout timeout, std::string_view group) {
@@ -166,26 +181,41 @@ Status JobCore::finish(Step step, Timeout timeout, std::string_view group) {
         wait_for(lock, deadline, [this, group_index, step] { return ledger_->verdict(group_index, step); });
     if (!verdict)
         return timeout_status("step " + std::to_string(step) + " of group '" + std::string(group) + "'", timeout);
-    return *verdict;
+    GRADSIEVE_TRY(*verdict);
+    return deliver_group(lock, group_index, step, deadline, timeout);
+}
+
+Status JobCore::check_broadcast(std::uint32_t tensor_index, Rank root) {
+    GRADSIEVE_TRY(check_live());
+    if (root >= options_.world_size)
+        return {StatusCode::kInvalidArgument, tensor_text(tensor_index) + ": root is " + std::to_string(root) +
+                                                  ": allowed is a rank 0 .. " +
+                                                  std::to_string(options_.world_size - 1) + "; name one of them"};
+    if (!ledger_->has_open_step(tensor_index)) return {};
+    return {StatusCode::kBusy, tensor_text(tensor_index) + ": step " +
+                                   std::to_string(ledger_->submitted(tensor_index)) +
+                                   " is open: allowed is a broadcast between steps; wait for that step first"};
 }
 
 Result<std::span<const float>> JobCore::broadcast(std::uint32_t tensor_index, Rank root, Timeout timeout) {
     GRADSIEVE_TRY(mark_.check());
+    const auto deadline = deadline_after(timeout);
     Lock lock(m_);
-    GRADSIEVE_TRY(check_live());
-    if (root >= options_.world_size)
-        return Status(StatusCode::kInvalidArgument, tensor_text(tensor_index) + ": root is " + std::to_string(root) +
-                                                        ": allowed is a rank 0 .. " +
-                                                        std::to_string(options_.world_size - 1) + "; name one of them");
-    if (ledger_->has_open_step(tensor_index))
-        return Status(StatusCode::kBusy,
-                      tensor_text(tensor_index) + ": step " + std::to_string(ledger_->submitted(tensor_index)) +
-                          " is open: allowed is a broadcast between steps; wait for that step first");
+    GRADSIEVE_TRY(check_broadcast(tensor_index, root));
     GRADSIEVE_TRY(await_device(lock, tensor_index));
+    if (is_staged(tensor_index)) {
+        GRADSIEVE_ASSIGN(const bool is_new, ledger_->broadcasts().check({tensor_index, root}));
+        if (is_new) {
+            GRADSIEVE_TRY(copy_in(lock, tensor_index, 1, /*has_moment=*/false));
+            GRADSIEVE_TRY(check_live());
+            set_due(tensor_index, Due::kBroadcast);
+        }
+    }
     const shm::Submission submission{
         .kind = shm::SubmissionKind::kBroadcast, .tensor_index = tensor_index, .root = root};
     GRADSIEVE_TRY(run_collective(lock, ledger_->broadcasts(), submission, timeout));
-    if (is_on_device(tensor_index)) return std::span<const float>();
+    GRADSIEVE_TRY(deliver(lock, tensor_index, Due::kBroadcast, deadline, timeout));
+    if (is_off_host(tensor_index)) return std::span<const float>();
     return attachment_->session().result(tensor_index);
 }
 

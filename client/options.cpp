@@ -80,6 +80,17 @@ Status check_ranks(const Number& rank, const Number& world_size) {
     return {};
 }
 
+Result<bool> find_requirement(const std::string& option) {
+    constexpr const char* kVariables[] = {"GRADSIEVE_REQUIRE"};
+    const auto text = find_text(option, kVariables, "");
+    if (text.empty()) return false;
+    if (text == "cuda-ipc") return true;
+    return Status(StatusCode::kInvalidArgument,
+                  std::string(option.empty() ? "$GRADSIEVE_REQUIRE" : "JobOptions.require") + " is '" + text +
+                      "': allowed is 'cuda-ipc' (memory on a GPU is never copied through host memory), or nothing; "
+                      "correct it");
+}
+
 }  // namespace
 
 Status check_name(std::string_view what, std::string_view name, std::size_t limit_bytes) {
@@ -121,6 +132,7 @@ Result<ResolvedOptions> resolve_options(const JobOptions& options) {
                                                         std::to_string(static_cast<unsigned>(options.non_finite)) +
                                                         ": allowed is 0 (fail), 1 (skip-step) or 2 (zero); choose one");
     resolved.non_finite = options.non_finite;
+    GRADSIEVE_ASSIGN(resolved.requires_cuda_ipc, find_requirement(options.require));
     constexpr const char* kDriverVariables[] = {"GRADSIEVE_CUDA_DRIVER"};
     resolved.cuda_driver = find_text("", kDriverVariables, "libcuda.so.1");
     resolved.socket_path = options.socket_path.empty() ? shm::default_socket_path() : options.socket_path;

@@ -18,8 +18,9 @@ struct ResolvedOptions {
     std::string codec;  ///< empty = what the daemon is configured for
     NonFinite non_finite = NonFinite::kFail;
     std::string socket_path;
-    std::uint32_t check_every = 0;  ///< steps; 0 = never
-    std::string cuda_driver{};      ///< library to load once a tensor is bound to device memory
+    std::uint32_t check_every = 0;   ///< steps; 0 = never
+    bool requires_cuda_ipc = false;  ///< staging is an error of `start`
+    std::string cuda_driver{};       ///< library to load once a tensor is bound to device memory
 
     /// "job 'resnet' (run 'default', rank 0 of 4)": how error texts name this job.
     [[nodiscard]] std::string label() const;

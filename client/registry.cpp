@@ -73,6 +73,11 @@ Result<std::uint32_t> Registry::add(std::string_view name, std::span<const std::
     return index;
 }
 
+void Registry::set_staged(std::uint32_t index, bool is_staged) {
+    tensors_[index].staged = is_staged;
+    tensors_[index].on_device = !is_staged;
+}
+
 std::optional<std::uint32_t> Registry::find_group(std::string_view name) const {
     const auto found = group_index_.find(name);
     if (found == group_index_.end()) return std::nullopt;

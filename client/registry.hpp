@@ -28,6 +28,9 @@ public:
     [[nodiscard]] Result<std::uint32_t> add(std::string_view name, std::span<const std::uint64_t> shape,
                                             const TensorOptions& options);
 
+    /// Of a tensor registered with on_device: whether it goes through host memory all the same.
+    void set_staged(std::uint32_t index, bool is_staged);
+
     [[nodiscard]] std::span<const shm::TensorEntry> tensors() const noexcept { return tensors_; }
     [[nodiscard]] std::span<const Group> groups() const noexcept { return groups_; }
     [[nodiscard]] std::uint32_t group_of(std::uint32_t tensor_index) const { return group_of_[tensor_index]; }

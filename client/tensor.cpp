@@ -27,6 +27,7 @@ Status Tensor::unbind_device(Timeout timeout) {
     const client::BindingChange change{impl_->index, nullptr};
     return impl_->core->change_bindings(std::span(&change, 1), timeout);
 }
+bool Tensor::is_staged() const { return impl_ && impl_->core->is_staged_tensor(impl_->index).value_or(false); }
 Status Tensor::submit(std::uint64_t step, const SubmitOptions& options) {
     return impl_ ? impl_->core->submit(impl_->index, step, options) : moved_from();
 }

@@ -43,7 +43,8 @@ int wait_for_events(int epoll, std::span<struct epoll_event> events, Duration ti
 
 Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake,
                      CodecPool& pool, GpuPool& gpus, std::unique_ptr<NetworkThread> network,
-                     shm::StatusPageWriter& status_page, Log& log)
+                     shm::StatusPageWriter& status_page, Log& log, std::vector<HandedDescriptor> kept,
+                     Snapshotter* snapshots)
     : listener_(listener),
       doorbell_(doorbell),
       wake_(wake),
@@ -54,9 +55,15 @@ Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell&
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       config_(std::move(config)),
       network_(std::move(network)),
+      kept_states_(budget_, log),
+      snapshots_(snapshots),
       peers_(config_.nodes.size()),
       started_(SteadyClock().now()) {
     budget_.limit_bytes = memory_limit(config_);
+    budget_.make_room = [this] { return kept_states_.drop_oldest("its memory is needed for a job that runs"); };
+    if (config_.keep_state_for == Duration{})
+        for (const auto& descriptor : std::exchange(kept, {})) unpark_descriptor(descriptor.name);
+    kept_states_.adopt(std::move(kept), started_);
     GRADSIEVE_CHECK(epoll_.is_open());
     watch(listener_.fd(), make_tag(kListenerTag, 0));
     watch(doorbell_.fd(), make_tag(kDoorbellTag, 0));
@@ -144,11 +151,33 @@ bool Conductor::drain_gpus(TimePoint now) {
 }
 
 void Conductor::look_after_gpu(const GpuWorker& worker, TimePoint now) {
-    const auto failure = worker.figures().failure;
-    if (failure.empty()) return;
-    gpu_failure_ = failure;
-    note_error(failure, now);
-    for (auto& [hash, job] : jobs_) job->on_gpu_lost(worker, failure, now);
+    for (const auto& figures : worker.figures()) {
+        if (figures.failure.empty()) continue;
+        gpu_failure_ = figures.failure;
+        note_error(figures.failure, now);
+        for (auto& [hash, job] : jobs_) job->on_gpu_lost(worker, figures.failure, now);
+    }
+}
+
+bool Conductor::drain_snapshots(TimePoint now) {
+    if (snapshots_ == nullptr || !snapshots_->has_news()) return false;
+    for (auto& task : snapshots_->take_done()) task->job->on_snapshot_done(*task, now);
+    return true;  // what was only copied lets a job go on, too
+}
+
+void Conductor::save_states() {
+    if (config_.snapshot_steps == 0) return;
+    const auto save = [&](shm::StateSegment& state) {
+        for (std::uint32_t group = 0; group < state.table().groups.size(); ++group) {
+            if (state.committed(group) == 0) continue;
+            auto committed = committed_group(state, group);
+            auto status = write_snapshot(config_.state_directory, committed.head, committed.arrays);
+            if (!status.is_ok()) log_.error(status.text(), {.job = state.table().job_name});
+        }
+    };
+    for (auto& [hash, job] : jobs_)
+        if (auto* state = job->state()) save(*state);
+    for (auto& kept : kept_states_.all()) save(kept.state);
 }
 
 bool Conductor::drain_submissions(TimePoint now) {
@@ -182,6 +211,7 @@ bool Conductor::run_once(TimePoint now) {
     bool has_any = drain_network(now);
     has_any |= drain_codec(now);
     has_any |= drain_gpus(now);
+    has_any |= drain_snapshots(now);
     has_any |= drain_submissions(now);
     run_jobs(now);
     ring_clients();
@@ -189,6 +219,7 @@ bool Conductor::run_once(TimePoint now) {
     if (now >= status_due_) {
         status_due_ = now + kStatusEvery;
         remove_gone(now);
+        kept_states_.on_time(config_.keep_state_for, now);
         share_out_sent_bytes();
         publish_status(now);
     }
@@ -220,7 +251,9 @@ void Conductor::on_ready(std::uint64_t tag, TimePoint now) {
 }
 
 bool Conductor::has_work() const {
-    if (pool_.has_done() || gpus_.has_done() || (network_ && network_->has_inbox())) return true;
+    if (pool_.has_done() || gpus_.has_done() || (snapshots_ != nullptr && snapshots_->has_news()) ||
+        (network_ && network_->has_inbox()))
+        return true;
     return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& item) {
         const auto& session = *item.second;
         return session.memory && !session.is_gone && !session.held && session.memory->has_submission();
@@ -328,6 +361,7 @@ StatusFacts Conductor::status_facts() const {
                       .bound = network_ ? network_->bound_address() : "",
                       .jobs = {},
                       .ended_jobs = ended_jobs_,
+                      .kept_states = kept_states_,
                       .errors = errors_,
                       .memory_bytes = budget_.used_bytes,
                       .memory_limit_bytes = budget_.limit_bytes,
@@ -337,8 +371,7 @@ StatusFacts Conductor::status_facts() const {
                       .is_stopping = is_stopping_};
     for (const auto& [hash, job] : jobs_)
         if (!job->is_ended()) facts.jobs.push_back(job.get());
-    for (const auto& worker : gpus_.workers())
-        facts.gpus.push_back({worker->device(), worker->figures(), worker->queue_depth()});
+    facts.gpus = gpus_.views();
     return facts;
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_job.hpp"
 #include "daemon/network_thread.hpp"
+#include "daemon/service.hpp"
 #include "daemon/session.hpp"
 #include "daemon/status_document.hpp"
 #include "daemon/wake.hpp"
@@ -29,8 +30,10 @@ class Conductor {
 public:
     /// `config` may be replaced by `apply_limits` and `set_nodes`; the others outlive the conductor. `network` is null
     /// on a single node.
+    /// `kept`: descriptors of states that an earlier daemon left. `snapshots`: null if none are made or read.
     Conductor(Config config, shm::LocalListener& listener, shm::Doorbell& doorbell, WakeFlag& wake, CodecPool& pool,
-              GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log);
+              GpuPool& gpus, std::unique_ptr<NetworkThread> network, shm::StatusPageWriter& status_page, Log& log,
+              std::vector<HandedDescriptor> kept = {}, Snapshotter* snapshots = nullptr);
     ~Conductor();
 
     /// Takes everything at hand one step further. True if anything happened.
@@ -42,6 +45,8 @@ public:
     void begin_stop(TimePoint now);
     /// Stopping and everything said: clients have been told, frames are on their way.
     [[nodiscard]] bool is_drained() const;
+    /// Writes what is committed of every state, if snapshots are wanted; after the last turn. Waits for the disk.
+    void save_states();
     /// Takes over the values that may change while jobs run.
     void apply_limits(const Config& fresh);
     /// Takes over another node list and the network that goes with it; only without jobs.
@@ -66,11 +71,15 @@ private:
     [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request,
                                                        TimePoint now);
     [[nodiscard]] Status check_second_run(const shm::AttachRequest& request, TimePoint now) const;
+    [[nodiscard]] Status check_kept_owner(const Session& session, const exchange::JobKey& key) const;
+    /// The last life of a job makes room for the next: its state is up to be taken.
+    [[nodiscard]] Status end_life(HostedJob& job, TimePoint now);
     bool drain_network(TimePoint now);
     bool drain_codec(TimePoint now);
     bool drain_gpus(TimePoint now);
     void look_after_gpu(const GpuWorker& worker, TimePoint now);
     [[nodiscard]] HostedJob* owner_of(std::uint64_t job_hash, const HostedTensor* tensor);
+    bool drain_snapshots(TimePoint now);
     bool drain_submissions(TimePoint now);
     bool drain_session(Session& session, TimePoint now);
     [[nodiscard]] static Result<bool> take_submission(Session& session, shm::Submission& ret_submission);
@@ -102,6 +111,8 @@ private:
     std::unique_ptr<NetworkThread> network_;
     codec::EncodeWorkspace workspace_;
     MemoryBudget budget_;
+    KeptStates kept_states_;
+    Snapshotter* snapshots_;
     std::map<std::uint64_t, std::unique_ptr<HostedJob>> jobs_;    // by job hash
     std::vector<std::unique_ptr<HostedJob>> leaving_jobs_;        // ended, but a task or a session still holds them
     std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;  // by session id

@@ -147,22 +147,42 @@ Status Conductor::check_second_run(const shm::AttachRequest& request, TimePoint 
     return {};
 }
 
+Status Conductor::check_kept_owner(const Session& session, const exchange::JobKey& key) const {
+    const auto owner = kept_states_.owner_of(key);
+    if (!owner || *owner == session.who.uid || session.who.uid == 0) return {};
+    return {StatusCode::kPermissionDenied, "job '" + key.name + "', run '" + key.run_id + "': its state is kept for " +
+                                               user_name(*owner) + ", you are " + session.user +
+                                               ": run it as that user, or choose another run id"};
+}
+
+Status Conductor::end_life(HostedJob& job, TimePoint now) {
+    if (!job.can_forget_sessions())
+        return {StatusCode::kBusy, "job '" + job.key().name +
+                                       "': the last run's codec work is still going on: wait for its end; try again in "
+                                       "a moment"};
+    if (!job.is_retired()) retire(job, now);
+    job.give_up_state(now);
+    return {};
+}
+
 Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::AttachRequest& request, TimePoint now) {
     for (const auto& tensor : request.tensors)
         if (tensor.on_device)
             if (const auto devices = codec::cuda::list_devices(); !devices.is_ok())
                 return devices.status().with_context("tensor '" + tensor.name + "' is on a device");
     GRADSIEVE_TRY(check_second_run(request, now));
-    const auto hash = exchange::job_hash({request.job_name, request.run_id});
+    const exchange::JobKey key{request.job_name, request.run_id};
+    const auto hash = exchange::job_hash(key);
     auto place = jobs_.find(hash);
     if (place != jobs_.end() && place->second->is_ended()) {  // a new life of the same job
-        if (!place->second->is_retired()) retire(*place->second, now);
+        GRADSIEVE_TRY(end_life(*place->second, now));
         leaving_jobs_.push_back(std::move(place->second));
         jobs_.erase(place);
         place = jobs_.end();
     }
     const bool is_new = place == jobs_.end();
     if (is_new) {
+        GRADSIEVE_TRY(check_kept_owner(session, key));
         JobSurroundings surroundings{&config_,
                                      &pool_,
                                      &gpus_,
@@ -171,7 +191,10 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
                                      &budget_,
                                      &log_,
                                      mix64(static_cast<std::uint64_t>(now.time_since_epoch().count()) ^ hash ^
-                                           static_cast<std::uint64_t>(::getpid()))};
+                                           static_cast<std::uint64_t>(::getpid())),
+                                     &kept_states_,
+                                     session.who.uid,
+                                     snapshots_};
         GRADSIEVE_ASSIGN(auto job, HostedJob::make(request, surroundings, now));
         place = jobs_.emplace(hash, std::move(job)).first;
         for (PeerIndex peer = 0; peer < peers_.size(); ++peer)
@@ -179,7 +202,10 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
                 place->second->on_peer_event({peer, peers_[peer].state, peers_[peer].instance, peers_[peer].text}, now);
     }
     auto attachment = place->second->attach(session, request, now);
-    if (!attachment.is_ok() && is_new) jobs_.erase(place);
+    if (!attachment.is_ok() && is_new) {
+        place->second->give_up_state(now);
+        jobs_.erase(place);
+    }
     return attachment;
 }
 
@@ -232,6 +258,7 @@ void Conductor::remove_gone(TimePoint now) {
     std::erase_if(jobs_, [&](auto& item) {
         auto& job = *item.second;
         if (!job.is_removable()) return false;
+        job.give_up_state(now);
         job.release_memory();
         return !job.is_ended() || now >= job.ended_at() + kAnswersFor;
     });

@@ -120,6 +120,9 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     running.max_late = fresh.max_late;
     running.credit_bytes = fresh.credit_bytes;
     running.gpu_memory_limit_bytes = fresh.gpu_memory_limit_bytes;
+    running.gpu_state = fresh.gpu_state;
+    running.keep_state_for = fresh.keep_state_for;
+    running.snapshot_steps = fresh.snapshot_steps;
     if (is_same_self(running, fresh)) running.nodes = fresh.nodes;
     for (const auto& key : config_keys())
         if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())

@@ -47,7 +47,12 @@ struct Config {
     std::optional<Duration> max_late;                   // max_late_s; absent = without limit
     ByteCount credit_bytes = ByteCount{64} << 20U;      // credit_mib
     // [gpu]
-    ByteCount gpu_memory_limit_bytes = 0;  // memory_limit_mib = 0: state and workspace on one GPU; 0 = all of the card
+    ByteCount gpu_memory_limit_bytes = 0;   // memory_limit_mib = 0: state and workspace on one GPU; 0 = all of the card
+    std::string gpu_state = "device";       // state = "device" or "host": where state of device tensors lies
+    std::uint32_t gpu_multiprocessors = 0;  // max_multiprocessors that a pass fills at a time; 0 = all
+    // [state]
+    Duration keep_state_for{std::chrono::hours(1)};  // keep_minutes
+    std::uint64_t snapshot_steps = 0;                // snapshot_steps: a snapshot after every so many; 0 = none
     // [codec]
     std::string codec;  // default = "topk(...) | ..."; "" = the built-in default, which steps aside on a single node
     std::string small_codec = "all | bf16";  // small = codec of tensors of one dimension or fewer than small_elements

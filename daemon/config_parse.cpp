@@ -127,10 +127,9 @@ private:
             const auto hint = is_key            ? unknown_key_hint(section, {})
                               : nearest.empty() ? std::string("remove it")
                                                 : fmt::format("did you mean '{}'?", nearest);
-            return problems_.add(
-                where,
-                fmt::format("unknown {} '{}': allowed are [daemon], [socket], [network], [codec] and [[node]]; {}",
-                            is_key ? "key outside of a section," : "section", section, hint));
+            return problems_.add(where, fmt::format("unknown {} '{}': allowed are [daemon], [socket], [network], "
+                                                    "[gpu], [state], [codec] and [[node]]; {}",
+                                                    is_key ? "key outside of a section," : "section", section, hint));
         }
         if (section == "node") return read_nodes(where, value);
         const auto* table = value.as_table();

@@ -87,6 +87,7 @@ Refusal set_codec(Config& config, const ConfigValue& value) {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kMinute = 60 * kSecond;
 
 Refusal set_max_late(Config& config, const ConfigValue& value) {
     const auto seconds = as_real(value);
@@ -124,6 +125,7 @@ bool is_log_level(const std::string& text) {
 bool is_cpus(const std::string& text) { return is_cpu_list(text); }
 bool is_group(const std::string& text) { return text.empty() || is_group_name(text); }
 bool is_socket_path(const std::string& text) { return is_absolute_path(text, kSocketPathLimitBytes); }
+bool is_gpu_state(const std::string& text) { return text == "device" || text == "host"; }
 bool is_state_directory(const std::string& text) { return is_absolute_path(text, kPathLimitBytes); }
 
 std::vector<ConfigKey> daemon_rows() {
@@ -183,6 +185,23 @@ std::vector<ConfigKey> gpu_rows() {
         {"gpu", "memory_limit_mib", "0 to 16777216 MiB", "Most state and workspace on one GPU; 0 = all of the card.",
          true, set_integer<&Config::gpu_memory_limit_bytes, 0, 16'777'216, 1U << 20U>,
          integer_text<&Config::gpu_memory_limit_bytes, 1U << 20U>},
+        {"gpu", "state", "\"device\" or \"host\"",
+         "Where state of tensors on a device lies: there, or in host memory, which it works in over PCIe.", true,
+         set_text<&Config::gpu_state, is_gpu_state>, text_text<&Config::gpu_state>},
+        {"gpu", "max_multiprocessors", "0 to 1024 multiprocessors",
+         "A pass runs no more blocks at a time than so many hold; 0 = all of the card.", false,
+         set_integer<&Config::gpu_multiprocessors, 0, 1024, 1>, integer_text<&Config::gpu_multiprocessors, 1>},
+    };
+}
+
+std::vector<ConfigKey> state_rows() {
+    return {
+        {"state", "keep_minutes", "0 to 100000 minutes",
+         "How long the state of a job that ended early waits for its next run; 0 = it is not kept.", true,
+         set_duration<&Config::keep_state_for, kMinute, 0, 100'000>, duration_text<&Config::keep_state_for, kMinute>},
+        {"state", "snapshot_steps", "0 to 1000000000 steps",
+         "Steps from one snapshot on disk to the next, and one at a clean stop; 0 = none.", true,
+         set_integer<&Config::snapshot_steps, 0, 1'000'000'000, 1>, integer_text<&Config::snapshot_steps, 1>},
     };
 }
 
@@ -204,7 +223,8 @@ std::vector<ConfigKey> codec_rows() {
 
 std::vector<ConfigKey> build_config_keys() {
     auto rows = daemon_rows();
-    for (auto& more : {network_rows(), gpu_rows(), codec_rows()}) rows.insert(rows.end(), more.begin(), more.end());
+    for (auto& more : {network_rows(), gpu_rows(), state_rows(), codec_rows()})
+        rows.insert(rows.end(), more.begin(), more.end());
     return rows;
 }
 

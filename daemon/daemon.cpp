@@ -55,12 +55,11 @@ Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config
     return std::make_unique<NetworkThread>(std::move(transport), *wake_, log_);
 }
 
-Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, std::optional<UniqueFd> activation_socket,
-                                              Log& log) {
+Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, HandedDescriptors handed, Log& log) {
     std::unique_ptr<Daemon> daemon(new Daemon(config, log));
     GRADSIEVE_TRY(pin_to_cpus(config.cpus));
-    if (activation_socket) {
-        GRADSIEVE_ASSIGN(daemon->listener_, shm::LocalListener::adopt(std::move(*activation_socket)));
+    if (handed.listener) {
+        GRADSIEVE_ASSIGN(daemon->listener_, shm::LocalListener::adopt(std::move(*handed.listener)));
     } else {
         GRADSIEVE_ASSIGN(daemon->listener_,
                          shm::LocalListener::make({config.socket_path, config.socket_mode, config.socket_group}));
@@ -71,10 +70,12 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, std::optiona
     GRADSIEVE_ASSIGN(daemon->status_page_,
                      shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
     daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);
-    daemon->gpus_ = std::make_unique<GpuPool>(*daemon->wake_);
-    daemon->conductor_ =
-        std::make_unique<Conductor>(config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_, *daemon->pool_,
-                                    *daemon->gpus_, std::move(network), *daemon->status_page_, log);
+    daemon->gpus_ = std::make_unique<GpuPool>(*daemon->wake_, config.gpu_multiprocessors);
+    daemon->snapshots_ = std::make_unique<Snapshotter>(*daemon->wake_);
+    remove_snapshot_leftovers(config.state_directory);
+    daemon->conductor_ = std::make_unique<Conductor>(
+        config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_, *daemon->pool_, *daemon->gpus_,
+        std::move(network), *daemon->status_page_, log, std::move(handed.kept), daemon->snapshots_.get());
     daemon->summary_ =
         "node " + (config.nodes.empty() ? std::string("alone") : config.nodes[config.self].name) + ", clients at " +
         config.socket_path +
@@ -93,6 +94,8 @@ void Daemon::stop() {
     thread_.join();
     pool_.reset();  // first: its tasks read the sessions' slabs
     gpus_->stop();
+    snapshots_.reset();
+    conductor_->save_states();
     conductor_.reset();  // closes the network after a last drain
     status_page_->set_stopped();
 }

@@ -16,11 +16,10 @@ namespace gradsieve::daemon {
 
 class Daemon {
 public:
-    /// Binds sockets, makes the status page, starts the threads. `activation_socket`: a listener from the service
-    /// manager. Errors: kAlreadyExists (socket or port held, by whom), kInvalidArgument, kPermissionDenied,
-    /// kResourceExhausted.
-    [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(const Config& config,
-                                                               std::optional<UniqueFd> activation_socket, Log& log);
+    /// Binds sockets, makes the status page, starts the threads. `handed`: what came from the service manager. Errors:
+    /// kAlreadyExists (socket or port held, by whom), kInvalidArgument, kPermissionDenied, kResourceExhausted.
+    [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(const Config& config, HandedDescriptors handed,
+                                                               Log& log);
     ~Daemon();  ///< stops if still running
     Daemon(const Daemon&) = delete;
     Daemon& operator=(const Daemon&) = delete;
@@ -54,6 +53,7 @@ private:
     std::optional<shm::StatusPageWriter> status_page_;
     std::unique_ptr<CodecPool> pool_;
     std::unique_ptr<GpuPool> gpus_;
+    std::unique_ptr<Snapshotter> snapshots_;
     std::unique_ptr<Conductor> conductor_;
     std::atomic<bool> is_stopping_{false};
     std::atomic<bool> needs_restart_{false};

@@ -15,22 +15,49 @@ std::string gpu_uuid_text(std::span<const std::byte, 16> uuid) {
     return text;
 }
 
-Result<GpuWorker*> GpuPool::worker(std::span<const std::byte, 16> uuid) {
+Result<codec::cuda::DeviceInfo> GpuPool::device(std::span<const std::byte, 16> uuid) {
     const auto wanted = gpu_uuid_text(uuid);
-    for (const auto& worker : workers_)
-        if (worker->device().uuid == wanted) return worker.get();
-    GRADSIEVE_ASSIGN(const auto devices, codec::cuda::list_devices());
+    const auto is_wanted = [&](const codec::cuda::DeviceInfo& device) { return device.uuid == wanted; };
+    if (const auto found = std::ranges::find_if(devices_, is_wanted); found != devices_.end()) return *found;
+    GRADSIEVE_ASSIGN(devices_, codec::cuda::list_devices());
+    if (const auto found = std::ranges::find_if(devices_, is_wanted); found != devices_.end()) return *found;
     std::string seen;
-    for (const auto& device : devices) {
-        if (device.uuid == wanted) {
-            workers_.push_back(std::make_unique<GpuWorker>(device, conductor_wake_));
-            return workers_.back().get();
-        }
-        seen += (seen.empty() ? "" : ", ") + device.uuid;
-    }
+    for (const auto& device : devices_) seen += (seen.empty() ? "" : ", ") + device.uuid;
     return Status(StatusCode::kNotFound,
                   "device " + wanted + ": this daemon sees " + (seen.empty() ? "none" : seen) +
                       ": let it see the device too (CUDA_VISIBLE_DEVICES, the container's GPUs)");
+}
+
+GpuWorker& GpuPool::worker(std::vector<codec::cuda::DeviceInfo> devices) {
+    const auto is_same = [&](const std::unique_ptr<GpuWorker>& worker) {
+        return std::ranges::equal(worker->devices(), devices, {}, &codec::cuda::DeviceInfo::ordinal,
+                                  &codec::cuda::DeviceInfo::ordinal);
+    };
+    if (const auto found = std::ranges::find_if(workers_, is_same); found != workers_.end()) return **found;
+    workers_.push_back(std::make_unique<GpuWorker>(std::move(devices), ledger_, conductor_wake_, multiprocessors_));
+    return *workers_.back();
+}
+
+std::vector<GpuView> GpuPool::views() const {
+    std::vector<GpuView> views;
+    for (const auto& worker : workers_) {
+        const auto figures = worker->figures();
+        for (std::size_t place = 0; place < figures.size(); ++place) {
+            const auto& device = worker->devices()[place];
+            auto view = std::ranges::find_if(views, [&](const auto& one) { return one.device.uuid == device.uuid; });
+            if (view == views.end()) view = views.insert(view, {device, {}, 0});
+            view->figures.state_bytes += figures[place].state_bytes;
+            view->figures.workspace_bytes += figures[place].workspace_bytes;
+            view->figures.buffers += figures[place].buffers;
+            view->figures.threshold_misses += figures[place].threshold_misses;
+            view->figures.has_context |= figures[place].has_context;
+            // Of two sets of GPUs, the one that has to stage is what an operator wants to hear of.
+            if (figures[place].is_direct)
+                view->figures.is_direct = view->figures.is_direct.value_or(true) && *figures[place].is_direct;
+            view->queued += worker->queue_depth();
+        }
+    }
+    return views;
 }
 
 void GpuPool::stop() {

@@ -1,5 +1,5 @@
-// The GPUs of this node: one worker thread for each that a client has bound memory of. Conductor thread only, but for
-// what its comments say.
+// The GPUs of this node: one worker thread for each, or for each set of them that a job uses, once a client has bound
+// memory there. Conductor thread only, but for what its comments say.
 #pragma once
 
 #include "daemon/gpu_worker.hpp"
@@ -11,21 +11,38 @@
 
 namespace gradsieve::daemon {
 
+/// A GPU that holds state or buffers of a job, or did a moment ago; all workers together.
+struct GpuView {
+    codec::cuda::DeviceInfo device;
+    GpuFigures figures;
+    std::size_t queued = 0;
+};
+
 class GpuPool {
 public:
-    explicit GpuPool(WakeFlag& conductor_wake) : conductor_wake_(conductor_wake) {}
+    /// Passes fill `multiprocessors` of each GPU at most; 0: all.
+    explicit GpuPool(WakeFlag& conductor_wake, unsigned multiprocessors = 0)
+        : conductor_wake_(conductor_wake), multiprocessors_(multiprocessors) {}
 
-    /// The worker of the device with this UUID (16 bytes), started if there is none yet. Errors: kUnimplemented (built
-    /// without CUDA), kUnavailable (no driver), kNotFound (this daemon does not see that device; those it sees are
-    /// named).
-    [[nodiscard]] Result<GpuWorker*> worker(std::span<const std::byte, 16> uuid);
+    /// The device with this UUID (16 bytes). Errors: kUnimplemented (built without CUDA), kUnavailable (no driver),
+    /// kNotFound (this daemon does not see that device; those it sees are named).
+    [[nodiscard]] Result<codec::cuda::DeviceInfo> device(std::span<const std::byte, 16> uuid);
+    /// How many the daemon sees; 0 before the first `device`.
+    [[nodiscard]] std::size_t device_count() const noexcept { return devices_.size(); }
+    /// The worker of exactly these devices, which `device` has found, started if there is none yet.
+    [[nodiscard]] GpuWorker& worker(std::vector<codec::cuda::DeviceInfo> devices);
     /// Ends the threads after what they were given; tasks given later never run.
     void stop();
     [[nodiscard]] bool has_done() const;
     [[nodiscard]] std::span<const std::unique_ptr<GpuWorker>> workers() const noexcept { return workers_; }
+    /// Of every device that a worker has used, in the order of the first use.
+    [[nodiscard]] std::vector<GpuView> views() const;
 
 private:
     WakeFlag& conductor_wake_;
+    const unsigned multiprocessors_;
+    std::vector<codec::cuda::DeviceInfo> devices_;
+    GpuLedger ledger_;
     std::vector<std::unique_ptr<GpuWorker>> workers_;
 };
 

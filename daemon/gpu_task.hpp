@@ -5,6 +5,7 @@
 #include "base/unique_fd.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
+#include "codec/cuda/shared_host_memory.hpp"
 #include "daemon/hosted_tensor.hpp"
 
 #include <memory>
@@ -19,7 +20,7 @@ struct GpuBuffer {
     std::optional<codec::cuda::ImportedMemory> second_moment{};  ///< fp32
     codec::cuda::ElementType type = codec::cuda::ElementType::kF32;
     ByteCount sample_stride_bytes = 0;
-    int device = 0;  ///< where the memory lies
+    int device = 0;  ///< where the memory lies: ordinal
 
     [[nodiscard]] void* slice(std::uint32_t sample) const noexcept {
         return gradient.data() + sample * sample_stride_bytes;
@@ -46,16 +47,20 @@ struct GpuBindTask {
     std::uint64_t session_id = 0;
     std::uint64_t job_hash = 0;
     std::uint64_t number = 0;  ///< the request's
+    std::size_t place = 0;     ///< of the worker's devices: where the specs' memory lies
     std::vector<GpuBufferSpec> specs;
     std::vector<UniqueFd> descriptors;   ///< that the specs' pieces name
     std::vector<std::uint32_t> unbound;  ///< the session's tensors that are let go once the others are bound
-    ByteCount memory_limit_bytes = 0;    ///< for state and workspace; 0: none
-    ByteCount state_bytes = 0;
+    ByteCount memory_limit_bytes = 0;    ///< for state and workspace of each device; 0: none
+    std::vector<ByteCount> state_bytes;  ///< for each of the worker's devices; empty: none
     std::vector<exchange::TensorNumber> state_tensors;  ///< whose state that is
+    UniqueFd host_state_fd;                             ///< open: the job's state on the host is mapped for the devices
+    ByteCount host_state_bytes = 0;
     // answers
     Status status;
     std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec
-    std::optional<codec::cuda::DeviceMemory> state;   ///< zero
+    std::vector<codec::cuda::DeviceMemory> state;     ///< zero; for each of the worker's devices, or empty
+    std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 /// A broadcast's values, out of the root's memory or into that of every local rank; fp32 on the way.
 struct GpuCopyTask {
@@ -71,6 +76,7 @@ struct GpuCopyTask {
 struct GpuReleaseTask {
     std::vector<std::unique_ptr<GpuBuffer>> buffers;
     std::vector<codec::cuda::DeviceMemory> state;
+    std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 
 struct GpuTask {

@@ -19,10 +19,16 @@ constexpr auto kContextKept = std::chrono::seconds(60);
 
 ByteCount element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
 
-Result<codec::cuda::ImportedMemory> open_memory(int device, GpuMemorySpec& spec) {
+Result<codec::cuda::ImportedMemory> open_memory(int device, GpuMemorySpec& spec, std::span<const int> users) {
     if (spec.pieces.empty())
         return codec::cuda::ImportedMemory::open(device, spec.handle, spec.offset_bytes, spec.bytes);
-    return codec::cuda::ImportedMemory::open(device, spec.pieces);
+    return codec::cuda::ImportedMemory::open(device, spec.pieces, users);
+}
+
+std::vector<int> ordinals_of(std::span<const codec::cuda::DeviceInfo> devices) {
+    std::vector<int> ordinals;
+    for (const auto& device : devices) ordinals.push_back(device.ordinal);
+    return ordinals;
 }
 
 }  // namespace
@@ -33,8 +39,26 @@ struct GpuWorker::Context {
     codec::cuda::ResidualNorm norm;
 };
 
-GpuWorker::GpuWorker(codec::cuda::DeviceInfo device, WakeFlag& conductor_wake)
-    : device_(std::move(device)), conductor_wake_(conductor_wake), thread_([this] { run(); }) {}
+GpuWorker::GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake,
+                     unsigned multiprocessors)
+    : devices_(std::move(devices)),
+      ordinals_(ordinals_of(devices_)),
+      ledger_(ledger),
+      conductor_wake_(conductor_wake),
+      multiprocessors_(multiprocessors),
+      holdings_(devices_.size()),
+      figures_(devices_.size()),
+      thread_([this] { run(); }) {}
+
+std::string GpuWorker::names() const {
+    std::string names;
+    for (const auto& device : devices_) names += (names.empty() ? "" : ", ") + device.uuid;
+    return names;
+}
+
+std::size_t GpuWorker::place_of(int ordinal) const {
+    return static_cast<std::size_t>(std::distance(ordinals_.begin(), std::ranges::find(ordinals_, ordinal)));
+}
 
 GpuWorker::~GpuWorker() { stop(); }
 
@@ -71,23 +95,24 @@ std::size_t GpuWorker::queue_depth() const {
     return todo_.size();
 }
 
-GpuFigures GpuWorker::figures() const {
+std::vector<GpuFigures> GpuWorker::figures() const {
     const std::lock_guard lock(mutex_);
     return figures_;
 }
 
 void GpuWorker::run() {
-    pthread_setname_np(pthread_self(), ("gpu" + std::to_string(device_.ordinal)).c_str());
+    pthread_setname_np(pthread_self(), ("gpu" + std::to_string(ordinals_.front())).c_str());
     std::unique_lock lock(mutex_);
     while (true) {
-        const bool may_idle = !context_ || buffers_open_ > 0 || state_bytes_ > 0;
+        const bool is_held = std::ranges::any_of(
+            holdings_, [](const GpuFigures& held) { return held.buffers > 0 || held.state_bytes > 0; });
+        const bool may_idle = !context_ || is_held || host_states_ > 0;
         const auto has_work = [this] { return is_stopping_ || !todo_.empty(); };
         if (may_idle) {
             has_news_.wait(lock, has_work);
         } else if (!has_news_.wait_for(lock, kContextKept, has_work)) {
             lock.unlock();
-            context_.reset();
-            static_cast<void>(codec::cuda::release_context(device_.ordinal));
+            give_context_back();
             publish_figures();
             lock.lock();
             continue;
@@ -130,50 +155,74 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
     for (auto* task : decodes) task->took = (clock.now() - begin) / count;
     // Last: what a task of this batch may still have used.
     for (auto& task : batch) {
-        if (!task.release) continue;
-        buffers_open_ -= task.release->buffers.size();
-        for (const auto& state : task.release->state) state_bytes_ -= state.size();
-        task.release->buffers.clear();
-        task.release->state.clear();
+        if (task.release) release(*task.release);
     }
+}
+
+void GpuWorker::release(GpuReleaseTask& task) {
+    for (const auto& buffer : task.buffers) --holdings_[place_of(buffer->device)].buffers;
+    for (const auto& state : task.state) {
+        holdings_[place_of(state.device())].state_bytes -= state.size();
+        ledger_.give_back_state(state.device(), state.size());
+    }
+    task.buffers.clear();
+    task.state.clear();
+    if (task.host_state) --host_states_;
+    task.host_state.reset();
 }
 
 Status GpuWorker::ensure_context() {
     if (context_) return {};
-    auto context = std::make_unique<Context>();
-    GRADSIEVE_ASSIGN(context->encoder, codec::cuda::GpuEncoder::make(device_.ordinal, {}));
-    GRADSIEVE_ASSIGN(context->decoder, codec::cuda::GpuDecoder::make(device_.ordinal));
-    context_ = std::move(context);
-    return {};
+    for (const int ordinal : ordinals_) ledger_.enter(ordinal);
+    const auto make = [this]() -> Result<std::unique_ptr<Context>> {
+        auto context = std::make_unique<Context>();
+        GRADSIEVE_ASSIGN(context->encoder,
+                         codec::cuda::GpuEncoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
+        GRADSIEVE_ASSIGN(context->decoder,
+                         codec::cuda::GpuDecoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
+        return context;
+    };
+    auto context = make();
+    if (context.is_ok()) {
+        context_ = std::move(*context);
+        return {};
+    }
+    for (const int ordinal : ordinals_) ledger_.leave(ordinal);
+    return context.error();
+}
+
+void GpuWorker::give_context_back() {
+    context_.reset();
+    publish_figures();  // no workspace any more, before another worker can come
+    for (const int ordinal : ordinals_) ledger_.leave(ordinal);
 }
 
 Status GpuWorker::bind(GpuBindTask& task) {
     GRADSIEVE_TRY(ensure_context());
+    const int device = ordinals_[task.place];
     std::vector<std::unique_ptr<GpuBuffer>> buffers;
     for (auto& spec : task.specs) {
         auto opened = [&]() -> Result<std::unique_ptr<GpuBuffer>> {
-            GRADSIEVE_ASSIGN(auto gradient, open_memory(device_.ordinal, spec.gradient));
+            GRADSIEVE_ASSIGN(auto gradient, open_memory(device, spec.gradient, ordinals_));
             auto buffer = std::unique_ptr<GpuBuffer>(new GpuBuffer{.gradient = std::move(gradient)});
             if (spec.second_moment) {
-                GRADSIEVE_ASSIGN(buffer->second_moment, open_memory(device_.ordinal, *spec.second_moment));
+                GRADSIEVE_ASSIGN(buffer->second_moment, open_memory(device, *spec.second_moment, ordinals_));
             }
             buffer->type = spec.type;
             buffer->sample_stride_bytes = spec.sample_stride_bytes;
-            buffer->device = device_.ordinal;
+            buffer->device = device;
             return buffer;
         }();
         if (!opened.is_ok()) return opened.error();
         buffers.push_back(std::move(*opened));
     }
-    GRADSIEVE_TRY(check_limit(task));
-    if (task.state_bytes > 0) {
-        GRADSIEVE_ASSIGN(auto state, codec::cuda::DeviceMemory::make(device_.ordinal, task.state_bytes,
-                                                                     "the job's residual and variance"));
-        GRADSIEVE_TRY(codec::cuda::fill_bytes(context_->encoder->stream(), state.data(), state.size(), 0));
-        state_bytes_ += state.size();
-        task.state.emplace(std::move(state));
+    GRADSIEVE_TRY(make_state(task));
+    if (task.host_state_fd.is_open()) {
+        GRADSIEVE_ASSIGN(task.host_state,
+                         codec::cuda::SharedHostMemory::map(task.host_state_fd.get(), task.host_state_bytes));
+        ++host_states_;
     }
-    buffers_open_ += buffers.size();
+    holdings_[task.place].buffers += buffers.size();
     task.descriptors.clear();  // what they name is mapped
     task.buffers = std::move(buffers);
     return {};
@@ -188,19 +237,42 @@ Status GpuWorker::copy(GpuCopyTask& task) {
     return {};
 }
 
-Status GpuWorker::check_limit(const GpuBindTask& task) const {
-    const auto held = state_bytes_ + context_->encoder->workspace_bytes() + context_->decoder->workspace_bytes();
-    if (task.memory_limit_bytes == 0 || held + task.state_bytes <= task.memory_limit_bytes) return {};
-    const auto mebibytes = [](ByteCount bytes) { return std::to_string((bytes + (1U << 20U) - 1) >> 20U); };
-    return {StatusCode::kResourceExhausted, "state of " + mebibytes(task.state_bytes) + " MiB on GPU " + device_.uuid +
-                                                ": " + mebibytes(held) + " of " + mebibytes(task.memory_limit_bytes) +
-                                                " MiB are in use: raise gpu.memory_limit_mib, or end another job"};
+Status GpuWorker::make_state(GpuBindTask& task) {
+    task.state_bytes.resize(devices_.size(), 0);
+    std::vector<GpuClaim> claims;
+    for (std::size_t place = 0; place < devices_.size(); ++place)
+        claims.push_back({ordinals_[place], devices_[place].uuid, task.state_bytes[place]});
+    GRADSIEVE_TRY(ledger_.take_state(claims, task.memory_limit_bytes));
+    std::vector<codec::cuda::DeviceMemory> all;
+    const auto make = [&]() -> Status {
+        for (const auto& claim : claims) {
+            GRADSIEVE_ASSIGN(auto state, codec::cuda::DeviceMemory::make(claim.device, claim.bytes,
+                                                                         "the job's residual and variance"));
+            const auto& stream = context_->encoder->stream(place_of(claim.device));
+            GRADSIEVE_TRY(codec::cuda::fill_bytes(stream, state.data(), state.size(), 0));
+            all.push_back(std::move(state));
+        }
+        return {};
+    };
+    if (const auto status = make(); !status.is_ok()) {
+        for (const auto& claim : claims) ledger_.give_back_state(claim.device, claim.bytes);
+        return status;
+    }
+    for (std::size_t place = 0; place < devices_.size(); ++place) holdings_[place].state_bytes += all[place].size();
+    if (!task.state_tensors.empty()) task.state = std::move(all);
+    return {};
 }
 
 Status GpuWorker::take_norm(CodecTask& task) {
-    if (!task.wants_residual_norm || task.request.out.residual == nullptr) return {};
-    GRADSIEVE_ASSIGN(const double sum, context_->norm.square_sum(context_->encoder->stream(), task.request.out.residual,
-                                                                 task.tensor->elements));
+    if (!task.wants_residual_norm || !codec::has_residual(task.tensor->pipeline)) return {};
+    std::vector<codec::cuda::ResidualPart> parts;
+    for (std::size_t place = 0; place < task.gpu_parts.size(); ++place) {
+        const auto& part = task.gpu_parts[place];
+        parts.push_back({&context_->encoder->stream(place), part.out.residual, part.range.elements});
+    }
+    if (parts.empty())
+        parts.push_back({&context_->encoder->stream(), task.request.out.residual, task.tensor->elements});
+    GRADSIEVE_ASSIGN(const double sum, context_->norm.square_sum(parts));
     task.residual_norm = std::sqrt(sum);
     return {};
 }
@@ -208,14 +280,23 @@ Status GpuWorker::take_norm(CodecTask& task) {
 void GpuWorker::encode(std::span<CodecTask*> tasks) {
     std::vector<codec::cuda::GpuEncodeRequest> requests(tasks.size());
     std::vector<std::vector<ElementType>> types(tasks.size());
+    std::vector<std::vector<int>> sample_devices(tasks.size());
+    std::vector<std::vector<int>> moment_devices(tasks.size());
     std::vector<codec::EncodeResult> results(tasks.size());
     Status status = ensure_context();
     for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
         const auto& task = *tasks[number];
-        for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank)
-            types[number].insert(types[number].end(), task.gpu_sample_counts[rank], task.gpu_buffers[rank]->type);
+        for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank) {
+            const auto& buffer = *task.gpu_buffers[rank];
+            types[number].insert(types[number].end(), task.gpu_sample_counts[rank], buffer.type);
+            sample_devices[number].insert(sample_devices[number].end(), task.gpu_sample_counts[rank], buffer.device);
+            if (!task.request.second_moments.empty()) moment_devices[number].push_back(buffer.device);
+        }
         requests[number].request = task.request;
         requests[number].sample_types = types[number];
+        requests[number].parts = task.gpu_parts;
+        requests[number].sample_devices = sample_devices[number];
+        requests[number].moment_devices = moment_devices[number];
     }
     if (status.is_ok()) status = context_->encoder->encode(requests, results);
     for (auto* task : tasks)
@@ -225,7 +306,7 @@ void GpuWorker::encode(std::span<CodecTask*> tasks) {
         if (status.is_ok())
             tasks[number]->encoded.emplace(std::move(results[number]));
         else
-            tasks[number]->encoded.emplace(status.with_context("GPU " + device_.uuid));
+            tasks[number]->encoded.emplace(status.with_context("GPU " + names()));
     }
 }
 
@@ -242,11 +323,12 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
     for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
         auto& task = *tasks[number];
         auto& part = parts[number];
-        for (const auto* buffer : task.gpu_buffers) part.results.push_back({buffer->slice(0), buffer->type, false});
+        for (const auto* buffer : task.gpu_buffers)
+            part.results.push_back({buffer->slice(0), buffer->type, false, buffer->device});
         if (task.fills_not_a_number) {
             for (const auto& result : part.results)
                 if (status.is_ok())
-                    status = codec::cuda::fill_bytes(context_->decoder->stream(), result.data,
+                    status = codec::cuda::fill_bytes(context_->decoder->stream(place_of(result.device)), result.data,
                                                      task.tensor->elements * element_bytes(result.type), 0xFF);
             task.decoded.emplace(codec::DecodeResult{});
             continue;
@@ -258,8 +340,8 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
                 part.views[node].push_back({chunk, view.bytes()});
             part.contributions[node] = {task.factors[node], part.views[node]};
         }
-        requests.push_back(
-            {task.tensor->id, task.step, task.tensor->elements, part.contributions, part.results, nullptr});
+        requests.push_back({task.tensor->id, task.step, task.tensor->elements, part.contributions, part.results,
+                            nullptr, task.tensor->gpu_ranges});
         decoding.push_back(&task);
     }
     std::vector<Result<codec::DecodeResult>> answers(requests.size(), codec::DecodeResult{});
@@ -267,30 +349,39 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
     if (status.is_ok() && !requests.empty()) status = context_->decoder->finish(answers);
     for (std::size_t number = 0; number < decoding.size() && status.is_ok(); ++number)
         decoding[number]->decoded.emplace(std::move(answers[number]));
-    if (status.is_ok()) status = context_->decoder->stream().synchronize();  // fills too
+    for (std::size_t place = 0; place < devices_.size() && status.is_ok(); ++place)
+        status = context_->decoder->stream(place).synchronize();  // fills too
     if (status.is_ok()) return;
     look_after(status);
-    for (auto* task : tasks) task->decoded.emplace(status.with_context("GPU " + device_.uuid));
+    for (auto* task : tasks) task->decoded.emplace(status.with_context("GPU " + names()));
 }
 
 void GpuWorker::look_after(const Status& status) {
-    if (status.is_ok() || !failure_.empty()) return;
-    const auto device = codec::cuda::check_device(device_.ordinal);
-    if (!device.is_ok()) failure_ = "GPU " + device_.uuid + ": " + device.text();
+    if (status.is_ok()) return;
+    for (std::size_t place = 0; place < devices_.size(); ++place) {
+        const auto device = codec::cuda::check_device(ordinals_[place]);
+        if (!device.is_ok()) holdings_[place].failure = "GPU " + devices_[place].uuid + ": " + device.text();
+    }
 }
 
 void GpuWorker::publish_figures() {
-    GpuFigures figures;
-    figures.failure = failure_;
-    figures.has_context = context_ != nullptr;
-    figures.state_bytes = state_bytes_;
-    figures.buffers = buffers_open_;
-    if (context_) {
-        figures.workspace_bytes = context_->encoder->workspace_bytes() + context_->decoder->workspace_bytes();
-        figures.threshold_misses = context_->encoder->threshold_misses();
+    for (std::size_t place = 0; place < devices_.size(); ++place) {
+        auto& figures = holdings_[place];
+        const auto before = figures.workspace_bytes;
+        figures.has_context = context_ != nullptr;
+        figures.is_direct.reset();
+        figures.workspace_bytes = 0;
+        if (context_) {
+            figures.workspace_bytes =
+                context_->encoder->workspace_bytes(place) + context_->decoder->workspace_bytes(place);
+            // Of the whole worker; told where it cannot be counted twice.
+            figures.threshold_misses = place == 0 ? context_->encoder->threshold_misses() : 0;
+            if (devices_.size() > 1) figures.is_direct = context_->encoder->is_direct();
+        }
+        ledger_.note_workspace(ordinals_[place], before, figures.workspace_bytes);
     }
     const std::lock_guard lock(mutex_);
-    figures_ = figures;
+    figures_ = holdings_;
 }
 
 }  // namespace gradsieve::daemon

@@ -1,9 +1,11 @@
-// The thread of one GPU: opens what clients bind, encodes and decodes what the conductor gives it, many tensors at a
-// time. Owns the GPU's context: it appears with the first binding and goes a minute after the last one. The conductor
-// gives and takes; nothing of CUDA is called on another thread.
+// The thread of one GPU, or of several that jobs use together: opens what clients bind, encodes and decodes what the
+// conductor gives it, many tensors at a time. The GPUs' contexts appear with the first binding and go a minute after
+// the last one, unless another worker uses them. The conductor gives and takes; nothing of CUDA is called on its
+// thread.
 #pragma once
 
 #include "codec/cuda/gpu_decoder.hpp"
+#include "daemon/gpu_ledger.hpp"
 #include "daemon/gpu_task.hpp"
 #include "daemon/wake.hpp"
 
@@ -16,7 +18,7 @@
 
 namespace gradsieve::daemon {
 
-/// For status; any thread.
+/// What a worker has on one of its GPUs, for status.
 struct GpuFigures {
     ByteCount state_bytes = 0;
     ByteCount workspace_bytes = 0;
@@ -24,11 +26,16 @@ struct GpuFigures {
     std::uint64_t threshold_misses = 0;
     bool has_context = false;
     std::string failure;  ///< not empty: the device is lost to this process, and why
+    /// Whether the worker's GPUs reach each other's memory; none while it has no context, or one GPU.
+    std::optional<bool> is_direct{};
 };
 
 class GpuWorker {
 public:
-    GpuWorker(codec::cuda::DeviceInfo device, WakeFlag& conductor_wake);
+    /// `devices`: at least one. `ledger` outlives the worker.
+    /// A pass fills `multiprocessors` of each at most; 0: all.
+    GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake,
+              unsigned multiprocessors = 0);
     ~GpuWorker();
     GpuWorker(const GpuWorker&) = delete;
     GpuWorker& operator=(const GpuWorker&) = delete;
@@ -41,8 +48,11 @@ public:
     [[nodiscard]] bool has_done() const;
     [[nodiscard]] std::size_t queue_depth() const;
 
-    [[nodiscard]] const codec::cuda::DeviceInfo& device() const noexcept { return device_; }
-    [[nodiscard]] GpuFigures figures() const;
+    [[nodiscard]] std::span<const codec::cuda::DeviceInfo> devices() const noexcept { return devices_; }
+    /// "GPU-…", or several: "GPU-…, GPU-…".
+    [[nodiscard]] std::string names() const;
+    /// One for each device; any thread.
+    [[nodiscard]] std::vector<GpuFigures> figures() const;
 
 private:
     /// What exists while there is a context.
@@ -51,30 +61,35 @@ private:
     void run();
     void run_batch(std::deque<GpuTask>& batch);
     [[nodiscard]] Status ensure_context();
+    void give_context_back();
     [[nodiscard]] Status bind(GpuBindTask& task);
+    [[nodiscard]] Status make_state(GpuBindTask& task);
     void encode(std::span<CodecTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
     [[nodiscard]] Status copy(GpuCopyTask& task);
-    [[nodiscard]] Status check_limit(const GpuBindTask& task) const;
-    [[nodiscard]] Status take_norm(CodecTask& task);
-    /// After a failure: was it the device's last?
+    /// After a failure: was it a device's last?
     void look_after(const Status& status);
+    [[nodiscard]] Status take_norm(CodecTask& task);
+    [[nodiscard]] std::size_t place_of(int ordinal) const;
+    void release(GpuReleaseTask& task);
     void publish_figures();
 
     // constant after construction
-    const codec::cuda::DeviceInfo device_;
+    const std::vector<codec::cuda::DeviceInfo> devices_;
+    const std::vector<int> ordinals_;
+    GpuLedger& ledger_;
     WakeFlag& conductor_wake_;
+    const unsigned multiprocessors_;
     // worker thread
     std::unique_ptr<Context> context_;
-    std::uint64_t buffers_open_ = 0;
-    ByteCount state_bytes_ = 0;
-    std::string failure_;
+    std::vector<GpuFigures> holdings_;  ///< one for each device
+    std::size_t host_states_ = 0;       ///< mapped for the devices
     // guarded by mutex_
     mutable std::mutex mutex_;
     std::condition_variable has_news_;
     std::deque<GpuTask> todo_;
     std::deque<GpuTask> done_;
-    GpuFigures figures_;
+    std::vector<GpuFigures> figures_;
     bool is_stopping_ = false;
 
     std::thread thread_;

@@ -58,6 +58,7 @@ bool Session::complete(const shm::Completion& completion) {
 
 Status MemoryBudget::take(ByteCount bytes, std::string_view what) {
     const auto mebibytes = [](ByteCount count) { return std::to_string((count + (1U << 20U) - 1) >> 20U); };
+    while (bytes <= limit_bytes && used_bytes > limit_bytes - bytes && make_room && make_room()) {}
     if (bytes > limit_bytes || used_bytes > limit_bytes - bytes)
         return {StatusCode::kResourceExhausted,
                 std::string(what) + " needs " + mebibytes(bytes) + " MiB; " + mebibytes(used_bytes) + " of " +
@@ -67,13 +68,16 @@ Status MemoryBudget::take(ByteCount bytes, std::string_view what) {
 }
 
 Result<std::unique_ptr<HostedJob>> HostedJob::make(const shm::AttachRequest& request,
-                                                   const JobSurroundings& surroundings, TimePoint) {
+                                                   const JobSurroundings& surroundings, TimePoint now) {
     const auto sorted = sorted_by_name(request.tensors);
     GRADSIEVE_ASSIGN(auto choice, choose_codecs(*surroundings.config, request.codec, sorted));
     GRADSIEVE_ASSIGN(const auto main, codec::parse_pipeline(choice.text));
     auto spec = spec_of(request, sorted, choice, main);
     std::unique_ptr<HostedJob> job(new HostedJob(request, surroundings, std::move(spec), std::move(choice)));
-    GRADSIEVE_TRY(job->lay_out(sorted));
+    if (const auto status = job->lay_out(sorted); !status.is_ok()) {
+        job->give_up_state(now);  // what was taken up is kept on
+        return status;
+    }
     return job;
 }
 
@@ -93,6 +97,7 @@ void HostedJob::release_memory() {
     state_.reset();
     results_.reset();
     surroundings_.budget->give_back(std::exchange(memory_bytes_, ByteCount{0}));
+    surroundings_.budget->give_back(std::exchange(state_bytes_, ByteCount{0}));
 }
 
 Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
@@ -127,35 +132,6 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     GRADSIEVE_ASSIGN(results_, shm::ResultArea::make("gradsieve-result:" + key().name, elements));
     for (auto& tensor : tensors_)
         if (!tensor.on_device) tensor.result.emplace(tensor.id, results_->tensor(tensor.number), tensor.elements);
-    return {};
-}
-
-Status HostedJob::lay_out_state() {
-    constexpr ElementCount kAlignElements = 1024;  // whole pages
-    const auto padded = [](ElementCount elements) {
-        return (elements + kAlignElements - 1) / kAlignElements * kAlignElements;
-    };
-    ByteCount bytes = 0;
-    for (const auto& tensor : tensors_) {
-        if (tensor.on_device) continue;
-        const auto arrays =
-            ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
-        bytes += 2 * arrays * padded(tensor.elements) * sizeof(float);
-    }
-    if (bytes == 0) return {};
-    GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the job's residual and variance"));
-    memory_bytes_ += bytes;
-    GRADSIEVE_ASSIGN(state_, shm::Segment::make("gradsieve-state:" + key().name, bytes, shm::Sharing::kPrivate));
-    auto* next = reinterpret_cast<float*>(state_->bytes().data());
-    for (auto& tensor : tensors_)
-        for (auto& generation : tensor.generations) {
-            if (tensor.on_device) break;
-            const auto take = [&](bool is_needed) {
-                return is_needed ? std::exchange(next, next + padded(tensor.elements)) : nullptr;
-            };
-            generation.arrays.residual = take(codec::has_residual(tensor.pipeline));
-            generation.arrays.variance = take(codec::has_variance(tensor.pipeline));
-        }
     return {};
 }
 
@@ -343,10 +319,11 @@ void HostedJob::on_daemon_stopping(TimePoint now) {
 }
 
 void HostedJob::run(TimePoint now) {
+    encode_deferred(now);
     for (bool has_flushed = false;;) {
         auto actions = machine_.take_actions();
         if (actions.empty()) {
-            if (has_flushed) return;
+            if (has_flushed) return settle_held_binds();
             machine_.flush();
             has_flushed = true;
             continue;

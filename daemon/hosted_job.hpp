@@ -8,15 +8,18 @@
 #include "daemon/config.hpp"
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_tensor.hpp"
+#include "daemon/kept_states.hpp"
 #include "daemon/log.hpp"
 #include "daemon/network_thread.hpp"
 #include "daemon/session.hpp"
+#include "daemon/snapshotter.hpp"
 #include "exchange/job_machine.hpp"
 #include "shm/device_message.hpp"
 #include "shm/message.hpp"
 #include "shm/session_memory.hpp"
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +35,8 @@ struct MemoryBudget {
     /// Errors: kResourceExhausted with the figures; nothing is taken then.
     [[nodiscard]] Status take(ByteCount bytes, std::string_view what);
     void give_back(ByteCount bytes) noexcept { used_bytes -= bytes; }
+    /// Gives up something that is only kept; false if there is nothing.
+    std::function<bool()> make_room = nullptr;
 };
 
 /// What a job uses of the daemon; all of it outlives the job.
@@ -44,6 +49,9 @@ struct JobSurroundings {
     MemoryBudget* budget = nullptr;
     Log* log = nullptr;
     std::uint64_t epoch_seed = 0;
+    KeptStates* kept = nullptr;        ///< null: state ends with the job
+    std::uint32_t owner = 0;           ///< uid of who asks for the job
+    Snapshotter* snapshots = nullptr;  ///< null: none are made or read
 };
 
 struct StepTimes {
@@ -54,6 +62,8 @@ struct GroupTotals {
     std::vector<exchange::TensorNumber> tensors{};
     ElementCount elements = 0;
     Step committed = 0;
+    Step snapshot = 0;  ///< newest one that was written in this life
+    Step resumed = 0;   ///< the step whose kept state it went on from; 0 = it began anew
     std::uint64_t steps_committed = 0, steps_aborted = 0;
     std::optional<TimePoint> opened{};  ///< the open step's first local hand-in
     StepTimes open_times{};
@@ -102,8 +112,13 @@ public:
     /// All local ranks have detached; only last acknowledgements are awaited.
     [[nodiscard]] bool is_leaving(TimePoint now) const { return machine_.snapshot(now).phase == "leaving"; }
     [[nodiscard]] TimePoint ended_at() const noexcept { return ended_at_; }
-    /// State, results and their share of the budget; only when removable.
+    /// Results and their share of the budget, and the state if nobody asked to give it up; only when removable.
     void release_memory();
+    /// The state goes to those that are kept, or ends if all ranks detached or nothing was committed. No task is out.
+    void give_up_state(TimePoint now);
+    void on_snapshot_done(SnapshotTask& task, TimePoint now);
+    /// What is to be written at a clean stop; null if there is nothing.
+    [[nodiscard]] shm::StateSegment* state() noexcept { return state_ ? &*state_ : nullptr; }
     [[nodiscard]] bool is_removable() const noexcept { return can_forget_sessions() && sessions_.empty(); }
 
     // -- for status --
@@ -115,7 +130,9 @@ public:
     [[nodiscard]] const std::deque<StepTimes>& step_times() const noexcept { return step_times_; }
     [[nodiscard]] const CodecChoice& choice() const noexcept { return choice_; }
     [[nodiscard]] const Status& end_status() const noexcept { return end_status_; }
-    [[nodiscard]] ByteCount memory_bytes() const noexcept { return memory_bytes_; }
+    [[nodiscard]] ByteCount memory_bytes() const noexcept { return memory_bytes_ + state_bytes_; }
+    /// Why kept state was not gone on from; empty if nothing was lost.
+    [[nodiscard]] const std::string& state_text() const noexcept { return state_text_; }
     [[nodiscard]] std::uint32_t world_size() const noexcept { return spec_.world_size; }
     [[nodiscard]] double allreduce_bytes() const noexcept { return allreduce_bytes_; }
     [[nodiscard]] double sent_bytes() const noexcept { return sent_bytes_; }
@@ -132,7 +149,28 @@ private:
     HostedJob(const shm::AttachRequest& request, const JobSurroundings& surroundings, exchange::JobSpec spec,
               CodecChoice choice);
     [[nodiscard]] Status lay_out(std::span<const shm::TensorEntry> sorted);
+    // hosted_job_state.cpp
+    [[nodiscard]] shm::StateTable state_table() const;
     [[nodiscard]] Status lay_out_state();
+    void take_up_state(const shm::StateTable& wanted);
+    void park();
+    // hosted_job_snapshots.cpp
+    void offer_snapshots(const shm::StateTable& wanted);
+    void save_snapshot(exchange::GroupNumber group);
+    [[nodiscard]] bool is_held(const HostedTensor& tensor) const;
+    void encode_deferred(TimePoint now);
+    void load_snapshot(exchange::GroupNumber group, Step step);
+    void on_loaded(SnapshotTask& task, TimePoint now);
+    void announce_start(const exchange::StartJob& action);
+    void take_over_generations();
+    // hosted_job_state.cpp
+    [[nodiscard]] bool can_keep_state() const;
+    void note_lost_state(const std::string& text);
+    [[nodiscard]] Status begin_from(const exchange::StartJob& start);
+    void invalidate(HostedTensor& tensor, std::size_t index);
+    void finish_generation(HostedTensor& tensor, std::size_t index, Step step, double scale);
+    void forget_state();
+    // hosted_job.cpp
     [[nodiscard]] Status check_request(const Session& session, const shm::AttachRequest& request) const;
 
     void carry_out(exchange::Action& action, TimePoint now);
@@ -154,9 +192,12 @@ private:
     [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
                                        std::size_t descriptor_count) const;
+    void bind(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
     void answer_bind(Session& session, const shm::BindReply& reply);
     void unbind(Session& session, std::span<const std::uint32_t> tensor_indices);
-    static void place_state(HostedTensor& tensor, float*& inout_next);
+    [[nodiscard]] std::vector<ByteCount> state_bytes_of(const HostedTensor& tensor) const;
+    void place_state(HostedTensor& tensor, std::span<float*> inout_next) const;
+    void place_host_state(HostedTensor& tensor) const;
     void release(std::vector<std::unique_ptr<GpuBuffer>> buffers);
     void release_gpu_state();
     void add_gpu_buffers(CodecTask& task) const;
@@ -164,6 +205,11 @@ private:
     void read_device_broadcast(const exchange::ReadBroadcast& action, TimePoint now);
     void deliver_device_broadcast(const exchange::DeliverBroadcast& action);
     void give_copy(HostedTensor& tensor, std::unique_ptr<GpuCopyTask> task);
+    // hosted_job_gpu_set.cpp
+    void hold_bind(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
+    void settle_held_binds();
+    void fix_gpus();
+    [[nodiscard]] Result<std::size_t> gpu_place_of(std::span<const std::byte, 16> uuid) const;
     void fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action);
 
     void on_encode_done(CodecTask& task, TimePoint now);
@@ -195,9 +241,28 @@ private:
     bool has_owner_ = false;
     // conductor thread
     exchange::JobMachine machine_;
-    std::optional<shm::Segment> state_;
-    GpuWorker* gpu_ = nullptr;  ///< of all local ranks' device memory; null: none was bound yet
+    std::optional<shm::StateSegment> state_;
+    ByteCount state_bytes_ = 0;
+    bool was_taken_up_ = false;  ///< `state_` is an earlier life's
+    exchange::KeptState offer_;
+    std::map<std::pair<exchange::GroupNumber, Step>, FoundSnapshot> snapshots_;  ///< that the job may go on from
+    std::map<exchange::GroupNumber, std::shared_ptr<SnapshotTask>> saving_;      ///< one at a time of each group
+    std::vector<exchange::EncodeTensor> deferred_;     ///< wait until what they would overwrite is copied
+    std::optional<exchange::StartJob> pending_start_;  ///< ranks are told when the snapshots are loaded
+    std::size_t loads_out_ = 0;
+    std::string state_text_;
+    GpuWorker* gpu_ = nullptr;  ///< of all GPUs that the local ranks' memory lies on; null: not known yet
+    /// First requests of local ranks to bind, until all have sent theirs: only then is known which GPUs share the work.
+    struct HeldBind {
+        Session* session = nullptr;
+        codec::cuda::DeviceInfo device;
+        shm::BindRequest request;
+        std::vector<UniqueFd> descriptors;
+    };
+    std::map<Rank, HeldBind> held_binds_;
     std::vector<std::pair<GpuWorker*, codec::cuda::DeviceMemory>> gpu_state_;
+    std::optional<codec::cuda::SharedHostMemory> host_state_;  ///< `state_` as GPUs see it
+    bool has_host_state_ = false;  ///< state of device tensors lies in `state_`, constant after lay_out_state
     std::optional<shm::ResultArea> results_;
     std::vector<HostedTensor> tensors_;
     std::vector<GroupTotals> groups_;

@@ -89,10 +89,19 @@ void HostedJob::act(exchange::SendFrame& action, TimePoint) {
                                 std::move(frame));
 }
 
-void HostedJob::act(exchange::StartJob& action, TimePoint) {
+void HostedJob::act(exchange::StartJob& action, TimePoint now) {
     members_ = action.members;
+    if (const auto status = begin_from(action); !status.is_ok())
+        return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
     for (const auto& member : members_)
         factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
+    if (loads_out_ > 0)
+        pending_start_ = action;
+    else
+        announce_start(action);
+}
+
+void HostedJob::announce_start(const exchange::StartJob& action) {
     for (auto& tensor : tensors_) {
         tensor.inputs.clear();
         for (auto& [rank, session] : sessions_)
@@ -138,7 +147,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     const auto live = tensor.live_generation(groups_[tensor.group].committed);
     const auto& in = tensor.generations[live];
     auto& out = tensor.generations[1 - live];
-    out.is_valid = false;
+    invalidate(tensor, 1 - live);
     task->out_generation = 1 - live;
     task->wants_residual_norm = step % kResidualNormEvery == 0;
     auto& request = task->request;
@@ -160,6 +169,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
 
 void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
     auto& tensor = tensors_[action.tensor];
+    if (is_held(tensor)) return deferred_.push_back(action);
     auto task = make_encode_task(tensor, action.step);
     if (!task.is_ok()) return machine_.on_encode_failed(action.tensor, action.step, task.error(), now);
     dispatch(std::move(*task), now);
@@ -219,10 +229,7 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
         surroundings_.log->warning(status.text(), {.job = key().name, .step = task.step});
         return machine_.on_encode_failed(tensor.number, task.step, status, now);
     }
-    auto& out = tensor.generations[task.out_generation];
-    out.stamp = task.step;
-    out.scale = task.scale;
-    out.is_valid = true;
+    finish_generation(tensor, task.out_generation, task.step, task.scale);
     auto& totals = tensor.totals;
     totals.kept_elements = encoded.kept_elements;
     totals.variance_source = encoded.variance_source;
@@ -262,6 +269,7 @@ void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
 void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     auto& group = groups_[action.group];
     group.committed = action.step;
+    if (state_) state_->commit(action.group, action.step);  // before anybody is told
     ++group.steps_committed;
     const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));
     allreduce_bytes_ += 2.0 * (nodes - 1.0) / nodes * 4.0 * static_cast<double>(group.elements);
@@ -273,6 +281,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     group.opened.reset();
     group.open_times = {};
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, {});
+    save_snapshot(action.group);
 }
 
 void HostedJob::act(exchange::AbortStep& action, TimePoint) {
@@ -282,8 +291,8 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint) {
     group.open_times = {};
     for (const auto number : group.tensors) {
         close_hand_ins(tensors_[number]);
-        for (auto& generation : tensors_[number].generations)
-            if (generation.stamp == action.step) generation.is_valid = false;
+        for (std::size_t index = 0; index < 2; ++index)
+            if (tensors_[number].generations[index].stamp == action.step) invalidate(tensors_[number], index);
     }
     surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(),
                                {.job = key().name, .step = action.step});
@@ -328,10 +337,12 @@ void HostedJob::act(exchange::EndJob& action, TimePoint now) {
     is_ended_ = true;
     ended_at_ = now;
     end_status_ = action.status;
-    if (action.status.is_ok())
+    if (action.status.is_ok()) {
         surroundings_.log->info("job ended: all ranks detached", {.job = key().name});
-    else
+        if (!members_.empty()) forget_state();
+    } else {
         surroundings_.log->error("job ended: " + action.status.to_string(), {.job = key().name});
+    }
     complete_all(shm::CompletionKind::kJobEnded, {}, 0, action.status);
 }
 

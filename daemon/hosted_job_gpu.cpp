@@ -1,8 +1,9 @@
 // The part of a job that has gradients in device memory: what its ranks bind, where the state of such tensors lies, and
-// what a task for a GPU needs.
+// what a task for a GPU needs. Which GPUs those are: hosted_job_gpu_set.cpp.
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_job.hpp"
 
+#include <fcntl.h>
 #include <algorithm>
 
 namespace gradsieve::daemon {
@@ -12,12 +13,6 @@ namespace {
 constexpr ElementCount kAlignElements = 64;  // 256 bytes, as an allocation of its own would have
 
 ElementCount padded(ElementCount elements) { return (elements + kAlignElements - 1) / kAlignElements * kAlignElements; }
-
-ByteCount state_bytes_of(const HostedTensor& tensor) {
-    const auto arrays =
-        ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
-    return 2 * arrays * padded(tensor.elements) * sizeof(float);
-}
 
 GpuMemorySpec memory_spec(const shm::DeviceMemory& memory, ByteCount bytes, const shm::BindRequest& request,
                           std::span<const UniqueFd> descriptors) {
@@ -31,12 +26,18 @@ GpuMemorySpec memory_spec(const shm::DeviceMemory& memory, ByteCount bytes, cons
     return spec;
 }
 
-Status other_gpu(const GpuWorker& first, const GpuWorker& asked) {
-    return {StatusCode::kUnimplemented,
-            "device memory on GPU " + asked.device().uuid + ", another rank of this node has bound on GPU " +
-                first.device().uuid +
-                ": allowed is one GPU for all ranks of a job on one node, so far: give each GPU a node of its own "
-                "([[node]], --node), or hand in through host memory"};
+GpuBufferSpec buffer_spec(const Session& session, const shm::Binding& binding, const shm::BindRequest& request,
+                          ElementCount elements, std::span<const UniqueFd> descriptors) {
+    GpuBufferSpec spec;
+    spec.tensor_index = binding.tensor_index;
+    spec.type = static_cast<codec::cuda::ElementType>(binding.type);
+    spec.sample_stride_bytes = binding.sample_stride_bytes;
+    const auto extent =
+        shm::device_extent_bytes(session.tensors[binding.tensor_index], binding.type, binding.sample_stride_bytes);
+    spec.gradient = memory_spec(binding.gradient, *extent, request, descriptors);
+    if (binding.second_moment.kind != shm::MemoryKind::kNone)
+        spec.second_moment = memory_spec(binding.second_moment, elements * sizeof(float), request, descriptors);
+    return spec;
 }
 
 shm::BindReply refusal(std::uint64_t number, Status status) {
@@ -94,58 +95,63 @@ void HostedJob::answer_bind(Session& session, const shm::BindReply& reply) {
 void HostedJob::on_bind_request(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors) {
     if (const auto status = check_binding(session, request, descriptors.size()); !status.is_ok())
         return answer_bind(session, refusal(request.number, status));
+    const auto is_binding = [](const shm::Binding& binding) { return !binding.is_unbinding(); };
+    if (std::ranges::none_of(request.bindings, is_binding)) {
+        std::vector<std::uint32_t> unbound;
+        for (const auto& binding : request.bindings) unbound.push_back(binding.tensor_index);
+        unbind(session, unbound);
+        return answer_bind(session, refusal(request.number, {}));
+    }
+    if (gpu_ == nullptr) return hold_bind(session, request, std::move(descriptors));
+    bind(session, request, std::move(descriptors));
+}
+
+void HostedJob::bind(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors) {
     auto task = std::make_unique<GpuBindTask>();
     task->session_id = session.id;
     task->job_hash = exchange::job_hash(key());
     task->number = request.number;
-    const shm::Binding* first = nullptr;
     for (const auto& binding : request.bindings) {
         if (binding.is_unbinding()) {
             task->unbound.push_back(binding.tensor_index);
             continue;
         }
-        first = &binding;
+        const auto place = gpu_place_of(binding.device);
+        if (!place.is_ok()) return answer_bind(session, refusal(request.number, place.error()));
+        task->place = *place;
         const auto& tensor = tensors_[session.number_of_index[binding.tensor_index]];
-        GpuBufferSpec spec;
-        spec.tensor_index = binding.tensor_index;
-        spec.type = static_cast<codec::cuda::ElementType>(binding.type);
-        spec.sample_stride_bytes = binding.sample_stride_bytes;
-        const auto extent =
-            shm::device_extent_bytes(session.tensors[binding.tensor_index], binding.type, binding.sample_stride_bytes);
-        spec.gradient = memory_spec(binding.gradient, *extent, request, descriptors);
-        if (binding.second_moment.kind != shm::MemoryKind::kNone)
-            spec.second_moment =
-                memory_spec(binding.second_moment, tensor.elements * sizeof(float), request, descriptors);
+        task->specs.push_back(buffer_spec(session, binding, request, tensor.elements, descriptors));
         // The lowest local rank brings the state along, once.
-        if (tensor.gpu == nullptr && session.rank == sessions_.begin()->first) {
-            task->state_tensors.push_back(tensor.number);
-            task->state_bytes += state_bytes_of(tensor);
-        }
-        task->specs.push_back(std::move(spec));
+        if (tensor.gpu != nullptr || session.rank != sessions_.begin()->first) continue;
+        task->state_tensors.push_back(tensor.number);
+        if (has_host_state_) continue;
+        const auto bytes = state_bytes_of(tensor);
+        task->state_bytes.resize(bytes.size(), 0);
+        for (std::size_t device = 0; device < bytes.size(); ++device) task->state_bytes[device] += bytes[device];
     }
     task->descriptors = std::move(descriptors);
-    if (first == nullptr) {
-        unbind(session, task->unbound);
-        return answer_bind(session, refusal(request.number, {}));
-    }
     task->memory_limit_bytes = surroundings_.config->gpu_memory_limit_bytes;
-    auto worker = surroundings_.gpus->worker(first->device);
-    if (!worker.is_ok()) return answer_bind(session, refusal(request.number, worker.error()));
-    if (gpu_ != nullptr && gpu_ != *worker)
-        return answer_bind(session, refusal(request.number, other_gpu(*gpu_, **worker)));
-    gpu_ = *worker;
+    if (has_host_state_ && !host_state_ && !task->state_tensors.empty()) {
+        task->host_state_fd = UniqueFd(::fcntl(state_->fd(), F_DUPFD_CLOEXEC, 3));
+        task->host_state_bytes = state_->size_bytes();
+    }
     session.is_binding = true;
     ++tasks_out_;
-    (*worker)->give({.codec = nullptr, .bind = std::move(task), .release = nullptr});
+    gpu_->give({.codec = nullptr, .bind = std::move(task), .release = nullptr});
 }
 
 void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task) {
     --tasks_out_;
-    if (task->state) {
-        auto* next = task->state->as<float>();
-        for (const auto number : task->state_tensors) place_state(tensors_[number], next);
-        gpu_state_.emplace_back(&worker, std::move(*task->state));
+    if (task->host_state) host_state_ = std::exchange(task->host_state, std::nullopt);
+    std::vector<float*> next;
+    for (auto& state : task->state) next.push_back(state.as<float>());
+    for (const auto number : task->state_tensors) {
+        if (host_state_)
+            place_host_state(tensors_[number]);
+        else if (!next.empty())
+            place_state(tensors_[number], next);
     }
+    for (auto& state : task->state) gpu_state_.emplace_back(&worker, std::move(state));
     if (task->status.is_ok())
         for (const auto number : task->state_tensors) tensors_[number].gpu = &worker;
     if (session.is_gone) return release(std::move(task->buffers));
@@ -166,26 +172,72 @@ void HostedJob::unbind(Session& session, std::span<const std::uint32_t> tensor_i
     release(std::move(old));
 }
 
-void HostedJob::place_state(HostedTensor& tensor, float*& inout_next) {
-    for (auto& generation : tensor.generations) {
-        const auto take = [&](bool is_needed) {
-            return is_needed ? std::exchange(inout_next, inout_next + padded(tensor.elements)) : nullptr;
+/// For each of the job's GPUs.
+std::vector<ByteCount> HostedJob::state_bytes_of(const HostedTensor& tensor) const {
+    const auto arrays =
+        ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
+    const auto bytes = [&](ElementCount elements) { return 2 * arrays * padded(elements) * sizeof(float); };
+    if (tensor.gpu_ranges.empty()) return {bytes(tensor.elements)};
+    std::vector<ByteCount> all;
+    for (const auto& range : tensor.gpu_ranges) all.push_back(bytes(range.elements));
+    return all;
+}
+
+void HostedJob::place_state(HostedTensor& tensor, std::span<float*> inout_next) const {
+    const auto take = [&](ElementCount elements, float*& inout_place) {
+        const auto array = [&](bool is_needed) {
+            return is_needed ? std::exchange(inout_place, inout_place + padded(elements)) : nullptr;
         };
-        generation.arrays.residual = take(codec::has_residual(tensor.pipeline));
-        generation.arrays.variance = take(codec::has_variance(tensor.pipeline));
+        codec::StateView arrays;
+        arrays.residual = array(codec::has_residual(tensor.pipeline));
+        arrays.variance = array(codec::has_variance(tensor.pipeline));
+        return arrays;
+    };
+    tensor.gpu_states.resize(tensor.gpu_ranges.size());
+    for (std::size_t generation = 0; generation < tensor.generations.size(); ++generation) {
+        if (tensor.gpu_ranges.empty())
+            tensor.generations[generation].arrays = take(tensor.elements, inout_next.front());
+        for (std::size_t device = 0; device < tensor.gpu_ranges.size(); ++device)
+            tensor.gpu_states[device][generation] = take(tensor.gpu_ranges[device].elements, inout_next[device]);
+    }
+}
+
+/// In the job's segment, at the addresses under which GPUs see it.
+void HostedJob::place_host_state(HostedTensor& tensor) const {
+    std::array<codec::StateView, 2> whole;
+    for (const auto& array : state_->table().tensors[tensor.number].arrays)
+        for (std::size_t generation = 0; generation < whole.size(); ++generation) {
+            auto* const values = reinterpret_cast<float*>(host_state_->data() + array.offset_bytes[generation]);
+            (array.name == "residual" ? whole[generation].residual : whole[generation].variance) = values;
+        }
+    const auto from = [](const codec::StateView& arrays, ElementCount first) {
+        codec::StateView part;
+        part.residual = arrays.residual == nullptr ? nullptr : arrays.residual + first;
+        part.variance = arrays.variance == nullptr ? nullptr : arrays.variance + first;
+        return part;
+    };
+    tensor.gpu_states.resize(tensor.gpu_ranges.size());
+    for (std::size_t generation = 0; generation < whole.size(); ++generation) {
+        tensor.generations[generation].arrays = whole[generation];
+        for (std::size_t device = 0; device < tensor.gpu_ranges.size(); ++device)
+            tensor.gpu_states[device][generation] = from(whole[generation], tensor.gpu_ranges[device].first);
     }
 }
 
 void HostedJob::release(std::vector<std::unique_ptr<GpuBuffer>> buffers) {
-    for (const auto& worker : surroundings_.gpus->workers()) {
-        auto task = std::make_unique<GpuReleaseTask>();
-        for (auto& buffer : buffers)
-            if (buffer && buffer->device == worker->device().ordinal) task->buffers.push_back(std::move(buffer));
-        if (!task->buffers.empty()) worker->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
-    }
+    std::erase(buffers, nullptr);
+    if (buffers.empty()) return;
+    auto task = std::make_unique<GpuReleaseTask>();
+    task->buffers = std::move(buffers);
+    gpu_->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
 }
 
 void HostedJob::release_gpu_state() {
+    if (host_state_) {
+        auto task = std::make_unique<GpuReleaseTask>();
+        task->host_state = std::exchange(host_state_, std::nullopt);
+        gpu_->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
+    }
     for (auto& [worker, state] : std::exchange(gpu_state_, {})) {
         auto task = std::make_unique<GpuReleaseTask>();
         task->state.push_back(std::move(state));
@@ -214,6 +266,10 @@ void HostedJob::add_gpu_buffers(CodecTask& task) const {
         task.gpu_buffers.push_back(input.session->gpu_buffers[input.tensor_index].get());
         task.gpu_sample_counts.push_back(input.sample_count);
     }
+    const auto& tensor = *task.tensor;
+    for (std::size_t device = 0; device < tensor.gpu_states.size(); ++device)
+        task.gpu_parts.push_back({tensor.gpu_ranges[device], tensor.gpu_states[device][1 - task.out_generation],
+                                  tensor.gpu_states[device][task.out_generation]});
 }
 
 }  // namespace gradsieve::daemon

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "codec/cuda/gpu_encoder.hpp"
 #include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
 #include "codec/pipeline.hpp"
@@ -62,6 +63,10 @@ struct HostedTensor {
     std::uint32_t selection_hint = 0;
     bool on_device = false;    ///< gradients and results lie in the ranks' device memory, state on `gpu`
     GpuWorker* gpu = nullptr;  ///< codes the tensor; set when the rank that brings its state binds it
+    /// Where the ranks' memory lies on several GPUs: what each of the worker's devices codes, and its state, as
+    /// `generations` has it otherwise.
+    std::vector<codec::cuda::DeviceRange> gpu_ranges;
+    std::vector<std::array<codec::StateView, 2>> gpu_states;
     std::optional<codec::ResultTensor> result;  ///< none on a device
     std::vector<RankInput> inputs;              ///< one per local rank, ascending by rank
     std::size_t tasks_out = 0;
@@ -95,8 +100,9 @@ struct CodecTask {
 
     // on a GPU: one per local rank, in rank order; empty on the CPU. Samples and state are device memory then.
     std::vector<GpuBuffer*> gpu_buffers;
-    std::vector<std::uint32_t> gpu_sample_counts;  ///< slices filled, per local rank
-    bool fills_not_a_number = false;               ///< decode: no payloads, the results become NaN
+    std::vector<std::uint32_t> gpu_sample_counts;       ///< slices filled, per local rank
+    std::vector<codec::cuda::GpuEncodePart> gpu_parts;  ///< encode on several GPUs: one per device
+    bool fills_not_a_number = false;                    ///< decode: no payloads, the results become NaN
 
     void run(codec::EncodeWorkspace& workspace);
     /// Element visits, to decide whether it is worth a hop to another thread.

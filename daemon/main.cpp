@@ -79,7 +79,7 @@ int run(const ConfigQuery& query) {
     const auto signals = handled_signals();
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread: they inherit it
     std::signal(SIGPIPE, SIG_IGN);
-    auto daemon = Daemon::start(*config, take_activation_socket(), log);
+    auto daemon = Daemon::start(*config, take_handed_descriptors(), log);
     if (!daemon.is_ok()) {
         log.error("cannot start: " + daemon.error().to_string());
         return kExitCannotStart;

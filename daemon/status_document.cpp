@@ -2,6 +2,7 @@
 
 #include "codec/cpu_form.hpp"
 #include "daemon/hosted_job.hpp"
+#include "daemon/service.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -60,16 +61,18 @@ Json daemon_part(const StatusFacts& facts, TimePoint now) {
 Json gpus_part(const StatusFacts& facts) {
     Json gpus = Json::array();
     for (const auto& gpu : facts.gpus)
-        gpus.push_back({{"uuid", gpu.device.uuid},
-                        {"name", gpu.device.name},
-                        {"memory_bytes", gpu.device.total_bytes},
-                        {"context", gpu.figures.has_context},
-                        {"state_bytes", gpu.figures.state_bytes},
-                        {"workspace_bytes", gpu.figures.workspace_bytes},
-                        {"buffers", gpu.figures.buffers},
-                        {"queued", gpu.queued},
-                        {"threshold_misses", gpu.figures.threshold_misses},
-                        {"failure", gpu.figures.failure}});
+        gpus.push_back(
+            {{"uuid", gpu.device.uuid},
+             {"name", gpu.device.name},
+             {"memory_bytes", gpu.device.total_bytes},
+             {"context", gpu.figures.has_context},
+             {"state_bytes", gpu.figures.state_bytes},
+             {"workspace_bytes", gpu.figures.workspace_bytes},
+             {"buffers", gpu.figures.buffers},
+             {"queued", gpu.queued},
+             {"threshold_misses", gpu.figures.threshold_misses},
+             {"peers", gpu.figures.is_direct ? Json(*gpu.figures.is_direct ? "direct" : "staged") : Json(nullptr)},
+             {"failure", gpu.figures.failure}});
     return gpus;
 }
 
@@ -168,6 +171,20 @@ Json step_part(const std::deque<StepTimes>& times) {
 /// The page has room for about 5,000 of them; who has more tensors looks at the totals.
 constexpr std::size_t kTensorsShown = 1000;
 
+/// A host tensor that some local rank copies from and to its GPU.
+bool is_staged(const HostedJob& job, exchange::TensorNumber number) {
+    return std::any_of(job.sessions().begin(), job.sessions().end(), [number](const auto& entry) {
+        const auto& session = *entry.second;
+        return session.tensors[session.index_of_number[number]].staged;
+    });
+}
+
+std::string place_of(const HostedJob& job, const HostedTensor& tensor) {
+    if (tensor.gpu != nullptr) return tensor.gpu->names();
+    if (tensor.on_device) return "unbound";
+    return is_staged(job, tensor.number) ? "staged" : "host";
+}
+
 Json tensors_part(const HostedJob& job) {
     Json tensors = Json::array();
     for (const auto& tensor : job.tensors()) {
@@ -179,9 +196,7 @@ Json tensors_part(const HostedJob& job) {
             {{"name", tensor.name},
              {"group", job.groups()[tensor.group].name},
              {"elements", tensor.elements},
-             {"place", tensor.gpu != nullptr ? tensor.gpu->device().uuid
-                       : tensor.on_device    ? "unbound"
-                                             : "host"},
+             {"place", place_of(job, tensor)},
              {"codec", tensor.codec_text},
              {"kept_elements", totals.kept_elements},
              {"payload_bytes", totals.payload_bytes},
@@ -193,6 +208,32 @@ Json tensors_part(const HostedJob& job) {
              {"variance_source", std::string(codec::variance_source_name(totals.variance_source))}});
     }
     return tensors;
+}
+
+Json kept_part(const KeptStates& kept, const Config& config, TimePoint now) {
+    Json states = Json::array();
+    for (const auto& entry : kept.all()) {
+        const auto& table = entry.state.table();
+        Json groups = Json::array();
+        for (std::size_t group = 0; group < table.groups.size(); ++group)
+            groups.push_back({{"name", table.groups[group]}, {"committed_step", entry.state.committed(group)}});
+        states.push_back({{"name", table.job_name},
+                          {"run_id", table.run_id},
+                          {"world_size", table.world_size},
+                          {"ranks", entry.state.ranks()},
+                          {"groups", groups},
+                          {"bytes", entry.state.size_bytes()},
+                          {"why", entry.why},
+                          {"for_s", rounded(seconds(now - entry.since), 10)}});
+    }
+    Json lost = Json::array();
+    for (const auto& entry : kept.lost())
+        lost.push_back({{"name", entry.job}, {"text", entry.text}, {"ago_s", rounded(seconds(now - entry.at), 10)}});
+    return {{"parked", has_descriptor_store()},
+            {"folder", config.state_directory},
+            {"snapshot_steps", config.snapshot_steps},
+            {"kept", states},
+            {"lost", lost}};
 }
 
 double payload_ratio(const HostedJob& job) {
@@ -213,6 +254,8 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
     for (const auto& group : job.groups())
         groups.push_back({{"name", group.name},
                           {"committed_step", group.committed},
+                          {"resumed_step", group.resumed},
+                          {"snapshot_step", group.snapshot},
                           {"steps_committed", group.steps_committed},
                           {"steps_aborted", group.steps_aborted}});
     const double ratio = payload_ratio(job);
@@ -228,6 +271,7 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
         {"ranks", ranks_part(job, snapshot, config)},
         {"missing_ranks", snapshot.missing_ranks},
         {"groups", groups},
+        {"state_text", job.state_text()},
         {"waiting", waiting_part(job, snapshot, config)},
         {"wire_ratio", has_wire_ratio ? Json(rounded(job.allreduce_bytes() / job.sent_bytes(), 10)) : Json(nullptr)},
         {"payload_ratio", ratio > 0 ? Json(rounded(ratio, 10)) : Json(nullptr)},
@@ -262,7 +306,8 @@ std::string status_document(const StatusFacts& facts, TimePoint now) {
                            {"gpus", gpus_part(facts)},
                            {"peers", peers_part(facts, now)},
                            {"jobs", jobs},
-                           {"ended_jobs", ended}};
+                           {"ended_jobs", ended},
+                           {"states", kept_part(facts.kept_states, facts.config, now)}};
     return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -4,7 +4,8 @@
 
 #include "base/clock.hpp"
 #include "daemon/config.hpp"
-#include "daemon/gpu_worker.hpp"
+#include "daemon/gpu_pool.hpp"
+#include "daemon/kept_states.hpp"
 #include "exchange/job_machine.hpp"
 #include "transport/transport.hpp"
 
@@ -38,13 +39,6 @@ struct DistinctError {
     TimePoint last{};
 };
 
-/// A GPU that holds state or buffers of a job, or did a moment ago.
-struct GpuView {
-    codec::cuda::DeviceInfo device;
-    GpuFigures figures;
-    std::size_t queued = 0;
-};
-
 struct StatusFacts {
     const Config& config;
     const std::vector<PeerView>& peers;             ///< one per node of the configuration
@@ -52,6 +46,7 @@ struct StatusFacts {
     std::string bound;                              ///< empty without a network
     std::vector<const HostedJob*> jobs;             ///< those that have not ended
     const std::deque<EndedJob>& ended_jobs;
+    const KeptStates& kept_states;
     const std::deque<DistinctError>& errors;
     ByteCount memory_bytes = 0;
     ByteCount memory_limit_bytes = 0;

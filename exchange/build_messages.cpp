@@ -36,7 +36,14 @@ Bytes build_message(std::uint64_t hash, const Prepared& message) {
     body.writer.write(message.nonce);
     body.number(message.sequence);
     body.numbers(message.ranks);
-    body.numbers(message.next_steps);
+    std::vector<Step> steps = message.next_steps;
+    std::size_t places = 0;
+    for (const auto& kept : message.kept_steps) places = std::max(places, kept.steps.size());
+    for (const auto& kept : message.kept_steps) {
+        steps.insert(steps.end(), kept.steps.begin(), kept.steps.end());
+        steps.insert(steps.end(), places - kept.steps.size(), 0);
+    }
+    body.numbers(steps);
     body.writer.write_bytes(build_job_spec(message.spec));
     return std::move(body.bytes);
 }

@@ -68,6 +68,8 @@ Prepared Formation::own() const {
             .sequence = sequence_,
             .ranks = {ranks_.begin(), ranks_.end()},
             .next_steps = std::vector<Step>(context_.groups.size(), 1),
+            // The residual is in the unit of these ranks' mean: others cannot go on from it.
+            .kept_steps = std::ranges::equal(kept_.ranks, ranks_) ? kept_.steps : std::vector<KeptSteps>(),
             .spec = context_.spec};
 }
 
@@ -170,16 +172,61 @@ std::optional<Start> Formation::try_start(TimePoint now) {
                 {.peer = peer, .nonce = others_[peer]->prepared.nonce, .ranks = others_[peer]->prepared.ranks});
     for (auto& member : start.members) std::ranges::sort(member.ranks);
     std::ranges::sort(start.members, {}, [](const StartMember& member) { return member.ranks.front(); });
+    for (GroupNumber group = 0; group < start.first_steps.size(); ++group)
+        start.first_steps[group] = first_step(start, group);
     return start;
 }
 
+const std::vector<KeptSteps>* Formation::kept_on(PeerIndex peer) const {
+    return others_[peer] ? &others_[peer]->prepared.kept_steps : nullptr;
+}
+
+/// After the newest step that every member's state can go on from.
+Step Formation::first_step(const Start& start, GroupNumber group) const {
+    const auto ours = own().kept_steps;
+    if (group >= ours.size()) return 1;
+    const auto everybody_has = [&](Step step) {
+        return ours[group].has(step) && std::ranges::all_of(start.members, [&](const StartMember& member) {
+                   if (member.peer == context_.self) return true;
+                   const auto* theirs = kept_on(member.peer);
+                   return theirs != nullptr && group < theirs->size() && (*theirs)[group].has(step);
+               });
+    };
+    const auto& steps = ours[group].steps;
+    const auto common = std::ranges::find_if(steps, everybody_has);
+    return common == steps.end() ? 1 : *common + 1;
+}
+
+std::string Formation::lost_reason(const Start& start, GroupNumber group) const {
+    if (group >= kept_.steps.size() || kept_.steps[group].steps.empty() || start.first_steps[group] > 1) return {};
+    const auto ours = "this node kept it up to step " + std::to_string(kept_.steps[group].newest());
+    if (!std::ranges::equal(kept_.ranks, ranks_)) return ours + ", for other ranks than those that attached here now";
+    for (const auto& member : start.members) {
+        const auto* theirs = member.peer == context_.self ? nullptr : kept_on(member.peer);
+        if (theirs == nullptr) continue;
+        const auto name = context_.node_text(member.peer);
+        if (group >= theirs->size() || (*theirs)[group].steps.empty()) return ours + ", " + name + " has none";
+        const auto& steps = (*theirs)[group];
+        if (std::ranges::none_of(kept_.steps[group].steps, [&](Step step) { return steps.has(step); }))
+            return ours + ", " + name + " up to step " + std::to_string(steps.newest());
+    }
+    return ours + ", and not every node has a step in common with it";
+}
+
 Status Formation::check_start(const Start& start) const {
+    const auto ours = own();
     if (!is_partition(start.members, context_.spec.world_size, context_.nodes.size()) ||
-        start.first_steps != own().next_steps)
+        start.first_steps.size() != ours.next_steps.size())
         return {StatusCode::kCorrupt, "start that does not cover the job's ranks and groups"};
     const auto mine = std::ranges::find(start.members, context_.self, &StartMember::peer);
     if (mine == start.members.end() || mine->nonce != context_.nonce)
         return {StatusCode::kCorrupt, "start for an earlier life of this job"};
+    for (std::size_t group = 0; group < ours.next_steps.size(); ++group) {
+        const auto first = start.first_steps[group];
+        if (first != 1 && (first == 0 || group >= ours.kept_steps.size() || !ours.kept_steps[group].has(first - 1)))
+            return {StatusCode::kCorrupt, "start from step " + std::to_string(first) + ", which " +
+                                              context_.node_text(context_.self) + " has no state for"};
+    }
     if (!std::ranges::equal(mine->ranks, ranks_) || start.spec_digest != spec_digest())
         return {StatusCode::kFailedPrecondition, "ranks on " + context_.node_text(context_.self) +
                                                      " changed while the job started: start the job again"};

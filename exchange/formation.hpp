@@ -15,6 +15,8 @@ class Formation {
 public:
     explicit Formation(JobContext& context);
 
+    void offer_state(KeptState kept) { kept_ = std::move(kept); }
+
     /// Errors: as JobMachine::on_rank_attached.
     [[nodiscard]] Status attach(Rank rank, const JobSpec& spec);
     /// False if the rank was not attached.
@@ -42,6 +44,8 @@ public:
     /// Ranks of the job that no node has announced yet.
     [[nodiscard]] std::vector<Rank> missing_ranks() const;
     [[nodiscard]] std::uint64_t spec_digest() const;
+    /// Why `group` begins anew although we kept state of it, in words; empty if we kept none.
+    [[nodiscard]] std::string lost_reason(const Start& start, GroupNumber group) const;
 
 private:
     struct Announced {
@@ -49,10 +53,13 @@ private:
         TimePoint at{};
     };
     [[nodiscard]] Prepared own() const;
+    [[nodiscard]] Step first_step(const Start& start, GroupNumber group) const;
+    [[nodiscard]] const std::vector<KeptSteps>* kept_on(PeerIndex peer) const;
     [[nodiscard]] bool is_settled_duplicate(PeerIndex peer, TimePoint now);
     void find_differences(PeerIndex from, const Prepared& prepared);
 
     JobContext& context_;
+    KeptState kept_;
     std::set<Rank> ranks_;
     std::uint64_t sequence_ = 0;
     std::optional<TimePoint> announced_at_;

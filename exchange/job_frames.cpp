@@ -87,11 +87,11 @@ void JobMachine::Impl::on_prepared_while_running(PeerIndex from, const Prepared&
     const bool is_heard = context.peers[from].last_heard.has_value();
     if (prepared.nonce != member->nonce) {
         if (!prepared.ranks.empty() && formation.is_new_life(from, prepared))
-            fail_peer(
-                from,
-                context.node_text(from) + " began job '" + context.key.name +
-                    "' anew in the middle of it: it has lost the job's state; restart the job from its checkpoint",
-                now);
+            fail_peer(from,
+                      context.node_text(from) + " began job '" + context.key.name +
+                          "' anew in the middle of it: start the job again on all nodes: it goes on from the last step "
+                          "whose state all nodes kept",
+                      now);
         return;
     }
     if (is_heard) return;

@@ -57,8 +57,11 @@ void JobMachine::Impl::begin(const Start& agreed, Epoch agreed_epoch, TimePoint 
     plans.reserve(context.groups.size());
     for (GroupNumber group = 0; group < context.groups.size(); ++group) plans.emplace_back(context, outbox, group);
     decision.emplace(context, plans);
-    context.actions.emplace_back(
-        StartJob{.epoch = context.epoch, .members = context.members, .first_steps = context.first_steps});
+    StartJob action{
+        .epoch = context.epoch, .members = context.members, .first_steps = context.first_steps, .lost_reasons = {}};
+    for (GroupNumber group = 0; group < context.groups.size(); ++group)
+        action.lost_reasons.push_back(formation.lost_reason(agreed, group));
+    context.actions.emplace_back(std::move(action));
     if (context.own == 0)
         for (const auto& member : context.members)
             if (member.peer != context.self) send_start(member.peer);
@@ -196,6 +199,8 @@ JobMachine::JobMachine(JobKey key, PeerIndex self, std::vector<NodeName> nodes, 
 JobMachine::JobMachine(JobMachine&&) noexcept = default;
 JobMachine& JobMachine::operator=(JobMachine&&) noexcept = default;
 JobMachine::~JobMachine() = default;
+
+void JobMachine::offer_state(KeptState kept) { impl_->formation.offer_state(std::move(kept)); }
 
 Status JobMachine::on_rank_attached(Rank rank, const JobSpec& spec, TimePoint now) {
     if (impl_->end && !impl_->end->is_ok()) return *impl_->end;

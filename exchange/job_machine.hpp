@@ -54,7 +54,9 @@ struct Member {
 struct StartJob {  ///< all ranks are there and agree
     Epoch epoch = 0;
     std::vector<Member> members;    ///< in node order: ascending by lowest rank; the order of summation
-    std::vector<Step> first_steps;  ///< per group
+    std::vector<Step> first_steps;  ///< per group: 1, or the one after the step that every node's kept state holds
+    /// Per group: why it begins anew although this node kept state of it; empty if it goes on, or nothing was kept.
+    std::vector<std::string> lost_reasons;
 };
 struct EncodeTensor {  ///< all local ranks' samples are in, and the generation to overwrite is free
     TensorNumber tensor = 0;
@@ -108,6 +110,12 @@ struct EndJob {
 using Action = std::variant<SendFrame, StartJob, EncodeTensor, DecodeTensor, DeliverResult, CommitStep, AbortStep,
                             DeliverBroadcast, ReadBroadcast, DeliverCheck, EndJob>;
 
+/// What an earlier life of the job left on this node.
+struct KeptState {
+    std::vector<Rank> ranks;            ///< ascending; no others can go on from it
+    std::vector<KeptSteps> steps = {};  ///< per group
+};
+
 enum class LinkState : std::uint8_t { kUp, kSilent, kClosed };
 
 /// For status: who waits for whom.
@@ -139,6 +147,10 @@ public:
     JobMachine(JobMachine&&) noexcept;
     JobMachine& operator=(JobMachine&&) noexcept;
     ~JobMachine();
+
+    /// Before the first rank attaches: the job may go on from that state. Whether it does, and from which step, is what
+    /// all nodes agree on; StartJob tells.
+    void offer_state(KeptState kept);
 
     // -- local ranks --
     /// Errors: kAlreadyExists (rank taken), kInvalidArgument (rank >= world size), kMismatch (differs from the job's

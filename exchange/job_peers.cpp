@@ -32,7 +32,8 @@ void JobMachine::Impl::on_link(PeerIndex peer, LinkState state, std::uint64_t in
     if (is_restarted && phase == Phase::kRunning && context.member_of(peer))
         return fail_peer(peer,
                          "daemon on " + context.node_text(peer) + " restarted in the middle of job '" +
-                             context.key.name + "': it has lost the job's state; restart the job from its checkpoint",
+                             context.key.name +
+                             "': start the job again: it goes on from the last step whose state all nodes kept",
                          now);
     if (was_down) resend_to(peer, now);
 }

@@ -6,6 +6,7 @@
 #include "base/id.hpp"
 #include "base/status.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,14 @@ struct JobKey {
     std::string name;
     std::string run_id;
     auto operator<=>(const JobKey&) const = default;
+};
+/// Steps that a node's state of one group can go on from, newest first: the two in memory, and those of snapshots.
+inline constexpr std::size_t kKeptStepsLimit = 8;
+struct KeptSteps {
+    std::vector<Step> steps;  ///< none of them 0; empty = nothing kept: the group begins anew
+    [[nodiscard]] bool has(Step step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
+    [[nodiscard]] Step newest() const { return steps.empty() ? 0 : steps.front(); }
+    bool operator==(const KeptSteps&) const = default;
 };
 struct TensorSpec {
     std::string name;

@@ -46,10 +46,11 @@ inline constexpr std::size_t kMessageTextLimitBytes = 4096;
 
 struct Prepared {  // "these ranks are here, and this is what they want"
     JobKey key;
-    std::uint64_t nonce = 0;       ///< one life of the sender's machine
-    std::uint64_t sequence = 0;    ///< grows with every announcement of that life
-    std::vector<Rank> ranks;       ///< ascending
-    std::vector<Step> next_steps;  ///< per group
+    std::uint64_t nonce = 0;            ///< one life of the sender's machine
+    std::uint64_t sequence = 0;         ///< grows with every announcement of that life
+    std::vector<Rank> ranks;            ///< ascending
+    std::vector<Step> next_steps;       ///< per group, of a job that begins anew
+    std::vector<KeptSteps> kept_steps;  ///< per group; empty = nothing kept
     JobSpec spec;
 };
 struct StartMember {

@@ -3,9 +3,13 @@
 #include "exchange/messages.hpp"
 
 #include <limits>
+#include <set>
 
 namespace gradsieve::exchange {
 namespace {
+
+/// Beyond any run; leaves room to count on.
+constexpr Step kLastStep = Step{1} << 62U;
 
 class BodyReader {
 public:
@@ -73,6 +77,26 @@ private:
     bool ok_ = true;
 };
 
+/// Cuts off what stands behind the first step of each group: as many kept steps for each, descending, then zeros.
+bool take_kept_steps(std::vector<Step>& inout_steps, std::size_t groups, std::vector<KeptSteps>& ret_kept) {
+    if (groups == 0) return inout_steps.empty();
+    const auto places = inout_steps.size() / groups - (inout_steps.size() < groups ? 0 : 1);
+    if (inout_steps.size() != groups * (places + 1) || places > kKeptStepsLimit) return false;
+    for (std::size_t group = 0; group < groups && places > 0; ++group) {
+        KeptSteps kept;
+        Step before = kLastStep + 1;
+        for (std::size_t place = 0; place < places; ++place) {
+            const auto step = inout_steps[groups + group * places + place];
+            if (step != 0 && step >= before) return false;
+            if (step != 0) kept.steps.push_back(step);
+            before = step;
+        }
+        ret_kept.push_back(std::move(kept));
+    }
+    inout_steps.resize(groups);
+    return true;
+}
+
 }  // namespace
 
 Result<Prepared> parse_prepared(ByteView body) {
@@ -83,10 +107,14 @@ Result<Prepared> parse_prepared(ByteView body) {
     message.nonce = reader.word();
     message.sequence = reader.number();
     message.ranks = reader.smalls();
-    message.next_steps = reader.numbers();
+    auto steps = reader.numbers();
     const auto spec = reader.rest();
     if (!reader.is_ok()) return reader.refused();
     GRADSIEVE_ASSIGN(message.spec, parse_job_spec(spec));
+    std::set<std::string_view> groups;
+    for (const auto& tensor : message.spec.tensors) groups.insert(tensor.group);
+    if (!take_kept_steps(steps, groups.size(), message.kept_steps)) return reader.refused();
+    message.next_steps = std::move(steps);
     return message;
 }
 

@@ -15,6 +15,8 @@ constexpr std::size_t kOffsetBytes = sizeof(std::uint64_t);
 /// Bits of a tensor's flags.
 constexpr std::uint8_t kHasSecondMoment = 1U << 0U;
 constexpr std::uint8_t kIsOnDevice = 1U << 1U;
+constexpr std::uint8_t kIsStaged = 1U << 2U;
+constexpr std::uint8_t kKnownFlags = kHasSecondMoment | kIsOnDevice | kIsStaged;
 
 void write_tensor(ByteWriter& writer, const TensorEntry& tensor) {
     writer.write_text(tensor.name);
@@ -23,7 +25,7 @@ void write_tensor(ByteWriter& writer, const TensorEntry& tensor) {
     for (const auto extent : tensor.shape) writer.write_varint(extent);
     writer.write_varint(tensor.samples_max);
     writer.write(static_cast<std::uint8_t>((tensor.has_second_moment ? kHasSecondMoment : 0U) |
-                                           (tensor.on_device ? kIsOnDevice : 0U)));
+                                           (tensor.on_device ? kIsOnDevice : 0U) | (tensor.staged ? kIsStaged : 0U)));
 }
 
 Result<TensorEntry> read_tensor(ByteReader& reader) {
@@ -42,10 +44,11 @@ Result<TensorEntry> read_tensor(ByteReader& reader) {
     const auto samples_max = reader.read_varint();
     tensor.samples_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(samples_max, kSamplesLimit + 1));
     const auto flags = reader.read<std::uint8_t>();
-    if (!reader.is_ok() || flags > (kHasSecondMoment | kIsOnDevice))
+    if (!reader.is_ok() || (flags & ~kKnownFlags) != 0)
         return unparsable("attach request", "tensor '" + tensor.name + "' is cut or has unknown flags");
     tensor.has_second_moment = (flags & kHasSecondMoment) != 0;
     tensor.on_device = (flags & kIsOnDevice) != 0;
+    tensor.staged = (flags & kIsStaged) != 0;
     return tensor;
 }
 

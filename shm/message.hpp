@@ -32,6 +32,8 @@ struct TensorEntry {
     std::uint32_t samples_max = 1;          ///< slices in the slab, 1 .. kSamplesLimit
     bool has_second_moment = false;
     bool on_device = false;  ///< gradient and second moment lie on a device (device_message.hpp): none in the slab
+    /// The client copies between the slab and a device on its own: told for the status alone. Excludes on_device.
+    bool staged = false;
     [[nodiscard]] ElementCount elements() const noexcept;  ///< checked when parsed
 };
 

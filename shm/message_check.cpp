@@ -61,6 +61,12 @@ Status check_tensor(const TensorEntry& tensor) {
     if (tensor.on_device && tensor.elements() == 0) {
         return refuse(who + "on a device", "with 0 elements", "1 element or more there");
     }
+    if (tensor.staged && tensor.elements() == 0) {
+        return refuse(who + "staged", "with 0 elements", "1 element or more then");
+    }
+    if (tensor.staged && tensor.on_device) {
+        return refuse(who + "staged", "and on a device", "one of the two");
+    }
     return {};
 }
 

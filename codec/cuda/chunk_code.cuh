@@ -1,58 +1,29 @@
-// A block turns the lists of one chunk's tiles into its payload: sizes first, then every field at its own bit, so that
-// no order of threads can show. docs/payload-format.md is the authority. Device code only.
+// The payload of one chunk out of the lists of its tiles: sizes first, then every field at its own bit, so that no
+// order of threads can show. One block for each group of tiles: all of a chunk's blocks find the same sizes, the first
+// one makes room, and each writes its own tiles' entries. docs/payload-format.md is the authority. Device code only.
 #pragma once
 
+#include "codec/cuda/block_scan.cuh"
 #include "codec/cuda/payload_layout.cuh"
-#include "codec/cuda/tile_work.cuh"
+#include "codec/cuda/tile_group.cuh"
 
 namespace gradsieve::codec::cuda {
 
 /// Entries that a lane has under way at once: a list is read from the second-level cache.
 inline constexpr unsigned kEntriesAhead = 4;
+/// Consecutive tiles of the group that a warp writes.
+inline constexpr std::uint32_t kWarpTiles = kGroupTiles / kWarps;
 
-/// What a block shares while it codes a chunk.
+/// What a block shares while it codes.
 struct CodeShared {
+    ScanShared scan;
     std::uint32_t begins[kChunkTiles + 1];  ///< position of each tile's first entry in the chunk's list
+    std::uint32_t unary[kChunkTiles];       ///< quotient bits before each tile
+    std::uint32_t ends[kChunkTiles];        ///< index behind the last entry before each tile
     std::uint32_t partial[kWarps][32];      ///< one row per warp, on its way into a sum
-    std::uint32_t group_unary[kWarps];      ///< quotient bits before each warp's tiles
-    std::uint32_t group_end[kWarps];        ///< index behind the last entry before each warp's tiles
     PayloadLayout layout;
+    std::uint32_t is_last;
 };
-
-// ---- sums over the block; every thread calls them, and all see the result ----
-
-struct Sum {
-    __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a + b; }
-};
-struct Largest {
-    __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
-};
-/// `ret_total`: over all threads. Returns the combination over the threads before this one, 0 for the first.
-template <typename Combine>
-__device__ inline std::uint32_t scan_block(std::uint32_t value, Combine combine, CodeShared& shared,
-                                           std::uint32_t& ret_total) {
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned warp = threadIdx.x / 32;
-    std::uint32_t inclusive = value;
-#pragma unroll
-    for (unsigned distance = 1; distance < 32; distance *= 2) {
-        const std::uint32_t other = __shfl_up_sync(~0U, inclusive, distance);
-        if (lane >= distance) inclusive = combine(inclusive, other);
-    }
-    if (lane == 31) shared.partial[warp][0] = inclusive;
-    __syncthreads();
-    std::uint32_t before = 0;
-    std::uint32_t total = 0;
-#pragma unroll
-    for (unsigned other = 0; other < kWarps; ++other) {
-        if (other == warp) before = total;
-        total = combine(total, shared.partial[other][0]);
-    }
-    __syncthreads();
-    ret_total = total;
-    const std::uint32_t previous = __shfl_up_sync(~0U, inclusive, 1);
-    return lane == 0 ? before : combine(before, previous);
-}
 
 /// One tile of the chunk, held by the thread of its number.
 struct TileShare {
@@ -63,19 +34,12 @@ struct TileShare {
     std::uint32_t end_before = 0;
 };
 
-/// Slot of a chunk's tile.
-__device__ inline std::uint32_t slot_of(const EncodeRound& round, std::uint32_t first_tile, std::uint32_t tile) {
-    return (first_tile + tile) % round.ring_tiles;
-}
-
 __device__ inline TileShare load_tile(const EncodeRound& round, std::uint32_t chunk, std::uint32_t tiles,
                                       CodeShared& shared, ListShape& ret_shape) {
     TileShare share;
     share.info = TileInfo{};
     if (threadIdx.x < tiles) {
-        // Past the first-level cache, which may hold what an earlier chunk left in this slot.
-        const auto* words =
-            reinterpret_cast<const uint4*>(round.tiles + slot_of(round, round.first_tiles[chunk], threadIdx.x));
+        const auto* words = reinterpret_cast<const uint4*>(round.tiles + round.first_tiles[chunk] + threadIdx.x);
         uint4 loaded[sizeof(TileInfo) / sizeof(uint4)];
 #pragma unroll
         for (unsigned word = 0; word < sizeof(TileInfo) / sizeof(uint4); ++word) loaded[word] = __ldcg(words + word);
@@ -85,13 +49,13 @@ __device__ inline TileShare load_tile(const EncodeRound& round, std::uint32_t ch
     const bool has_entries = share.info.count > 0;
     std::uint32_t total = 0;
     const std::uint32_t before =
-        scan_block(share.info.count | (has_entries ? 1U << kRankShift : 0U), Sum{}, shared, total);
+        scan_block(share.info.count | (has_entries ? 1U << kRankShift : 0U), Sum{}, shared.scan, total);
     share.begin = before & ((1U << kRankShift) - 1U);
     share.rank = before >> kRankShift;
     ret_shape.count = total & ((1U << kRankShift) - 1U);
     ret_shape.tiles = total >> kRankShift;
     const std::uint32_t tile_begin = threadIdx.x * kTile;
-    share.end_before = scan_block(has_entries ? tile_begin + share.info.last + 1U : 0U, Largest{}, shared, total);
+    share.end_before = scan_block(has_entries ? tile_begin + share.info.last + 1U : 0U, Largest{}, shared.scan, total);
     share.boundary = has_entries ? tile_begin + share.info.first - share.end_before : 0U;
     return share;
 }
@@ -132,7 +96,7 @@ __device__ inline void plan_rice(const TileShare& share, CodeShared& shared, Lis
 __device__ inline void plan_exponents(const TileShare& share, CodeShared& shared, ListShape& ret_shape) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
-    scan_block(share.info.count > 0 ? share.info.scale : 0U, Largest{}, shared, ret_shape.base_exponent);
+    scan_block(share.info.count > 0 ? share.info.scale : 0U, Largest{}, shared.scan, ret_shape.base_exponent);
     const std::uint32_t octaves = share.info.count > 0 ? ret_shape.base_exponent - share.info.scale : 0U;
 #pragma unroll
     for (unsigned p = 0; p < kNoExponents; ++p) {
@@ -173,7 +137,7 @@ __device__ inline void write_scales(const TensorPlan& plan, const TileShare& sha
     std::uint32_t total = 0;
     const std::uint32_t bit =
         layout.scales_bit +
-        scan_block(has_entries ? quotient + 1U + layout.exponent_parameter : 0U, Sum{}, shared, total);
+        scan_block(has_entries ? quotient + 1U + layout.exponent_parameter : 0U, Sum{}, shared.scan, total);
     if (!has_entries) return;
     const std::uint32_t remainder = octaves & ((1U << layout.exponent_parameter) - 1U);
     or_bits(words, bit + quotient, (remainder << 1U) | 1U, 1U + layout.exponent_parameter);
@@ -185,23 +149,25 @@ struct Entry {
     std::uint32_t code;
 };
 
+/// Entry `position` of the chunk's list, which lies in one of the warp's tiles, `warp_tile` and the next.
 __device__ inline Entry load_entry(const EncodeRound& round, std::uint32_t first_tile, const std::uint32_t* begins,
                                    std::uint32_t warp_tile, std::uint32_t position, unsigned value_bytes) {
-    std::uint32_t tile = warp_tile;  // the last of the warp's 32 tiles that begins at or before the position
+    std::uint32_t tile = warp_tile;  // the last that begins at or before the position
 #pragma unroll
-    for (unsigned step = 16; step > 0; step /= 2)
+    for (unsigned step = kWarpTiles / 2; step > 0; step /= 2)
         if (begins[tile + step] <= position) tile += step;
-    const std::uint32_t slot = slot_of(round, first_tile, tile);
-    const std::uint32_t at = position - begins[tile];
+    const std::size_t cell = std::size_t{first_tile + tile} * kTile + position - begins[tile];
     Entry entry;
-    entry.index = tile * kTile + __ldcg(round.slot_indices + std::size_t{slot} * kTile + at);
-    const std::byte* values = round.slot_values + std::size_t{slot} * kTile * round.slot_value_bytes;
+    entry.index = tile * kTile + round.slot_indices[cell];
+    const std::byte* values = round.slot_values;
+    const std::size_t tile_bytes = std::size_t{first_tile + tile} * kTile * round.slot_value_bytes;
+    const std::uint32_t at = position - begins[tile];
     if (value_bytes == 1)
-        entry.code = __ldcg(reinterpret_cast<const std::uint8_t*>(values) + at);
+        entry.code = reinterpret_cast<const std::uint8_t*>(values + tile_bytes)[at];
     else if (value_bytes == 2)
-        entry.code = __ldcg(reinterpret_cast<const std::uint16_t*>(values) + at);
+        entry.code = reinterpret_cast<const std::uint16_t*>(values + tile_bytes)[at];
     else
-        entry.code = __ldcg(reinterpret_cast<const std::uint32_t*>(values) + at);
+        entry.code = reinterpret_cast<const std::uint32_t*>(values + tile_bytes)[at];
     return entry;
 }
 
@@ -227,22 +193,22 @@ __device__ inline void write_entry(const PayloadLayout& layout, std::uint32_t* w
         or_bits(words, layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits);
 }
 
-/// Each warp writes the entries of its 32 tiles.
-__device__ inline void write_entries(const EncodeRound& round, const TensorPlan& plan, std::uint32_t first_tile,
-                                     const CodeShared& shared, std::uint32_t* words) {
+/// Each warp writes the entries of its tiles of the group that begins with tile `first_in_chunk`.
+__device__ inline void write_entries(const EncodeRound& round, const GroupWork& work, const CodeShared& shared,
+                                     std::uint32_t* words) {
     const unsigned lane = threadIdx.x % 32;
-    const unsigned warp = threadIdx.x / 32;
     const PayloadLayout layout = shared.layout;
-    const std::uint32_t warp_tile = warp * 32;
-    const std::uint32_t end = shared.begins[warp_tile + 32];
-    std::uint32_t unary = shared.group_unary[warp];
-    std::uint32_t end_before = shared.group_end[warp];
+    const std::uint32_t first_tile = round.first_tiles[work.chunk];
+    const std::uint32_t warp_tile = work.first_in_chunk + threadIdx.x / 32 * kWarpTiles;
+    const std::uint32_t end = shared.begins[warp_tile + kWarpTiles];
+    std::uint32_t unary = shared.unary[warp_tile];
+    std::uint32_t end_before = shared.ends[warp_tile];
     for (std::uint32_t begin = shared.begins[warp_tile]; begin < end; begin += 32 * kEntriesAhead) {
         Entry entries[kEntriesAhead];
 #pragma unroll
         for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
             const std::uint32_t position = min(begin + ahead * 32 + lane, end - 1);
-            entries[ahead] = load_entry(round, first_tile, shared.begins, warp_tile, position, plan.value_bytes);
+            entries[ahead] = load_entry(round, first_tile, shared.begins, warp_tile, position, work.plan->value_bytes);
         }
 #pragma unroll
         for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
@@ -264,54 +230,91 @@ __device__ inline void write_entries(const EncodeRound& round, const TensorPlan&
     }
 }
 
-/// Codes chunk `chunk` of the round. Called by a whole block, once all tiles of the chunk hold what is sent.
-static __device__ __noinline__ void code_chunk(const EncodeRound& round, std::uint32_t chunk, CodeShared& shared) {
-    const ChunkPlan& chunk_plan = round.chunks[chunk];
-    const TensorPlan& plan = round.tensors[chunk_plan.tensor];
-    const std::uint32_t first_tile = round.first_tiles[chunk];
-    const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
-    ListShape shape;
-    shape.elements = chunk_plan.elements;
-    const TileShare share = load_tile(round, chunk, chunk_plan.tiles, shared, shape);
-    if (shape.count == 0) {
-        if (threadIdx.x == 0) round.chunk_results[chunk] = ChunkResult{0, 0, 0};
-        return;
-    }
-    if (coder == IndexCoderKind::kAuto || coder == IndexCoderKind::kRice) plan_rice(share, shared, shape);
-    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2) plan_exponents(share, shared, shape);
-
+/// The chunk's first group: a place for the payload, zeros, header and scales. The others wait for it.
+__device__ inline void lay_out(const EncodeRound& round, const GroupWork& work, const TileShare& share,
+                               std::uint32_t sent, CodeShared& shared) {
     if (threadIdx.x == 0) {
-        shared.layout = choose_layout(plan, shape);
         const ByteCount reserved =
             (shared.layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
         shared.layout.offset = atomicAdd(reinterpret_cast<unsigned long long*>(round.cursor), reserved);
-        const std::uint32_t sent =
-            static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll ? shape.elements : shape.count;
-        round.chunk_results[chunk] = ChunkResult{shared.layout.offset, shared.layout.bytes, sent};
-        shared.begins[kChunkTiles] = shape.count;
+        round.chunk_results[work.chunk] = ChunkResult{shared.layout.offset, shared.layout.bytes, sent};
     }
-    shared.begins[threadIdx.x] = share.begin;
     __syncthreads();
     const PayloadLayout& layout = shared.layout;
     auto* vectors = reinterpret_cast<uint4*>(round.payload + layout.offset);
     auto* words = reinterpret_cast<std::uint32_t*>(vectors);
     const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
     for (std::uint32_t at = threadIdx.x; at < vector_count; at += kTileThreads) vectors[at] = make_uint4(0, 0, 0, 0);
-    std::uint32_t total = 0;
-    const std::uint32_t quotients = layout.form == IndexForm::kRice ? tile_quotients(share, layout.rice_parameter) : 0U;
-    const std::uint32_t unary = scan_block(share.info.count + quotients, Sum{}, shared, total);
-    if (threadIdx.x % 32 == 0) {
-        shared.group_unary[threadIdx.x / 32] = unary;
-        shared.group_end[threadIdx.x / 32] = share.end_before;
-    }
-    __syncthreads();  // everything is zero from here on
-    if (threadIdx.x == 0) write_header(plan, layout, words);
-    write_scales(plan, share, layout, shared, words);
-    write_entries(round, plan, first_tile, shared, words);
     __syncthreads();
-    if (layout.offset + vector_count * kPayloadAlignment > round.mirror_bytes) return;
+    if (threadIdx.x == 0) write_header(*work.plan, layout, words);
+    write_scales(*work.plan, share, layout, shared, words);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    atomicExch(&round.chunk_states[work.chunk].is_laid_out, 1U);
+}
+
+/// Every other group. Blocks start in order, so the chunk's first group runs already.
+__device__ inline void await_layout(const EncodeRound& round, const GroupWork& work, CodeShared& shared) {
+    if (threadIdx.x == 0) {
+        const volatile std::uint32_t* is_laid_out = &round.chunk_states[work.chunk].is_laid_out;
+        while (*is_laid_out == 0) __nanosleep(100);
+        __threadfence();
+        shared.layout.offset = *static_cast<const volatile std::uint64_t*>(&round.chunk_results[work.chunk].offset);
+    }
+    __syncthreads();
+}
+
+/// The block that finishes the chunk's last group copies the payload to host memory, where there is room.
+__device__ inline void mirror_chunk(const EncodeRound& round, const GroupWork& work, CodeShared& shared) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const std::uint32_t groups = (round.chunks[work.chunk].tiles + kGroupTiles - 1) / kGroupTiles;
+        __threadfence();
+        shared.is_last = atomicAdd(&round.chunk_states[work.chunk].groups_done, 1U) + 1 == groups ? 1U : 0U;
+        __threadfence();
+    }
+    __syncthreads();
+    const PayloadLayout& layout = shared.layout;
+    const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
+    if (shared.is_last == 0 || layout.offset + vector_count * kPayloadAlignment > round.mirror_bytes) return;
+    const auto* vectors = reinterpret_cast<const uint4*>(round.payload + layout.offset);
     auto* mirror = reinterpret_cast<uint4*>(round.mirror + layout.offset);
     for (std::uint32_t at = threadIdx.x; at < vector_count; at += kTileThreads) mirror[at] = __ldcg(vectors + at);
+}
+
+/// Codes one group of a chunk whose tiles all hold what is sent. A whole block.
+__device__ inline void code_group(const EncodeRound& round, const GroupWork& work, CodeShared& shared) {
+    const ChunkPlan& chunk = round.chunks[work.chunk];
+    const TensorPlan& plan = *work.plan;
+    const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
+    ListShape shape;
+    shape.elements = chunk.elements;
+    const TileShare share = load_tile(round, work.chunk, chunk.tiles, shared, shape);
+    if (shape.count == 0) {
+        if (work.first_in_chunk == 0 && threadIdx.x == 0) round.chunk_results[work.chunk] = ChunkResult{0, 0, 0};
+        return;
+    }
+    if (coder == IndexCoderKind::kAuto || coder == IndexCoderKind::kRice) plan_rice(share, shared, shape);
+    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2) plan_exponents(share, shared, shape);
+    if (threadIdx.x == 0) {
+        shared.layout = choose_layout(plan, shape);
+        shared.begins[kChunkTiles] = shape.count;
+    }
+    shared.begins[threadIdx.x] = share.begin;
+    shared.ends[threadIdx.x] = share.end_before;
+    __syncthreads();
+    const bool is_rice = shared.layout.form == IndexForm::kRice;
+    const std::uint32_t quotients = is_rice ? tile_quotients(share, shared.layout.rice_parameter) : 0U;
+    std::uint32_t total = 0;
+    shared.unary[threadIdx.x] = scan_block(share.info.count + quotients, Sum{}, shared.scan, total);
+    const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
+    if (work.first_in_chunk == 0)
+        lay_out(round, work, share, sends_all ? shape.elements : shape.count, shared);
+    else
+        await_layout(round, work, shared);
+    write_entries(round, work, shared, reinterpret_cast<std::uint32_t*>(round.payload + shared.layout.offset));
+    mirror_chunk(round, work, shared);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -31,14 +31,16 @@ Status launched(int error, const char* doing) { return status_of(static_cast<cud
 
 }  // namespace
 
-Status DecodeBatch::open(int device) {
+Status DecodeBatch::open(int device, unsigned multiprocessors) {
     GRADSIEVE_ASSIGN(stream_, Stream::make(device));
-    return launched(find_average_blocks(average_blocks_), "asking for the decoder's occupancy");
+    GRADSIEVE_ASSIGN(event_, StreamEvent::make(device));
+    return launched(find_average_blocks(multiprocessors, average_blocks_), "asking for the decoder's occupancy");
 }
 
-Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests) {
+Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests, const DevicePlace& place,
+                            const GpuDecoderLimits& limits) {
     GRADSIEVE_TRY(stream_.make_current());
-    GRADSIEVE_TRY(plan_.make(requests));
+    GRADSIEVE_TRY(plan_.make(requests, place, limits));
     const UploadLayout& layout = plan_.layout();
     GRADSIEVE_TRY(grow(staging_, layout.total_bytes, "GPU decoder's staged payloads"));
     GRADSIEVE_TRY(grow(answers_, layout.answers_bytes, "GPU decoder's answers"));
@@ -46,6 +48,7 @@ Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests) {
     GRADSIEVE_TRY(grow(entries_, plan_.round_entries() * kEntryBytes, stream_, "GPU decoder's lists"));
     GRADSIEVE_TRY(
         grow(list_tables_, plan_.round_table_words() * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
+    GRADSIEVE_TRY(grow(result_staging_, plan_.results().bytes(), stream_, "GPU decoder's averages for other GPUs"));
     point_tables();
     return {};
 }
@@ -69,7 +72,7 @@ void DecodeBatch::point_tables() {
 
 Status DecodeBatch::upload() {
     GRADSIEVE_TRY(stream_.make_current());
-    plan_.write_tables(staging_.data());
+    plan_.write_tables(staging_.data(), result_staging_.data());
     return upload_pieces(plan_.pieces(), plan_.layout(), staging_.data(), upload_.data(), stream_, threads_);
 }
 
@@ -82,13 +85,35 @@ Status DecodeBatch::average(const DecodeRound& round) {
     return launched(launch_average_units(tables_, round, average_blocks_, stream_.handle()), "averaging on a GPU");
 }
 
+Status DecodeBatch::copy_out(const DecodeRound& round) {
+    for (const ResultCopy& copy : plan_.results().copies().subspan(round.first_copy, round.copies))
+        GRADSIEVE_CUDA_TRY(
+            cudaMemcpyPeerAsync(copy.target, copy.target_device, result_staging_.data() + copy.offset, stream_.device(),
+                                copy.bytes, static_cast<cudaStream_t>(stream_.handle())),
+            "copying averages to another GPU");
+    return {};
+}
+
+Status DecodeBatch::enqueue() {
+    if (plan_.requests().empty()) return {};
+    GRADSIEVE_TRY(upload());
+    for (const DecodeRound& round : plan_.rounds()) {
+        GRADSIEVE_TRY(read_lists(round));
+        GRADSIEVE_TRY(average(round));
+        GRADSIEVE_TRY(copy_out(round));
+    }
+    return download();
+}
+
 Status DecodeBatch::download() {
     return status_of(cudaMemcpyAsync(answers_.data(), upload_.data(), plan_.layout().answers_bytes,
                                      cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream_.handle())),
                      "copying a GPU decoder's answers");
 }
 
-ByteCount DecodeBatch::device_bytes() const noexcept { return upload_.size() + entries_.size() + list_tables_.size(); }
+ByteCount DecodeBatch::device_bytes() const noexcept {
+    return upload_.size() + entries_.size() + list_tables_.size() + result_staging_.size();
+}
 
 const TensorReport& DecodeBatch::report_of(std::size_t request) const {
     return answers_.as<TensorReport>(plan_.layout().reports)[request];

@@ -1,29 +1,36 @@
-// The memory of a decoder and the steps of one batch, each enqueued on its stream: upload, lists, averages, answers.
+// A decoder's memory on one device and the steps of one batch, each enqueued on its stream: upload, lists, averages,
+// answers.
 // Apart from GpuDecoder so that a benchmark can time them one by one. One thread.
 #pragma once
 
 #include "codec/cuda/decode_plan.hpp"
 #include "codec/cuda/gather_threads.hpp"
+#include "codec/cuda/stream_event.hpp"
 
 namespace gradsieve::codec::cuda {
 
 class DecodeBatch {
 public:
     /// Errors: kUnavailable.
-    [[nodiscard]] Status open(int device);
+    [[nodiscard]] Status open(int device, unsigned multiprocessors);
 
     /// Plans the batch and grows the memory to it. Nothing is enqueued. Errors: kInvalidArgument, kResourceExhausted,
     /// kUnavailable.
-    [[nodiscard]] Status prepare(std::span<const GpuDecodeRequest> requests);
-    /// Each enqueues and returns; in this order, the two in the middle once for every round. Errors: kUnavailable;
+    [[nodiscard]] Status prepare(std::span<const GpuDecodeRequest> requests, const DevicePlace& place = {},
+                                 const GpuDecoderLimits& limits = {});
+    /// Each enqueues and returns; in this order, the three in the middle once for every round. Errors: kUnavailable;
     /// earlier work is then still under way.
     [[nodiscard]] Status upload();
     [[nodiscard]] Status read_lists(const DecodeRound& round);
     [[nodiscard]] Status average(const DecodeRound& round);
+    [[nodiscard]] Status copy_out(const DecodeRound& round);
     [[nodiscard]] Status download();
+    /// All of them.
+    [[nodiscard]] Status enqueue();
 
     [[nodiscard]] const DecodePlan& plan() const noexcept { return plan_; }
     [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
+    [[nodiscard]] const StreamEvent& event() const noexcept { return event_; }
     [[nodiscard]] ByteCount device_bytes() const noexcept;
     /// What came back, once the stream is synchronized after `download`.
     [[nodiscard]] const TensorReport& report_of(std::size_t request) const;
@@ -34,11 +41,12 @@ private:
     void point_tables();
 
     Stream stream_;
+    StreamEvent event_;
     GatherThreads threads_;
     AverageBlocks average_blocks_;
     DecodePlan plan_;
     PinnedMemory staging_, answers_;
-    DeviceMemory upload_, entries_, list_tables_;
+    DeviceMemory upload_, entries_, list_tables_, result_staging_;
     DecodeTables tables_;
 };
 

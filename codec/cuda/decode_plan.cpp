@@ -25,7 +25,22 @@ constexpr std::uint64_t kLongestExponents = bytes_of_bits(kMaximumTiles * (254 +
 
 ByteCount align(ByteCount offset) { return (offset + kPieceAlignment - 1) & ~(kPieceAlignment - 1); }
 
-Status check_request(const GpuDecodeRequest& request, std::size_t place) {
+bool are_whole(const GpuDecodeRequest& request, std::size_t devices) {
+    ElementCount next = 0;
+    for (const DeviceRange& range : request.ranges) {
+        if (range.first != next || (range.first % kChunkElements != 0 && range.elements > 0)) return false;
+        next = range.end();
+    }
+    return next == request.elements && request.ranges.size() == devices;
+}
+
+/// What the device of that place averages.
+DeviceRange range_of(const GpuDecodeRequest& request, const DevicePlace& place) {
+    if (!request.ranges.empty()) return request.ranges[place.place];
+    return {0, place.place == 0 ? request.elements : 0};
+}
+
+Status check_request(const GpuDecodeRequest& request, std::size_t place, std::size_t devices) {
     const auto refuse = [&](const std::string& what) {
         return Status(StatusCode::kInvalidArgument, "GPU decoder: request " + std::to_string(place) + ": " + what);
     };
@@ -36,6 +51,10 @@ Status check_request(const GpuDecodeRequest& request, std::size_t place) {
         if (!(contribution.factor >= 0 && contribution.factor <= 1))
             return refuse("factor " + std::to_string(contribution.factor) +
                           ": allowed is 0 to 1; hand over a node's share of the ranks");
+    if (!request.ranges.empty() && !are_whole(request, devices))
+        return refuse("ranges " + std::to_string(request.ranges.size()) + " for " + std::to_string(devices) +
+                      " devices: allowed is one each, ascending from chunk to chunk, together the whole tensor; cut it "
+                      "with split_over_devices");
     for (const GpuResult& result : request.results) {
         const std::uintptr_t element_bytes = result.type == ElementType::kF32 ? 4 : 2;
         if (request.elements > 0 && result.data == nullptr)
@@ -77,11 +96,12 @@ void write_rows(std::span<const Row> rows, std::byte* ret_rows) {
 
 }  // namespace
 
-Status DecodePlan::make(std::span<const GpuDecodeRequest> requests) {
+Status DecodePlan::make(std::span<const GpuDecodeRequest> requests, const DevicePlace& device,
+                        const GpuDecoderLimits& limits) {
     clear();
     requests_ = requests;
     for (std::size_t place = 0; place < requests.size(); ++place) {
-        GRADSIEVE_TRY(check_request(requests[place], place));
+        GRADSIEVE_TRY(check_request(requests[place], place, device.count));
         TensorDecodePlan plan;
         plan.first_payload = static_cast<std::uint32_t>(payloads_.size());
         plan.first_word = static_cast<std::uint32_t>(last_touched_.size());
@@ -92,11 +112,11 @@ Status DecodePlan::make(std::span<const GpuDecodeRequest> requests) {
                                                       ": allowed are fewer than 2^42; decode fewer tensors at once"};
         plan.words = static_cast<std::uint32_t>((tiles_of(requests[place].elements) + 31) / 32);
         plans_.push_back(plan);
-        plans_.back().refusal = plan_tensor(requests[place]);
+        plans_.back().refusal = plan_tensor(requests[place], device);
         plans_.back().payloads = static_cast<std::uint32_t>(payloads_.size()) - plan.first_payload;
     }
     order_chunks();
-    GRADSIEVE_TRY(cut_rounds());
+    GRADSIEVE_TRY(cut_rounds(limits));
     lay_out();
     return {};
 }
@@ -116,16 +136,13 @@ void DecodePlan::clear() {
     units_ = 0;
 }
 
-Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
+Status DecodePlan::plan_tensor(const GpuDecodeRequest& request, const DevicePlace& place) {
     const TensorDecodePlan& plan = plans_.back();
     DeviceTensor tensor;
-    tensor.first_result = static_cast<std::uint32_t>(results_.size());
-    tensor.results = static_cast<std::uint32_t>(request.results.size());
     tensor.first_word = plan.first_word;
     tensor.knows_last = request.touched != nullptr && request.touched->words.size() == plan.words;
     tensors_.push_back(tensor);
-    for (const GpuResult& result : request.results)
-        results_.push_back({result.data, result.type, result.holds_last_result});
+    results_.add_tensor(request, place);
     last_touched_.resize(last_touched_.size() + plan.words);
     if (tensor.knows_last)
         std::copy_n(request.touched->words.begin(), plan.words, last_touched_.begin() + plan.first_word);
@@ -136,7 +153,7 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
     const std::uint32_t units = units_;
     const std::uint64_t count = (request.elements + kChunkElements - 1) / kChunkElements;
     Status status = check_chunk_order(request.contributions, count);
-    if (status.is_ok()) status = plan_chunks(request);
+    if (status.is_ok()) status = plan_chunks(request, range_of(request, place));
     if (status.is_ok()) return status;
     chunks_.resize(chunks);  // a refused tensor has no work
     pieces_.resize(pieces);
@@ -147,9 +164,14 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request) {
     return status;
 }
 
-Status DecodePlan::plan_chunks(const GpuDecodeRequest& request) {
-    cursors_.assign(request.contributions.size(), 0);
-    for (ElementCount first = 0; first < request.elements; first += kChunkElements) {
+Status DecodePlan::plan_chunks(const GpuDecodeRequest& request, const DeviceRange& range) {
+    cursors_.clear();
+    for (const Contribution& contribution : request.contributions) {
+        const auto first =
+            std::ranges::lower_bound(contribution.chunks, range.first_chunk(), {}, &ChunkView::chunk_index);
+        cursors_.push_back(static_cast<std::size_t>(std::distance(contribution.chunks.begin(), first)));
+    }
+    for (ElementCount first = range.first; first < range.end(); first += kChunkElements) {
         DeviceChunk chunk;
         const auto chunk_index = static_cast<std::uint32_t>(first / kChunkElements);
         const ElementCount elements = std::min(kChunkElements, request.elements - first);
@@ -240,13 +262,14 @@ void DecodePlan::order_chunks() {
 }
 
 // Consecutive chunks of one kind whose lists fit into the workspace, at least one.
-Status DecodePlan::cut_rounds() {
+Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
     round_entries_ = 0;
     round_table_words_ = 0;
     std::uint64_t entries = 0;
     std::uint64_t words = 0;
+    ByteCount staged = 0;
     for (std::uint32_t place = 0; place < chunks_.size(); ++place) {
-        const DeviceChunk& chunk = chunks_[place];
+        DeviceChunk& chunk = chunks_[place];
         const auto payloads = std::span(payloads_).subspan(chunk.first_payload, chunk.payloads);
         const std::uint64_t chunk_words = std::uint64_t{chunk.payloads} * table_words(chunk.elements);
         std::uint64_t listed = 0;
@@ -256,30 +279,40 @@ Status DecodePlan::cut_rounds() {
             return {StatusCode::kResourceExhausted,
                     "GPU decoder: list elements of one chunk " + std::to_string(listed) +
                         ": allowed are fewer than 2^32; use the CPU, or a sparser pipeline"};
+        const ByteCount result_bytes = results_.chunk_bytes(chunk.tensor, chunk.elements);
+        const bool is_staging_full = result_bytes > 0 && staged > 0 && staged + result_bytes > limits.staging_bytes;
         if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense || entries + listed > kRoundEntries ||
-            words + chunk_words > kRoundTableWords) {
-            rounds_.push_back(
-                {static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0, chunk.has_dense});
+            words + chunk_words > kRoundTableWords || is_staging_full) {
+            rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
+                               chunk.has_dense, static_cast<std::uint32_t>(results_.copies().size()), 0});
             entries = 0;
             words = 0;
+            staged = 0;
         }
+        results_.stage_chunk(chunk, staged);
+        add_lists(chunk, entries, words);
         DecodeRound& round = rounds_.back();
-        for (std::uint32_t of_chunk = 0; of_chunk < chunk.payloads; ++of_chunk) {
-            DevicePayload& payload = payloads[of_chunk];
-            if (!payload.is_list) continue;
-            lists_.push_back(chunk.first_payload + of_chunk);
-            ++round.lists;
-            payload.entry_offset = static_cast<std::uint32_t>(entries);
-            payload.table_offset = static_cast<std::uint32_t>(words);
-            entries += payload.is_direct ? 0 : payload.count;
-            words += table_words(chunk.elements);
-        }
+        round.copies = static_cast<std::uint32_t>(results_.copies().size()) - round.first_copy;
         ++round.chunks;
         round.units += chunk.units;
         round_entries_ = std::max(round_entries_, entries);
         round_table_words_ = std::max(round_table_words_, words);
     }
     return {};
+}
+
+/// Places the chunk's lists in the round's workspace.
+void DecodePlan::add_lists(const DeviceChunk& chunk, std::uint64_t& inout_entries, std::uint64_t& inout_words) {
+    for (std::uint32_t of_chunk = 0; of_chunk < chunk.payloads; ++of_chunk) {
+        DevicePayload& payload = payloads_[chunk.first_payload + of_chunk];
+        if (!payload.is_list) continue;
+        lists_.push_back(chunk.first_payload + of_chunk);
+        ++rounds_.back().lists;
+        payload.entry_offset = static_cast<std::uint32_t>(inout_entries);
+        payload.table_offset = static_cast<std::uint32_t>(inout_words);
+        inout_entries += payload.is_direct ? 0 : payload.count;
+        inout_words += table_words(chunk.elements);
+    }
 }
 
 void DecodePlan::lay_out() {
@@ -297,7 +330,7 @@ void DecodePlan::lay_out() {
     layout_.lists = take(lists_.size(), sizeof(std::uint32_t));
     layout_.chunks = take(chunks_.size(), sizeof(DeviceChunk));
     layout_.tensors = take(tensors_.size(), sizeof(DeviceTensor));
-    layout_.results = take(results_.size(), sizeof(DeviceResult));
+    layout_.results = take(results_.rows(), sizeof(DeviceResult));
     layout_.last_touched = take(last_touched_.size(), sizeof(std::uint32_t));
     layout_.tables_bytes = end;
     layout_.total_bytes = end + piece_bytes_ + kReadBehind;
@@ -308,13 +341,13 @@ void DecodePlan::lay_out() {
     }
 }
 
-void DecodePlan::write_tables(std::byte* ret_upload) const {
+void DecodePlan::write_tables(std::byte* ret_upload, const std::byte* staging) const {
     std::memset(ret_upload, 0, layout_.tables_bytes);
     write_rows(std::span(payloads_), ret_upload + layout_.payloads);
     write_rows(std::span(lists_), ret_upload + layout_.lists);
     write_rows(std::span(chunks_), ret_upload + layout_.chunks);
     write_rows(std::span(tensors_), ret_upload + layout_.tensors);
-    write_rows(std::span(results_), ret_upload + layout_.results);
+    results_.write_rows(staging, reinterpret_cast<DeviceResult*>(ret_upload + layout_.results));
     write_rows(std::span(last_touched_), ret_upload + layout_.last_touched);
 }
 

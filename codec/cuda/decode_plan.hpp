@@ -1,11 +1,12 @@
-// What the host does for a batch before the GPU sees it: reads every payload's header, checks all that needs no pass
-// over the bits, and lays out one upload: the kernels' tables, then the payloads' bytes. Knows no CUDA. One thread; the
-// arrays are kept from batch to batch.
+// What the host does for a device's part of a batch before the GPU sees it: reads every payload's header, checks all
+// that needs no pass over the bits, and lays out one upload: the kernels' tables, then the payloads' bytes. Knows no
+// CUDA. One thread; the arrays are kept from batch to batch.
 #pragma once
 
 #include "codec/cuda/decode_refusal.hpp"
 #include "codec/cuda/decode_tables.hpp"
 #include "codec/cuda/gpu_decoder.hpp"
+#include "codec/cuda/staged_results.hpp"
 #include "codec/payload_reader.hpp"
 
 namespace gradsieve::codec::cuda {
@@ -37,16 +38,19 @@ struct TensorDecodePlan {
 
 class DecodePlan {
 public:
-    /// Plans a batch; `requests` stay until the next call. Corrupt tensors get a `refusal` and no work. Errors:
-    /// kInvalidArgument.
-    [[nodiscard]] Status make(std::span<const GpuDecodeRequest> requests);
-    /// Writes the tables to the start of the upload: layout().tables_bytes.
-    void write_tables(std::byte* ret_upload) const;
+    /// Plans what the device of that place does of a batch; `requests` stay until the next call. Tensors that are
+    /// corrupt in its part get a `refusal` and no work. Errors: kInvalidArgument.
+    [[nodiscard]] Status make(std::span<const GpuDecodeRequest> requests, const DevicePlace& place = {},
+                              const GpuDecoderLimits& limits = {});
+    /// Writes the tables to the start of the upload: layout().tables_bytes. `staging`: device memory of
+    /// results().bytes().
+    void write_tables(std::byte* ret_upload, const std::byte* staging = nullptr) const;
 
     [[nodiscard]] std::span<const GpuDecodeRequest> requests() const noexcept { return requests_; }
     [[nodiscard]] const UploadLayout& layout() const noexcept { return layout_; }
     [[nodiscard]] std::span<const UploadPiece> pieces() const noexcept { return pieces_; }
     [[nodiscard]] std::span<const DecodeRound> rounds() const noexcept { return rounds_; }
+    [[nodiscard]] const StagedResults& results() const noexcept { return results_; }
     [[nodiscard]] const TensorDecodePlan& plan_of(std::size_t request) const { return plans_[request]; }
     /// A request's payloads in the order of the tables: by chunk, then by node.
     [[nodiscard]] std::span<const PlannedPayload> payloads_of(std::size_t request) const {
@@ -58,15 +62,16 @@ public:
 
 private:
     void clear();
-    Status plan_tensor(const GpuDecodeRequest& request);
-    Status plan_chunks(const GpuDecodeRequest& request);
+    Status plan_tensor(const GpuDecodeRequest& request, const DevicePlace& place);
+    Status plan_chunks(const GpuDecodeRequest& request, const DeviceRange& range);
     [[nodiscard]] bool add_payload(const PlannedPayload& source, const GpuDecodeRequest& request, ElementCount elements,
                                    DeviceChunk& inout_chunk);
     void add_list(const PayloadView& view, DevicePayload& inout_payload);
     void add_dense(const PayloadView& view, DevicePayload& inout_payload);
     ByteCount place(ByteView bytes);
     void order_chunks();
-    Status cut_rounds();
+    Status cut_rounds(const GpuDecoderLimits& limits);
+    void add_lists(const DeviceChunk& chunk, std::uint64_t& inout_entries, std::uint64_t& inout_words);
     void lay_out();
 
     std::span<const GpuDecodeRequest> requests_;
@@ -77,7 +82,7 @@ private:
     std::vector<std::uint32_t> lists_;
     std::vector<DeviceChunk> chunks_;
     std::vector<DeviceTensor> tensors_;
-    std::vector<DeviceResult> results_;
+    StagedResults results_;
     std::vector<std::uint32_t> last_touched_;
     std::vector<UploadPiece> pieces_;
     std::vector<DecodeRound> rounds_;

@@ -62,18 +62,19 @@ struct DeviceChunk {
     std::uint32_t tensor = 0;
     std::uint32_t first_payload = 0;
     std::uint32_t payloads = 0;
+    std::uint32_t first_result = 0;
+    std::uint32_t results = 0;
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
 };
 
 struct DeviceTensor {
-    std::uint32_t first_result = 0;
-    std::uint32_t results = 0;
     std::uint32_t first_word = 0;  ///< in `last_touched` and `touched`
     bool knows_last = false;       ///< `last_touched` says what the results hold
 };
 
+/// `data` is where element 0 of the tensor would be; of a result that is staged there is one chunk alone.
 struct DeviceResult {
     void* data = nullptr;
     ElementType type = ElementType::kF32;
@@ -115,6 +116,7 @@ struct DecodeRound {
     std::uint32_t first_chunk = 0, chunks = 0;
     std::uint32_t first_unit = 0, units = 0;
     bool has_dense = false;
+    std::uint32_t first_copy = 0, copies = 0;  ///< of staged results, by the host
 };
 
 /// Reads and checks every list of the round: `indices`, `values` and `list_tables`; marks what is corrupt. Enqueues on
@@ -128,7 +130,7 @@ struct AverageBlocks {
 /// Averages, writes and digests every unit of the round but those of tensors with a bad list.
 [[nodiscard]] int launch_average_units(const DecodeTables& tables, const DecodeRound& round,
                                        const AverageBlocks& blocks, void* stream);
-/// Of the current device. The answer is a cudaError_t.
-[[nodiscard]] int find_average_blocks(AverageBlocks& ret_blocks);
+/// Of the current device, if it had no more than `multiprocessors` (0: as many as it has). The answer is a cudaError_t.
+[[nodiscard]] int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks);
 
 }  // namespace gradsieve::codec::cuda

@@ -71,7 +71,7 @@ __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chu
             for (std::uint32_t source = 0; source < chunk.payloads; ++source)
                 add_dense(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
         tally_groups(chunk, unit, half, sums, inout_tally);
-        write_results(tables, tensor, chunk.first_element + unit.place * kUnitElements, unit, half, sums, false);
+        write_results(tables, chunk, unit, half, sums, false);
     }
     static_cast<void>(note_touched(tables, chunk, tensor, unit, true));
     if (lane_of_thread() == 0) inout_tally.touched += unit.elements;
@@ -87,7 +87,7 @@ __device__ void average_lists(const DecodeTables& tables, const DeviceChunk& chu
     for (std::uint32_t half = 0; half < kHalves; ++half) {
         Groups sums{};
         if (is_touched) sums = take_sums(shared, half);
-        write_results(tables, tensor, chunk.first_element + unit.place * kUnitElements, unit, half, sums, !is_changed);
+        write_results(tables, chunk, unit, half, sums, !is_changed);
     }
     __syncwarp();
 }
@@ -173,11 +173,13 @@ int launch_average_units(const DecodeTables& tables, const DecodeRound& round, c
                   static_cast<cudaStream_t>(stream), tables, round);
 }
 
-int find_average_blocks(AverageBlocks& ret_blocks) {
+int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
     int device = 0;
     int processors = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (multiprocessors > 0 && static_cast<unsigned>(processors) > multiprocessors)
+        processors = static_cast<int>(multiprocessors);
     if (error == cudaSuccess)
         error = blocks_of(reinterpret_cast<const void*>(&average_units<false>), processors, ret_blocks.lists);
     if (error == cudaSuccess)

@@ -46,6 +46,7 @@ public:
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] ByteCount size() const noexcept { return size_; }
+    [[nodiscard]] int device() const noexcept { return device_; }
     template <typename T>
     [[nodiscard]] T* as(ByteCount offset_bytes = 0) const noexcept {
         return reinterpret_cast<T*>(data_ + offset_bytes);

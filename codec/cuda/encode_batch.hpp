@@ -1,29 +1,41 @@
-// A batch of requests as the kernels want it: one plan per tensor and chunk, rounds of tensors that want the same
-// kernel, and the sizes of all memory. Calls no CUDA, so that a batch is refused before anything is under way. Owned by
-// one encoder; its arrays are reused from batch to batch.
+// One device's part of a batch as the kernels want it: one plan per tensor and chunk, rounds of tensors that want the
+// same kernel, and the sizes of all memory. Calls no CUDA, so that a batch is refused before anything is under way.
+// Owned by one encoder; its arrays are reused from batch to batch.
 #pragma once
 
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/peer_access.hpp"
+#include "codec/cuda/staged_samples.hpp"
 #include "codec/variance_source.hpp"
 
 #include <vector>
 
 namespace gradsieve::codec::cuda {
 
-/// One launch of a dense pass and, for tensors that are decided as a whole, of what follows it.
+/// A launch of a dense pass: the tiles of consecutive chunks of a round, behind the copies of what it reads staged.
+struct PassPlan {
+    std::uint32_t first_tile = 0, end_tile = 0;
+    std::uint32_t first_copy = 0, copy_count = 0;
+};
+
+/// One dense pass, in one launch unless its samples are staged, and, for tensors that are decided as a whole, what
+/// follows it.
 struct RoundPlan {
     KernelHandle pass = nullptr;
+    bool is_shared = false;  ///< its tensors are decided together with other devices, which have the same round
     bool is_deferred = false;
     bool has_top_k = false;
     bool has_gate = false;
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
     std::uint32_t tile_count = 0;
+    std::uint32_t most_tiles = 0;  ///< of any device, if shared
     std::uint32_t group_count = 0;
-    std::uint32_t ring_tiles = 0;  ///< 0: no lists
-    std::uint32_t value_bytes = 0;
+    std::uint32_t first_pass = 0, pass_count = 0;
+    std::uint32_t value_bytes = 0;      ///< of a list's values; 0: no lists
+    unsigned threads = 0;               ///< of the dense pass's blocks
     std::uint32_t scratch_samples = 0;  ///< samples that wait in memory for their second look
 };
 
@@ -36,19 +48,36 @@ struct PlanLayout {
     ByteCount end = 0;
 };
 
-/// Slots of lists for the round that needs most, in bytes.
+/// Slots of lists, one per tile, for the round that needs most, in bytes.
 struct SlotLayout {
     ByteCount indices = 0, values = 0, infos = 0, gates = 0;
 };
 
+/// Addresses that are known once the memory is there.
+struct EncodeAddresses {
+    const std::byte* plan = nullptr;     ///< device memory
+    const std::byte* staging = nullptr;  ///< device memory
+    SharedCounts* shared = nullptr;
+};
+
 class EncodeBatch {
 public:
-    /// Plans `requests`. Errors: kInvalidArgument, as encode_tensor and for what a GPU cannot take.
-    [[nodiscard]] Status plan(std::span<const GpuEncodeRequest> requests, ElementCount batch_elements);
-    /// Writes the upload to `host`, for a copy to `device`.
-    void write_upload(std::byte* host, const std::byte* device) const;
+    /// Plans what the device of that place does of `requests`. Errors: kInvalidArgument, as encode_tensor and for what
+    /// a GPU cannot take.
+    [[nodiscard]] Status plan(std::span<const GpuEncodeRequest> requests, const DevicePlace& place,
+                              const GpuEncoderLimits& limits);
+    /// Writes the upload to `host`.
+    void write_upload(std::byte* host, const EncodeAddresses& addresses) const;
 
+    /// Those that are shared stand last, and all devices have as many, about the same tensors in the same order.
     [[nodiscard]] std::span<const RoundPlan> rounds() const noexcept { return rounds_; }
+    [[nodiscard]] std::span<const PassPlan> passes() const noexcept { return passes_; }
+    [[nodiscard]] std::span<const StageCopy> copies() const noexcept { return staged_.copies(); }
+    [[nodiscard]] ByteCount staging_bytes() const noexcept { return staged_.bytes(); }
+    /// Counts that the devices share, of all tensors; the same on every device.
+    [[nodiscard]] std::size_t shared_count() const noexcept { return shared_count_; }
+    /// First element of the device's part of a tensor.
+    [[nodiscard]] const DeviceRange& range(std::size_t tensor) const noexcept { return ranges_[tensor]; }
     [[nodiscard]] std::span<const ChunkPlan> chunks() const noexcept { return chunks_; }
     [[nodiscard]] std::span<const TensorPlan> tensors() const noexcept { return tensors_; }
     [[nodiscard]] VarianceSource variance_source(std::size_t tensor) const noexcept { return sources_[tensor]; }
@@ -65,22 +94,32 @@ public:
     [[nodiscard]] ByteCount dense_chunk_bytes(const ChunkPlan& chunk) const noexcept;
 
 private:
-    void plan_tensor(const GpuEncodeRequest& request);
-    void plan_rounds(ElementCount batch_elements);
+    void clear();
+    void plan_tensor(const GpuEncodeRequest& request, const DevicePlace& place);
+    void add_arrays(const GpuEncodeRequest& request, const DevicePlace& place, bool has_moments);
+    void share(const GpuEncodeRequest& request, const DevicePlace& place, TensorPlan& inout_plan);
+    void plan_rounds(const GpuEncoderLimits& limits);
     RoundPlan round_for(std::size_t tensor) const;
-    void add_chunks(std::size_t tensor, RoundPlan& inout_round);
-    void end_round(ElementCount batch_elements, RoundPlan& round);
+    RoundPlan begin_round(std::size_t tensor) const;
+    void add_chunks(std::size_t tensor, const GpuEncoderLimits& limits, RoundPlan& inout_round);
+    void add_chunk(std::size_t tensor, ElementCount first, RoundPlan& inout_round);
+    void end_round(const GpuEncoderLimits& limits, RoundPlan& round);
+    void plan_passes(const GpuEncoderLimits& limits, RoundPlan& inout_round);
     void lay_out();
 
-    std::vector<TensorPlan> tensors_;  ///< one per request, also of empty tensors
+    std::vector<TensorPlan> tensors_;  ///< one per request, also of empty parts
+    std::vector<DeviceRange> ranges_;
     std::vector<VarianceSource> sources_;
-    std::vector<std::uint32_t> first_samples_;  ///< of each tensor, in samples_
-    std::vector<std::uint32_t> first_moments_;
-    std::vector<SampleView> samples_;
-    std::vector<const float*> moments_;
+    std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind
+    std::vector<std::uint32_t> most_tiles_;    ///< tiles of the largest part
+    std::vector<std::uint32_t> first_shared_;  ///< of the tensor's counts; kNothing
+    std::size_t shared_count_ = 0;
+    StagedSamples staged_;  ///< every tensor's arrays, staged or not
     std::vector<std::uint32_t> order_;
     std::vector<RoundPlan> rounds_;
+    std::vector<PassPlan> passes_;
     std::vector<ChunkPlan> chunks_;
+    std::vector<std::uint32_t> chunk_rows_;  ///< of each chunk, in staged_
     std::vector<std::uint32_t> first_tiles_;
     std::vector<std::uint32_t> first_groups_;
     PlanLayout layout_;
@@ -92,6 +131,7 @@ private:
 };
 
 /// What encode_tensor checks, and what only a GPU needs: types, alignment, 32-bit elements. Errors: kInvalidArgument.
-[[nodiscard]] Status check_gpu_request(const GpuEncodeRequest& request);
+/// Parts: one per device, whole chunks, all of the tensor.
+[[nodiscard]] Status check_gpu_request(const GpuEncodeRequest& request, std::size_t device_count);
 
 }  // namespace gradsieve::codec::cuda

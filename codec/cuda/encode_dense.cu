@@ -1,5 +1,6 @@
 // The dense pass of the pipelines that send every element (f32, bf16, sign): reads samples and residual, writes payload
-// and residual, each once. Where a chunk's payload lies is known beforehand, so no block waits for another.
+// and residual, each once; a warp for each tile. Where a chunk's payload lies is known beforehand, so none waits for
+// another.
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/payload.hpp"
@@ -7,11 +8,22 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-template <bool kStagesValues>
+/// Vectors of each array that a lane loads before it looks at them.
+constexpr unsigned kDenseAhead = 4;
+/// Sign keeps a tile for each warp in shared memory until it knows its mean.
+constexpr unsigned kSignThreads = 64;
+
+template <QuantizerKind kQuantizer>
+constexpr unsigned kThreadsOf = kQuantizer == QuantizerKind::kSign ? kSignThreads : kTileThreads;
+
+template <QuantizerKind kQuantizer>
 struct DenseShared {
-    TileWork works[2];
-    alignas(16) float values[kStagesValues ? kTile : 1];
-    float scale;
+    TileWork works[kThreadsOf<kQuantizer> / 32];
+};
+template <>
+struct DenseShared<QuantizerKind::kSign> {
+    alignas(16) float values[kSignThreads / 32][kTile];
+    TileWork works[kSignThreads / 32];
 };
 
 /// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
@@ -100,18 +112,19 @@ __device__ inline void store_header(std::byte* header, QuantizerKind quantizer) 
     header[1] = static_cast<std::byte>(quantizer);
 }
 
+/// r of kDenseAhead vectors; false if one is not finite.
 template <unsigned kSamples>
-__device__ inline bool accumulate(const TileWork& work, Vector (&ret_r)[kVectors]) {
+__device__ inline bool accumulate(const TileWork& work, unsigned first, Vector (&ret_r)[kDenseAhead]) {
     bool is_finite = true;
-    Observed<kVectors> seen;
-    if (work.plan.residual_in != nullptr) load_floats(work, work.plan.residual_in, 0, ret_r);
-    observe<VarianceSource::kNone, kSamples, kVectors>(work, nullptr, 0, seen, is_finite);
+    Observed<kDenseAhead> seen;
+    const bool has_residual = work.plan.residual_in != nullptr;
+    if (has_residual) load_floats(work, work.plan.residual_in, first, ret_r);
+    observe<VarianceSource::kNone, kSamples, kDenseAhead>(work, nullptr, first, seen, is_finite);
 #pragma unroll
-    for (unsigned j = 0; j < kVectors; ++j) {
+    for (unsigned j = 0; j < kDenseAhead; ++j) {
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
             const float mean = seen.mean[j].at[c];
-            const bool has_residual = work.plan.residual_in != nullptr;
             ret_r[j].at[c] = has_residual ? element::carried(work.plan.rescale, ret_r[j].at[c], mean) : mean;
             is_finite = is_finite && element::is_finite(ret_r[j].at[c]);
         }
@@ -119,54 +132,72 @@ __device__ inline bool accumulate(const TileWork& work, Vector (&ret_r)[kVectors
     return is_finite;
 }
 
-template <QuantizerKind kQuantizer, typename Shared>
-__device__ inline void code_tile(const EncodeRound& round, const TileWork& work, Shared& shared,
-                                 Vector (&inout_r)[kVectors]) {
-    const DensePayload payload = payload_of(round, work, kQuantizer);
-    if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer);
-    float scale = 0;
-    if constexpr (kQuantizer == QuantizerKind::kSign) {
+/// Codes the tile as it comes; false if something is not finite.
+template <QuantizerKind kQuantizer, unsigned kSamples>
+__device__ inline bool code_values(const TileWork& work, const DensePayload& payload) {
+    bool is_finite = true;
+#pragma unroll 1
+    for (unsigned first = 0; first * 128 < work.elements; first += kDenseAhead) {
+        Vector r[kDenseAhead];
+        is_finite = accumulate<kSamples>(work, first, r) && is_finite;
 #pragma unroll
-        for (unsigned j = 0; j < kVectors; ++j) {
-            const float* at = inout_r[j].at;
-            *reinterpret_cast<float4*>(shared.values + place_of(work, j).local) =
-                make_float4(at[0], at[1], at[2], at[3]);
-        }
-        __syncthreads();
-        if (threadIdx.x < 32) {
-            scale = mean_magnitude(shared.values, work.elements);
-            if (threadIdx.x == 0) {
-                shared.scale = scale;
-                reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
+        for (unsigned j = 0; j < kDenseAhead; ++j) {
+            if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(work, payload.values, first + j, r[j]);
+            if constexpr (kQuantizer == QuantizerKind::kBf16) {
+                store_code_bf16(work, payload.values, first + j, r[j]);
+                store_vector(work, work.plan.residual_out, first + j, r[j]);
             }
         }
-        __syncthreads();
-        scale = shared.scale;
     }
+    return is_finite;
+}
+
+/// Codes the tile once its mean magnitude is known; `values` is the warp's.
+template <unsigned kSamples>
+__device__ inline bool code_signs(const TileWork& work, const DensePayload& payload, float* values) {
+    bool is_finite = true;
+    __syncwarp();  // nobody looks at the tile before any more
+#pragma unroll 1
+    for (unsigned first = 0; first * 128 < work.elements; first += kDenseAhead) {
+        Vector r[kDenseAhead];
+        is_finite = accumulate<kSamples>(work, first, r) && is_finite;
 #pragma unroll
-    for (unsigned j = 0; j < kVectors; ++j) {
-        if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(work, payload.values, j, inout_r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kBf16) store_code_bf16(work, payload.values, j, inout_r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kSign) store_signs(work, payload.values, j, scale, inout_r[j]);
-        if constexpr (kQuantizer != QuantizerKind::kF32) store_vector(work, work.plan.residual_out, j, inout_r[j]);
+        for (unsigned j = 0; j < kDenseAhead; ++j) {
+            const float* at = r[j].at;
+            *reinterpret_cast<float4*>(values + place_of(work, first + j).local) =
+                make_float4(at[0], at[1], at[2], at[3]);
+        }
     }
+    __syncwarp();
+    const float scale = mean_magnitude(values, work.elements);
+    if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
+#pragma unroll 2
+    for (unsigned number = 0; number * 128 < work.elements; ++number) {
+        const float4 four = *reinterpret_cast<const float4*>(values + place_of(work, number).local);
+        Vector r{{four.x, four.y, four.z, four.w}};
+        store_signs(work, payload.values, number, scale, r);
+        store_vector(work, work.plan.residual_out, number, r);
+    }
+    return is_finite;
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>
-__global__ void __launch_bounds__(kTileThreads, 4) code_tiles(const __grid_constant__ EncodeRound round) {
-    __shared__ DenseShared<kQuantizer == QuantizerKind::kSign> shared;
-    const unsigned warp = threadIdx.x / 32;
-    if (warp == 0) take_tile(round, shared.works[0]);
-    __syncthreads();
-    for (unsigned turn = 0; shared.works[turn].tile != kNothing; turn ^= 1U) {
-        const TileWork& work = shared.works[turn];
-        Vector r[kVectors];
-        const bool is_finite = accumulate<kSamples>(work, r);
+__global__ void __launch_bounds__(kThreadsOf<kQuantizer>, kQuantizer == QuantizerKind::kSign ? 6
+                                                          : kSamples == 1                    ? 4
+                                                                                             : 3)
+    code_tiles(const __grid_constant__ EncodeRound round) {
+    __shared__ DenseShared<kQuantizer> shared;
+    TileWork& work = shared.works[threadIdx.x / 32];
+    for_each_tile(round, work, [&] {
+        const DensePayload payload = payload_of(round, work, kQuantizer);
+        if (work.tile_in_chunk == 0 && threadIdx.x % 32 == 0) store_header(payload.header, kQuantizer);
+        bool is_finite = true;
+        if constexpr (kQuantizer == QuantizerKind::kSign)
+            is_finite = code_signs<kSamples>(work, payload, shared.values[threadIdx.x / 32]);
+        else
+            is_finite = code_values<kQuantizer, kSamples>(work, payload);
         if (!is_finite) report_trouble(work, round.tensor_states[round.chunks[work.chunk].tensor]);
-        if (warp == 1) take_tile(round, shared.works[turn ^ 1U]);
-        code_tile<kQuantizer>(round, work, shared, r);
-        __syncthreads();
-    }
+    });
 }
 
 template <QuantizerKind kQuantizer>
@@ -184,6 +215,10 @@ KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexce
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }
     return pick<QuantizerKind::kF32>(samples);
+}
+
+unsigned dense_threads(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kSign ? kSignThreads : kTileThreads;
 }
 
 }  // namespace gradsieve::codec::cuda

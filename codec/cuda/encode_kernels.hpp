@@ -17,8 +17,9 @@ using KernelHandle = void (*)(EncodeRound);
 /// encode_list_groups.cu (groups).
 [[nodiscard]] KernelHandle find_list_kernel(VarianceSource source, unsigned samples) noexcept;
 [[nodiscard]] KernelHandle find_group_list_kernel(VarianceSource source, unsigned samples) noexcept;
-/// The dense pass that codes every element (f32, bf16, sign); a grid of any size.
+/// The dense pass that codes every element (f32, bf16, sign); a grid of any size of blocks of `dense_threads`.
 [[nodiscard]] KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
+[[nodiscard]] unsigned dense_threads(QuantizerKind quantizer) noexcept;
 
 /// Lists again where the floor let too few through; one block per group of tiles, as the next three.
 [[nodiscard]] KernelHandle relist_kernel() noexcept;
@@ -26,7 +27,18 @@ using KernelHandle = void (*)(EncodeRound);
 [[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
 /// Where ties are cut: how many stand before each tile.
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
-/// Sends the lists that waited, and codes the chunks.
+/// Sends the lists that waited.
 [[nodiscard]] KernelHandle send_kernel() noexcept;
+/// Codes the chunks once their lists hold what is sent; blocks take their groups by a ticket.
+[[nodiscard]] KernelHandle code_kernel() noexcept;
+
+// Where several devices share the tensors of a round (encode_shared.cu); one block per chunk. Between a kernel that
+// leaves counts for the others and the one that takes them, every device has to wait for all.
+/// Leaves what the dense pass listed; the kernels above leave the other counts by themselves.
+[[nodiscard]] KernelHandle share_listed_kernel() noexcept;
+[[nodiscard]] KernelHandle take_listed_kernel() noexcept;
+/// Each takes what histogram_kernel of the level left.
+[[nodiscard]] KernelHandle take_bins_kernel(unsigned level) noexcept;
+[[nodiscard]] KernelHandle take_ties_kernel() noexcept;
 
 }  // namespace gradsieve::codec::cuda

@@ -1,53 +1,51 @@
-// The dense pass of the pipelines that send lists: a block reads a tile's samples and state, writes the other
-// generation as if nothing were sent, and lists what the selector picks. Then one warp sends the list and corrects the
-// state of what it sent, while the tile's lines are still in the cache; the block that finishes a chunk's last tile
-// codes the chunk. Where the tensor must be known first (top-k, pow2(scope=tensor)) the list waits in its slot.
+// The dense pass of the pipelines that send lists: a warp reads a tile's samples and state, writes the other generation
+// as if nothing were sent, and lists what the selector picks in the tile's slot. Then it sends the list and corrects
+// the state of what it sent, while the tile's lines are still in the cache. Where the tensor must be known first
+// (top-k, pow2(scope=tensor)) the list waits in its slot. No warp waits for another.
 #pragma once
 
-#include "codec/cuda/chunk_code.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_send.cuh"
 
 namespace gradsieve::codec::cuda {
 
-/// Vectors of each array that a thread loads before it looks at them: many samples fill the registers by themselves.
+/// Vectors of each array that a lane loads before it looks at them: many samples fill the registers by themselves.
 template <unsigned kSamples>
 inline constexpr unsigned kVectorsAhead = kSamples >= 4 ? 1 : 2;
 
-template <bool kHasVariance>
-struct ListingShared {
-    TileWork works[2];
-    std::uint16_t indices[kTile];
-    float values[kTile];
-    float variances[kHasVariance ? kTile : 1];  ///< hybrid only
-    std::uint32_t counts[kWarps];
-    std::uint32_t codes_chunk;
-    CodeShared code;
+/// Blocks of a multiprocessor that the registers have to suffice for: as many as hold the loads under way.
+template <VarianceSource kSource, unsigned kSamples>
+inline constexpr unsigned kListBlocks = kSamples == 1 && kSource != VarianceSource::kSecondMoment ? 4 : 3;
+
+/// A tile's list as it grows; the same in every lane, but for `largest`.
+struct GrowingList {
+    std::uint16_t* indices;
+    float* kept;  ///< r while the list waits, v for the hybrid, by position; null: nothing
+    std::uint32_t count;
+    std::uint32_t largest;  ///< magnitude bits that this lane listed
 };
 
-/// Appends a vector's picked elements to the warp's list; returns the warp's new count. bit c of `mask`: element c.
-template <typename Shared>
-__device__ inline std::uint32_t append_vector(Shared& shared, const TileWork& work, std::uint32_t count,
-                                              std::uint32_t mask, std::uint32_t local, const Vector& r,
-                                              const Vector& v) {
+/// Appends a vector's picked elements. bit c of `mask`: element c.
+__device__ inline void append_vector(const TileWork& work, std::uint32_t mask, std::uint32_t local, const Vector& r,
+                                     const Vector& v, GrowingList& inout_list) {
     std::uint32_t lanes[4];
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) lanes[c] = __ballot_sync(~0U, (mask >> c) & 1U);
-    if ((lanes[0] | lanes[1] | lanes[2] | lanes[3]) == 0) return count;
+    if ((lanes[0] | lanes[1] | lanes[2] | lanes[3]) == 0) return;
     const std::uint32_t below = (1U << (threadIdx.x % 32)) - 1U;
-    std::uint32_t at = (threadIdx.x / 32) * kWarpElements + count;
+    std::uint32_t at = inout_list.count;
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) at += __popc(lanes[c] & below);
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
         if (((mask >> c) & 1U) == 0) continue;
-        shared.indices[at] = static_cast<std::uint16_t>(local + c);
-        shared.values[at] = r.at[c];
-        if (sizeof(shared.variances) > sizeof(float) && work.plan.is_hybrid != 0) shared.variances[at] = v.at[c];
+        inout_list.indices[at] = static_cast<std::uint16_t>(local + c);
+        if (inout_list.kept != nullptr) inout_list.kept[at] = work.plan.is_hybrid != 0 ? v.at[c] : r.at[c];
+        inout_list.largest = max(inout_list.largest, element::magnitude_bits(r.at[c]));
         ++at;
     }
-    return count + __popc(lanes[0]) + __popc(lanes[1]) + __popc(lanes[2]) + __popc(lanes[3]);
+    inout_list.count += __popc(lanes[0]) + __popc(lanes[1]) + __popc(lanes[2]) + __popc(lanes[3]);
 }
 
 /// Which elements of a vector passed the gate, as bits of a word that eight lanes share.
@@ -56,20 +54,22 @@ __device__ inline void store_gate(const EncodeRound& round, const TileWork& work
     std::uint32_t word = mask << (4 * (threadIdx.x % 8));
 #pragma unroll
     for (unsigned lanes = 4; lanes > 0; lanes /= 2) word |= __shfl_xor_sync(~0U, word, lanes);
-    if (threadIdx.x % 8 == 0) round.gate_words[std::size_t{work.slot} * (kTile / 32) + local / 32] = word;
+    if (threadIdx.x % 8 == 0) round.gate_words[std::size_t{work.tile} * (kTile / 32) + local / 32] = word;
 }
 
-/// Reads and writes this thread's elements of the tile and lists them; returns the warp's count.
-template <VarianceSource kSource, unsigned kSamples, typename Shared>
-__device__ inline std::uint32_t pass_tile(const EncodeRound& round, const TileWork& work, Shared& shared) {
+/// Reads and writes the tile and lists it.
+template <VarianceSource kSource, unsigned kSamples>
+__device__ inline GrowingList pass_tile(const EncodeRound& round, const TileWork& work, const TileTarget& target) {
     constexpr bool kHasVariance = kSource != VarianceSource::kNone;
     constexpr unsigned kAhead = kVectorsAhead<kSamples>;
     const TensorPlan& plan = work.plan;
     float* scratch = round.sample_scratch + std::size_t{blockIdx.x} * round.scratch_samples * kTileThreads * 4;
-    std::uint32_t count = 0;
+    const bool keeps = plan.is_deferred != 0 || plan.is_hybrid != 0;
+    GrowingList list{target.indices, keeps ? reinterpret_cast<float*>(target.values) : nullptr, 0, 0};
+    const unsigned vectors = (work.elements + 127) / 128;
     bool is_finite = true;
 #pragma unroll 1
-    for (unsigned first = 0; first < kVectors; first += kAhead) {
+    for (unsigned first = 0; first < vectors; first += kAhead) {
         Vector r[kAhead];
         Vector v[kAhead];
         Observed<kAhead> seen;
@@ -105,80 +105,40 @@ __device__ inline std::uint32_t pass_tile(const EncodeRound& round, const TileWo
 #pragma unroll
             for (unsigned c = 0; c < 4; ++c)
                 if (element::magnitude_bits(r[j].at[c]) < plan.magnitude_floor) mask &= ~(1U << c);
-            count = append_vector(shared, work, count, mask, place.local, r[j], v[j]);
+            append_vector(work, mask, place.local, r[j], v[j], list);
         }
     }
     if (!is_finite) report_trouble(work, round.tensor_states[round.chunks[work.chunk].tensor]);
-    return count;
+    __syncwarp();  // every lane sees the others' writes
+    list.largest = __reduce_max_sync(~0U, list.largest);
+    return list;
 }
 
-/// Leaves a tile's candidates in its slot until the tensor is decided; one warp.
-__device__ inline void keep_list(const EncodeRound& round, const TileWork& work, const SegmentedList& list,
-                                 const TileTarget& target) {
-    std::uint32_t largest = 0;
-    for (std::uint32_t entry = threadIdx.x % 32; entry < list.count; entry += 32) {
-        const std::uint32_t cell = list.cell(entry);
-        const float value = list.values[cell];
-        target.indices[entry] = list.indices[cell];
-        reinterpret_cast<float*>(target.values)[entry] = value;
-        largest = max(largest, element::magnitude_bits(value));
+/// What becomes of a tile's list.
+__device__ inline void end_tile(const EncodeRound& round, const TileWork& work, const GrowingList& list,
+                                const TileTarget& target) {
+    if (work.plan.is_deferred == 0) {
+        const FreshList fresh{list.indices, target.residual_out, list.kept, list.count, list.largest};
+        return send_list(work.plan, fresh, target, 0);
     }
-    largest = __reduce_max_sync(~0U, largest);
     if (threadIdx.x % 32 != 0) return;
     target.info->count = list.count;
     if (list.count == 0) return;
     TensorState& state = round.tensor_states[round.chunks[work.chunk].tensor];
     atomicAdd(&state.listed, list.count);
-    atomicMax(&state.largest, largest);
-}
-
-/// What becomes of a tile's list; one warp. Whether the tile was its chunk's last, so that the chunk is to be coded.
-template <typename Shared>
-__device__ inline bool end_tile(const EncodeRound& round, const TileWork& work, const Shared& shared) {
-    SegmentedList list{shared.indices, shared.values, shared.variances, {}, 0};
-#pragma unroll
-    for (unsigned warp = 0; warp < kWarps; ++warp) {
-        list.begins[warp] = list.count;
-        list.count += shared.counts[warp];
-    }
-    const TileTarget target = tile_target(round, work.plan, work.slot, work.first);
-    if (work.plan.is_deferred != 0) {
-        keep_list(round, work, list, target);
-        return false;
-    }
-    if (threadIdx.x % 32 == 0) wait_for_slot(round, work);
-    __syncwarp();
-    send_list(work.plan, list, target, 0);
-    bool is_last = false;
-    if (threadIdx.x % 32 == 0) is_last = finish_part(round.chunk_states[work.chunk], round.chunks[work.chunk].tiles);
-    return is_last;
+    atomicMax(&state.largest, list.largest);
 }
 
 template <VarianceSource kSource, unsigned kSamples>
-__global__ void __launch_bounds__(kTileThreads, 4) list_tiles(const __grid_constant__ EncodeRound round) {
-    __shared__ ListingShared<kSource != VarianceSource::kNone> shared;
-    const unsigned warp = threadIdx.x / 32;
-    if (warp == 0) take_tile(round, shared.works[0]);
-    __syncthreads();
-    for (unsigned turn = 0; shared.works[turn].tile != kNothing; turn ^= 1U) {
-        const TileWork& work = shared.works[turn];
-        const std::uint32_t count = pass_tile<kSource, kSamples>(round, work, shared);
-        if (threadIdx.x % 32 == 0) shared.counts[warp] = count;
-        __syncthreads();
-        if (warp == 1) take_tile(round, shared.works[turn ^ 1U]);
-        if (warp == 0) {
-            const bool codes_chunk = end_tile(round, work, shared);
-            if (threadIdx.x == 0) shared.codes_chunk = codes_chunk ? 1U : 0U;
-        }
-        __syncthreads();
-        if (shared.codes_chunk == 0) continue;
-        code_chunk(round, work.chunk, shared.code);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            __threadfence();
-            atomicExch(&round.chunk_states[work.chunk].is_coded, 1U);
-        }
-    }
+__global__ void __launch_bounds__(kTileThreads, (kListBlocks<kSource, kSamples>))
+    list_tiles(const __grid_constant__ EncodeRound round) {
+    __shared__ TileWork works[kWarps];
+    TileWork& work = works[threadIdx.x / 32];
+    for_each_tile(round, work, [&] {
+        const TileTarget target = tile_target(round, work.plan, work.tile, work.first);
+        const GrowingList list = pass_tile<kSource, kSamples>(round, work, target);
+        end_tile(round, work, list, target);
+    });
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -24,7 +24,7 @@ struct Region {
     ByteCount bytes;
     const char* name;
 };
-using Regions = std::array<Region, 8>;
+using Regions = std::array<Region, 9>;
 
 Regions regions_of(EncodeMemory& memory, const EncodeBatch& batch, ByteCount scratch_bytes) {
     const ByteCount histograms =
@@ -36,7 +36,8 @@ Regions regions_of(EncodeMemory& memory, const EncodeBatch& batch, ByteCount scr
             Region{&memory.gates, batch.slots().gates, "gates of lists"},
             Region{&memory.payload, batch.payload_bound_bytes(), "payloads"},
             Region{&memory.histograms, histograms, "counters of top-k"},
-            Region{&memory.scratch, scratch_bytes, "samples looked at twice"}};
+            Region{&memory.scratch, scratch_bytes, "samples looked at twice"},
+            Region{&memory.staging, batch.staging_bytes(), "samples of other GPUs"}};
 }
 
 std::string mebibytes(ByteCount bytes) { return std::to_string((bytes + (1U << 20U) - 1) >> 20U) + " MiB"; }
@@ -51,7 +52,7 @@ Status fit_pinned(PinnedMemory& memory, ByteCount bytes, const char* name) {
 
 ByteCount EncodeMemory::device_bytes() const noexcept {
     return plan.size() + indices.size() + values.size() + infos.size() + gates.size() + payload.size() +
-           histograms.size() + scratch.size();
+           histograms.size() + scratch.size() + staging.size();
 }
 
 bool EncodeMemory::fits(const EncodeBatch& batch, ByteCount scratch_bytes) const noexcept {

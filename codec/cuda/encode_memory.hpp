@@ -12,6 +12,7 @@ struct EncodeMemory {
     DeviceMemory payload;
     DeviceMemory histograms;  ///< zero between batches
     DeviceMemory scratch;     ///< samples between the two looks at them
+    DeviceMemory staging;     ///< samples of devices out of reach
     PinnedMemory upload;      ///< the plan on its way in
     PinnedMemory download;    ///< states and results on their way back
     PinnedMemory mirror;      ///< the first bytes of `payload`, and the way for the rest

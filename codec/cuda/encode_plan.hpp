@@ -9,20 +9,21 @@
 
 namespace gradsieve::codec::cuda {
 
-inline constexpr unsigned kTileThreads = 256;  ///< threads of a block; as many as a chunk has tiles
+inline constexpr unsigned kTileThreads = 256;  ///< threads of most blocks; as many as a chunk has tiles
 inline constexpr unsigned kWarps = kTileThreads / 32;
 inline constexpr std::uint32_t kTile = kTileElements;
 inline constexpr std::uint32_t kChunkTiles = kChunkElements / kTileElements;
-inline constexpr std::uint32_t kWarpElements = kTile / kWarps;   ///< consecutive elements that a warp looks at
-inline constexpr unsigned kVectors = kWarpElements / (32U * 4);  ///< vectors of four elements per thread
-inline constexpr std::uint32_t kGroupTiles = 32;                 ///< tiles of a chunk that a block lists again
+inline constexpr unsigned kVectors = kTile / (32U * 4);  ///< of four elements per lane, where a warp looks at a tile
+inline constexpr std::uint32_t kGroupTiles = 32;         ///< tiles of a chunk that a block lists again or codes
 /// Gaps inside a tile are below 2^12: shifted by more they are 0.
 inline constexpr unsigned kRiceSums = 12;
 /// Counters of a tensor while its k-th magnitude is searched.
 inline constexpr std::uint32_t kHistogramBins = 2048;
+/// 11 bits of it, then 10, then the last 10.
+inline constexpr unsigned kSelectLevels = 3;
 inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
 inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
-static_assert(kTileThreads == kChunkTiles && kVectors * 4 * kTileThreads == kTile);
+static_assert(kTileThreads == kChunkTiles && kGroupTiles % kWarps == 0);
 
 /// One sample's array and its share of the mean.
 struct SampleView {
@@ -31,10 +32,21 @@ struct SampleView {
     std::uint32_t type;  ///< ElementType
 };
 
-/// One tensor of the batch; constant while the kernels run.
+/// What one device tells the others of its part of a tensor that is decided as a whole. In page-locked host memory,
+/// which every device reaches: written by one kernel of the part's device, read by the next one of each.
+struct SharedCounts {
+    std::uint32_t listed;
+    std::uint32_t largest;  ///< magnitude bits of the candidates of the dense pass
+    std::uint32_t relisted;
+    std::uint32_t relisted_largest;
+    std::uint32_t ties;
+    std::uint32_t reserved[3];
+    std::uint32_t bins[kSelectLevels][kHistogramBins];
+};
+
+/// One tensor of the batch, or one device's part of it; constant while the kernels run.
 struct TensorPlan {
-    const SampleView* samples;
-    const float* const* moments;
+    SharedCounts* shared;  ///< of the tensor's first part; null: the tensor lies on this device alone
     const float* residual_in;
     const float* variance_in;
     float* residual_out;
@@ -45,7 +57,9 @@ struct TensorPlan {
     std::uint32_t first_tile;       ///< the tensor's first tile in its round
     std::uint32_t tile_count;       ///< its tiles
     std::uint32_t group_count;      ///< its groups of kGroupTiles tiles
-    std::uint32_t keep_count;       ///< top-k: k
+    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor
+    std::uint32_t part;             ///< which of the tensor's parts this is
+    std::uint32_t part_count;       ///< those with elements
     std::uint32_t magnitude_floor;  ///< bits of the least |r| listed
     float rescale, rescale_squared;
     float ratio_floor, zeta;
@@ -78,19 +92,21 @@ struct TensorState {
     std::uint32_t wanted;      ///< top-k: how many of those with this prefix are kept
     std::uint32_t ties;        ///< top-k: candidates equal to the k-th magnitude
     std::uint32_t groups_done[4];
-    std::uint32_t reserved;
+    std::uint32_t ties_before;  ///< in parts before this one
 };
 
 struct ChunkPlan {
+    const SampleView* samples;
+    const float* const* moments;
     std::uint32_t tensor;
-    std::uint32_t chunk_index;     ///< in the tensor
+    std::uint32_t chunk_index;     ///< in the part that this device has of the tensor
     std::uint32_t elements;        ///< of the chunk
     std::uint32_t tiles;           ///< of the chunk
     std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies
 };
 struct ChunkState {
-    std::uint32_t parts_done;  ///< tiles or groups
-    std::uint32_t is_coded;    ///< its slots may be used again
+    std::uint32_t is_laid_out;  ///< its payload has a place, zeros, header and scales
+    std::uint32_t groups_done;  ///< coded
 };
 struct ChunkResult {
     std::uint64_t offset;
@@ -117,15 +133,15 @@ struct EncodeRound {
     ChunkState* chunk_states;
     ChunkResult* chunk_results;
     std::uint32_t chunk_count;
-    std::uint32_t tile_count;
+    std::uint32_t end_tile;  ///< of this pass; a round of staged samples has several
     std::uint32_t group_count;
-    std::uint32_t ring_tiles;  ///< slots: tile t uses slot t mod ring_tiles
-    std::uint32_t* ticket;     ///< next tile that nobody has taken
+    std::uint32_t* ticket;        ///< of this pass: next tile that nobody has taken
+    std::uint32_t* group_ticket;  ///< next group that nobody codes
 
-    std::uint16_t* slot_indices;  ///< kTile per slot
-    std::byte* slot_values;       ///< kTile * slot_value_bytes per slot
-    TileInfo* tiles;              ///< one per slot
-    std::uint32_t* gate_words;    ///< kTile / 32 per slot: elements that passed the gate; null without a gate
+    std::uint16_t* slot_indices;  ///< kTile per tile, as the next two
+    std::byte* slot_values;       ///< kTile * slot_value_bytes
+    std::uint32_t* gate_words;    ///< kTile / 32: elements that passed the gate; null without a gate
+    TileInfo* tiles;              ///< one per tile
     std::uint32_t* histograms;    ///< 2048 bins per tensor, zero between kernels; null without top-k
     float* sample_scratch;        ///< scratch_samples * kTileThreads vectors per block; only for many samples
     std::uint32_t slot_value_bytes;

@@ -11,19 +11,55 @@ Status invalid(std::string text) { return {StatusCode::kInvalidArgument, std::mo
 
 Status check_alignment(const void* array, std::size_t alignment, const char* name) {
     const auto address = reinterpret_cast<std::uintptr_t>(array);
-    if (address % alignment == 0) return {};
+    if ((address & (alignment - 1)) == 0) return {};  // a power of two
     return invalid(std::string(name) + ": an address " + std::to_string(address % alignment) +
                    " bytes off; allowed are multiples of " + std::to_string(alignment) +
                    ", an element's size; pass the array's own start");
+}
+
+Status check_state_alignment(const StateView& in, const StateView& out) {
+    for (const float* array : {in.residual, in.variance, out.residual, out.variance})
+        GRADSIEVE_TRY(check_alignment(array, 4, "state"));
+    return {};
+}
+
+Status check_devices(std::span<const int> devices, std::size_t arrays, const char* name) {
+    if (devices.empty() || devices.size() == arrays) return {};
+    return invalid(std::string(name) + ": " + std::to_string(devices.size()) + " for " + std::to_string(arrays) +
+                   " arrays; allowed is one each, or none; pass them all");
+}
+
+/// Each part is checked as a tensor of its own, so that every device has its state.
+Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
+    if (gpu_request.parts.size() != device_count)
+        return invalid("parts: " + std::to_string(gpu_request.parts.size()) + " for " + std::to_string(device_count) +
+                       " devices; allowed is one each; cut the tensor with split_over_devices");
+    ElementCount next = 0;
+    for (const GpuEncodePart& part : gpu_request.parts) {
+        const bool is_at_chunk = part.range.first % kChunkElements == 0 || part.range.elements == 0;
+        if (part.range.first != next || !is_at_chunk)
+            return invalid("a part from element " + std::to_string(part.range.first) + "; allowed is " +
+                           std::to_string(next) + ", where the one before ends, and a chunk's start; cut the tensor " +
+                           "with split_over_devices");
+        next = part.range.end();
+        EncodeRequest request = gpu_request.request;
+        request.elements = part.range.elements;
+        request.in = part.in;
+        request.out = part.out;
+        GRADSIEVE_TRY(check_encode_request(request));
+    }
+    if (next == gpu_request.request.elements) return {};
+    return invalid("parts: " + std::to_string(next) + " elements of " + std::to_string(gpu_request.request.elements) +
+                   "; allowed is the whole tensor; cut it with split_over_devices");
 }
 
 std::size_t bytes_of(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
 
 }  // namespace
 
-Status check_gpu_request(const GpuEncodeRequest& gpu_request) {
+Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
     const EncodeRequest& request = gpu_request.request;
-    GRADSIEVE_TRY(check_encode_request(request));
+    GRADSIEVE_TRY(gpu_request.parts.empty() ? check_encode_request(request) : check_parts(gpu_request, device_count));
     if (request.elements > kMostElements) {
         return invalid("elements: " + std::to_string(request.elements) + "; allowed on a GPU are at most " +
                        std::to_string(kMostElements) + "; split the tensor");
@@ -44,10 +80,10 @@ Status check_gpu_request(const GpuEncodeRequest& gpu_request) {
         GRADSIEVE_TRY(check_alignment(request.samples[sample], bytes_of(type), "sample"));
     }
     for (const float* moments : request.second_moments) GRADSIEVE_TRY(check_alignment(moments, 4, "second moments"));
-    for (const float* array : {request.in.residual, request.in.variance, request.out.residual, request.out.variance}) {
-        GRADSIEVE_TRY(check_alignment(array, 4, "state"));
-    }
-    return {};
+    GRADSIEVE_TRY(check_devices(gpu_request.sample_devices, request.samples.size(), "sample devices"));
+    GRADSIEVE_TRY(check_devices(gpu_request.moment_devices, request.second_moments.size(), "second moments' devices"));
+    for (const GpuEncodePart& part : gpu_request.parts) GRADSIEVE_TRY(check_state_alignment(part.in, part.out));
+    return gpu_request.parts.empty() ? check_state_alignment(request.in, request.out) : Status();
 }
 
 }  // namespace gradsieve::codec::cuda

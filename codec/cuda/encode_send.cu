@@ -1,7 +1,6 @@
-// Sends the lists that waited until their tensor was decided: cuts top-k's at the k-th magnitude, quantizes, settles
-// the state of what is sent, and has the block that finishes a chunk's last group code it. Blocks: one per group of
-// tiles.
-#include "codec/cuda/tile_group.cuh"
+// What comes after the dense pass: lists that waited until their tensor was decided are sent (top-k's cut at the k-th
+// magnitude, quantized, the state of what is sent settled), and chunks are coded. Blocks: one per group of tiles.
+#include "codec/cuda/chunk_code.cuh"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -13,7 +12,7 @@ __device__ inline std::uint32_t cut_list(const GroupWork& work, const TileTarget
     auto* values = reinterpret_cast<float*>(target.values);
     const std::uint32_t threshold = work.state->prefix;
     // Ties in tiles before this one came first. If none is cut they are not counted, and none is refused.
-    std::uint32_t ties_before = are_ties_cut(work) ? target.info->scale : 0U;
+    std::uint32_t ties_before = are_ties_cut(work) ? work.state->ties_before + target.info->scale : 0U;
     const std::uint32_t ties_kept = are_ties_cut(work) ? work.state->wanted : ~0U;
     std::uint32_t kept = 0;
     for (std::uint32_t begin = 0; begin < count; begin += 32) {
@@ -40,27 +39,27 @@ __device__ inline std::uint32_t cut_list(const GroupWork& work, const TileTarget
 }
 
 __global__ void __launch_bounds__(kTileThreads, 4) send_tiles(const __grid_constant__ EncodeRound round) {
-    __shared__ CodeShared shared;
-    __shared__ std::uint32_t codes_chunk;
-    const GroupWork work = group_work(round);
+    const GroupWork work = group_work(round, blockIdx.x);
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
         const GroupTile place = group_tile(round, work, tile);
-        const TileTarget target = tile_target(round, *work.plan, place.slot, place.first);
+        const TileTarget target = tile_target(round, *work.plan, place.tile, place.first);
         const std::uint32_t count = is_cut(work) ? cut_list(work, target) : target.info->count;
         const SlotList list{target.indices, reinterpret_cast<const float*>(target.values), count};
         send_list(*work.plan, list, target, work.state->largest);
     }
+}
+
+__global__ void __launch_bounds__(kTileThreads, 4) code_groups(const __grid_constant__ EncodeRound round) {
+    __shared__ CodeShared shared;
+    __shared__ std::uint32_t group;
+    if (threadIdx.x == 0) group = atomicAdd(round.group_ticket, 1U);
     __syncthreads();
-    if (threadIdx.x == 0) {
-        const std::uint32_t groups = (round.chunks[work.chunk].tiles + kGroupTiles - 1) / kGroupTiles;
-        codes_chunk = finish_part(round.chunk_states[work.chunk], groups) ? 1U : 0U;
-    }
-    __syncthreads();
-    if (codes_chunk != 0) code_chunk(round, work.chunk, shared);
+    code_group(round, group_work(round, group), shared);
 }
 
 }  // namespace
 
 KernelHandle send_kernel() noexcept { return &send_tiles; }
+KernelHandle code_kernel() noexcept { return &code_groups; }
 
 }  // namespace gradsieve::codec::cuda

@@ -9,20 +9,29 @@ namespace {
 
 class Decoder final : public GpuDecoder {
 public:
-    [[nodiscard]] Status open(int device) { return batch_.open(device); }
+    Decoder(const GpuDecoderLimits& limits, PeerAccess peers) : limits_(limits), peers_(std::move(peers)) {}
+    [[nodiscard]] Status open(std::span<const int> devices) {
+        for (const int device : devices) {
+            lanes_.push_back(std::make_unique<DecodeBatch>());
+            GRADSIEVE_TRY(lanes_.back()->open(device, limits_.multiprocessors));
+        }
+        return {};
+    }
     ~Decoder() override {
-        if (is_under_way_) static_cast<void>(batch_.stream().synchronize());  // before its memory goes
+        if (is_under_way_) static_cast<void>(synchronize());  // before its memory goes
     }
 
     [[nodiscard]] Status begin(std::span<const GpuDecodeRequest> tensors) override {
         if (is_under_way_)
             return {StatusCode::kFailedPrecondition,
                     "GPU decoder: begin during a batch: allowed is one batch at a time; finish it first"};
-        GRADSIEVE_TRY(batch_.prepare(tensors));
+        for (std::size_t place = 0; place < lanes_.size(); ++place)
+            GRADSIEVE_TRY(
+                lanes_[place]->prepare(tensors, {place, lanes_.size(), stream(place).device(), &peers_}, limits_));
         is_under_way_ = true;
         Status status = enqueue();
         if (status.is_ok()) return status;
-        static_cast<void>(batch_.stream().synchronize());
+        static_cast<void>(synchronize());
         is_under_way_ = false;
         forget_touched();
         return status;
@@ -33,11 +42,11 @@ public:
             return {StatusCode::kFailedPrecondition,
                     "GPU decoder: finish without a batch: allowed is once after each begin; begin first"};
         is_under_way_ = false;
-        if (Status status = batch_.stream().synchronize(); !status.is_ok()) {
+        if (Status status = synchronize(); !status.is_ok()) {
             forget_touched();
             return status;
         }
-        const auto requests = batch_.plan().requests();
+        const auto requests = lanes_.front()->plan().requests();
         if (ret_results.size() != requests.size())
             return {StatusCode::kInvalidArgument, "GPU decoder: results " + std::to_string(ret_results.size()) +
                                                       ": allowed is one for each of " +
@@ -49,54 +58,79 @@ public:
         return {};
     }
 
-    [[nodiscard]] const Stream& stream() const noexcept override { return batch_.stream(); }
-    [[nodiscard]] ByteCount workspace_bytes() const noexcept override { return batch_.device_bytes(); }
+    [[nodiscard]] const Stream& stream(std::size_t place) const noexcept override { return lanes_[place]->stream(); }
+    [[nodiscard]] ByteCount workspace_bytes(std::size_t place) const noexcept override {
+        return lanes_[place]->device_bytes();
+    }
 
 private:
     Status enqueue() {
-        if (batch_.plan().requests().empty()) return {};
-        GRADSIEVE_TRY(batch_.upload());
-        for (const DecodeRound& round : batch_.plan().rounds()) {
-            GRADSIEVE_TRY(batch_.read_lists(round));
-            GRADSIEVE_TRY(batch_.average(round));
+        if (lanes_.size() > 1) {
+            GRADSIEVE_TRY(lanes_.front()->event().record(stream(0)));
+            for (std::size_t place = 1; place < lanes_.size(); ++place)
+                GRADSIEVE_TRY(lanes_.front()->event().hold_back(stream(place)));
         }
-        return batch_.download();
+        for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->enqueue());
+        return {};
     }
 
+    /// Waits for all, also where one has failed.
+    Status synchronize() const {
+        Status first;
+        for (const auto& lane : lanes_)
+            if (auto status = lane->stream().synchronize(); first.is_ok()) first = std::move(status);
+        return first;
+    }
+
+    /// The devices' parts stand in ascending order: the first error is that of the first corrupt chunk.
     Result<DecodeResult> result_of(std::size_t request) const {
-        const DecodePlan& plan = batch_.plan();
-        if (!plan.plan_of(request).refusal.is_ok()) return plan.plan_of(request).refusal;
-        const TensorReport& report = batch_.report_of(request);
-        if (report.has_bad_list != 0 || report.has_bad_value != 0)
-            return explain_refusal(plan.requests()[request].elements, plan.payloads_of(request),
-                                   batch_.faults_of(request));
-        return DecodeResult{report.digest, report.touched_elements};
+        DecodeResult sum;
+        for (const auto& lane : lanes_) {
+            const DecodePlan& plan = lane->plan();
+            if (!plan.plan_of(request).refusal.is_ok()) return plan.plan_of(request).refusal;
+            const TensorReport& report = lane->report_of(request);
+            if (report.has_bad_list != 0 || report.has_bad_value != 0)
+                return explain_refusal(plan.requests()[request].elements, plan.payloads_of(request),
+                                       lane->faults_of(request));
+            sum.digest += report.digest;
+            sum.touched_elements += report.touched_elements;
+        }
+        return sum;
     }
 
     /// After an error nobody knows what the results hold: every tile is written next time.
     void remember_touched(std::size_t request, bool is_ok) const {
-        TouchedTiles* const touched = batch_.plan().requests()[request].touched;
+        TouchedTiles* const touched = lanes_.front()->plan().requests()[request].touched;
         if (touched == nullptr) return;
         touched->words.clear();
         if (!is_ok) return;
-        const auto words = batch_.touched_of(request);
-        touched->words.assign(words.begin(), words.end());
+        touched->words.resize(lanes_.front()->touched_of(request).size());
+        for (const auto& lane : lanes_) {
+            const auto words = lane->touched_of(request);
+            for (std::size_t word = 0; word < words.size(); ++word) touched->words[word] |= words[word];
+        }
     }
 
     void forget_touched() const {
-        for (std::size_t request = 0; request < batch_.plan().requests().size(); ++request)
+        for (std::size_t request = 0; request < lanes_.front()->plan().requests().size(); ++request)
             remember_touched(request, false);
     }
 
-    DecodeBatch batch_;
+    GpuDecoderLimits limits_;
+    PeerAccess peers_;
+    std::vector<std::unique_ptr<DecodeBatch>> lanes_;  ///< one per device
     bool is_under_way_ = false;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(int device) {
-    auto decoder = std::make_unique<Decoder>();
-    GRADSIEVE_TRY(decoder->open(device));
+Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int> devices, const GpuDecoderLimits& limits) {
+    PeerAccess peers = PeerAccess::none(devices);
+    if (limits.uses_peers) {
+        GRADSIEVE_ASSIGN(peers, PeerAccess::open(devices));
+    }
+    auto decoder = std::make_unique<Decoder>(limits, std::move(peers));
+    GRADSIEVE_TRY(decoder->open(devices));
     return Result<std::unique_ptr<GpuDecoder>>(std::move(decoder));
 }
 

@@ -1,9 +1,11 @@
 // Decoding the payloads of all nodes of one step on a GPU, in node order, into averages in device memory. Payload bytes
 // are untrusted and come from host memory: every count and index is checked before anything is written. The same bits
-// and digest as codec/decoder.hpp. One object per GPU worker thread.
+// and digest as codec/decoder.hpp, on one device or on several that share every tensor. One object per GPU worker
+// thread.
 #pragma once
 
 #include "codec/cuda/device.hpp"
+#include "codec/cuda/device_split.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/decoder.hpp"
 
@@ -13,13 +15,15 @@
 
 namespace gradsieve::codec::cuda {
 
-/// Where an average is written, e.g. a local rank's own gradient: device memory that the decoder's device can write.
+/// Where an average is written, e.g. a local rank's own gradient: device memory.
 struct GpuResult {
     void* data = nullptr;
     ElementType type = ElementType::kF32;  ///< kF16, kBf16: the fp32 average rounded to nearest, ties to even
     /// The array holds exactly what the last step of this tensor left there, so tiles that neither step touches need no
     /// write. False for a gradient's own memory, which the trainer has overwritten.
     bool holds_last_result = false;
+    /// Ordinal of the device whose memory this is; -1: memory that all devices of the decoder reach.
+    int device = -1;
 };
 
 /// What a decoder remembers of one tensor between steps: which tiles the last result touched. Empty, as it starts, or
@@ -35,12 +39,24 @@ struct GpuDecodeRequest {
     std::span<const Contribution> contributions;  ///< host memory, in node order; factors in [0, 1], up to 65,535
     std::span<const GpuResult> results;           ///< each gets the same average
     TouchedTiles* touched = nullptr;              ///< null: every tile is written
+    /// What each of the decoder's devices averages, in its order, as split_over_devices cuts; empty: the first device
+    /// the whole tensor.
+    std::span<const DeviceRange> ranges{};
+};
+
+struct GpuDecoderLimits {
+    /// Averages for devices that are out of reach are copied there in pieces of so many bytes, at least one chunk.
+    ByteCount staging_bytes = ByteCount{64} << 20U;
+    bool uses_peers = true;        ///< false: as if no device reached another one's memory
+    unsigned multiprocessors = 0;  ///< as GpuEncoderLimits says, for the kernel that averages
 };
 
 class GpuDecoder {
 public:
     /// Errors: kUnimplemented, kUnavailable, kResourceExhausted.
-    [[nodiscard]] static Result<std::unique_ptr<GpuDecoder>> make(int device);
+    [[nodiscard]] static Result<std::unique_ptr<GpuDecoder>> make(std::span<const int> devices,
+                                                                  const GpuDecoderLimits& limits);
+    [[nodiscard]] static Result<std::unique_ptr<GpuDecoder>> make(int device) { return make({&device, 1}, {}); }
     virtual ~GpuDecoder() = default;
 
     /// Copies the payloads out and enqueues checks and averages of a batch behind what `stream()` holds; does not wait
@@ -53,8 +69,9 @@ public:
     /// kUnavailable (the device failed; all results unspecified), kInvalidArgument, kFailedPrecondition.
     [[nodiscard]] virtual Status finish(std::span<Result<DecodeResult>> ret_results) = 0;
 
-    [[nodiscard]] virtual const Stream& stream() const noexcept = 0;
-    [[nodiscard]] virtual ByteCount workspace_bytes() const noexcept = 0;
+    /// Of the device of that place; the others' begin a batch behind what the first one holds.
+    [[nodiscard]] virtual const Stream& stream(std::size_t place = 0) const noexcept = 0;
+    [[nodiscard]] virtual ByteCount workspace_bytes(std::size_t place = 0) const noexcept = 0;
 };
 
 }  // namespace gradsieve::codec::cuda

@@ -1,93 +1,47 @@
 #include "codec/cuda/gpu_encoder.hpp"
 
-#include "codec/cuda/encode_memory.hpp"
-#include "codec/cuda/launch.hpp"
-#include "codec/cuda/payload_fetch.hpp"
-#include "codec/cuda/runtime.hpp"
+#include "codec/cuda/encode_lane.hpp"
 
 #include <algorithm>
 
 namespace gradsieve::codec::cuda {
 namespace {
 
-/// Most memory for samples that are looked at twice; beyond it fewer blocks run at a time.
-constexpr ByteCount kScratchBytes = ByteCount{256} << 20U;
-
-cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-
 class Encoder final : public GpuEncoder {
 public:
-    Encoder(const GpuEncoderLimits& limits, Stream stream, int multiprocessors)
-        : limits_(limits), stream_(std::move(stream)), multiprocessors_(multiprocessors) {}
+    Encoder(const GpuEncoderLimits& limits, PeerAccess peers, std::vector<std::unique_ptr<EncodeLane>> lanes)
+        : limits_(limits), peers_(std::move(peers)), lanes_(std::move(lanes)) {}
     ~Encoder() override {
-        if (is_under_way_) static_cast<void>(stream_.synchronize());
+        if (is_under_way_) static_cast<void>(synchronize());
     }
 
     Status begin(std::span<const GpuEncodeRequest> tensors) override;
     Status finish(std::span<EncodeResult> ret_results) override;
-    const Stream& stream() const noexcept override { return stream_; }
-    ByteCount workspace_bytes() const noexcept override { return memory_.device_bytes(); }
+    const Stream& stream(std::size_t place) const noexcept override { return lanes_[place]->stream(); }
+    ByteCount workspace_bytes(std::size_t place) const noexcept override { return lanes_[place]->device_bytes(); }
+    bool is_direct() const noexcept override { return peers_.is_direct(); }
     std::uint64_t threshold_misses() const noexcept override { return threshold_misses_; }
 
 private:
+    Status prepare(std::span<const GpuEncodeRequest> tensors);
     Status enqueue();
-    Status enqueue_round(std::size_t number);
-    Status launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round);
-    EncodeRound describe(std::size_t number) const;
-    Result<std::uint32_t> grid_of(const RoundPlan& round);
-    Result<ByteCount> scratch_bytes();
-
+    Status enqueue_shared(std::size_t round);
+    Status wait_for_others(std::size_t place);
+    Status synchronize() const;
     void take_result(std::size_t tensor, EncodeResult& ret_result);
-    void take_chunk(std::size_t chunk, EncodeResult& ret_result);
-
-    template <typename T>
-    const T* downloaded(ByteCount offset) const {
-        return memory_.download.as<T>(offset - batch_.layout().tensor_states);
-    }
 
     // Constant after construction.
     GpuEncoderLimits limits_;
-    Stream stream_;
-    int multiprocessors_;
+    PeerAccess peers_;
+    std::vector<std::unique_ptr<EncodeLane>> lanes_;  ///< one per device
     // Of the batch under way.
-    EncodeBatch batch_;
     std::span<const GpuEncodeRequest> requests_;
     bool is_under_way_ = false;
     // Kept from batch to batch.
-    EncodeMemory memory_;
-    std::vector<std::pair<KernelHandle, std::uint32_t>> grids_;  ///< blocks that the device runs at a time
-    std::vector<PayloadPlace> places_;
-    PayloadPool pool_;  ///< of requests that bring none
+    PinnedMemory shared_;  ///< SharedCounts
+    PayloadPool pool_;     ///< of requests that bring none
     std::uint64_t threshold_misses_ = 0;
 };
-
-/// Blocks of a dense pass: as many as run at a time, since each takes tile after tile.
-Result<std::uint32_t> Encoder::grid_of(const RoundPlan& round) {
-    auto known = std::ranges::find(grids_, round.pass, &std::pair<KernelHandle, std::uint32_t>::first);
-    if (known == grids_.end()) {
-        int blocks = 0;
-        GRADSIEVE_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                               &blocks, reinterpret_cast<const void*>(round.pass), kTileThreads, 0),
-                           "asking how many blocks fit");
-        grids_.emplace_back(round.pass, static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_));
-        known = grids_.end() - 1;
-    }
-    std::uint32_t blocks = std::min(known->second, round.tile_count);
-    if (round.scratch_samples > 0) {
-        const ByteCount per_block = ByteCount{round.scratch_samples} * kTileThreads * sizeof(float) * 4;
-        blocks = static_cast<std::uint32_t>(std::clamp<ByteCount>(kScratchBytes / per_block, 1, blocks));
-    }
-    return blocks;
-}
-
-Result<ByteCount> Encoder::scratch_bytes() {
-    ByteCount most = 0;
-    for (const RoundPlan& round : batch_.rounds()) {
-        GRADSIEVE_ASSIGN(const std::uint32_t blocks, grid_of(round));
-        most = std::max(most, ByteCount{blocks} * round.scratch_samples * kTileThreads * sizeof(float) * 4);
-    }
-    return most;
-}
 
 Status Encoder::begin(std::span<const GpuEncodeRequest> tensors) {
     if (is_under_way_) {
@@ -95,91 +49,66 @@ Status Encoder::begin(std::span<const GpuEncodeRequest> tensors) {
                 "a batch of " + std::to_string(requests_.size()) +
                     " tensors is under way on this encoder; allowed is one at a time; call finish first"};
     }
-    GRADSIEVE_TRY(batch_.plan(tensors, limits_.batch_elements));
-    requests_ = tensors;
-    GRADSIEVE_TRY(stream_.make_current());
-    GRADSIEVE_ASSIGN(const ByteCount scratch, scratch_bytes());
-    if (!memory_.fits(batch_, scratch)) {
-        GRADSIEVE_TRY(stream_.synchronize());
-        GRADSIEVE_TRY(memory_.fit(stream_, batch_, scratch, limits_.workspace_bytes));
-    }
+    GRADSIEVE_TRY(prepare(tensors));
     if (const Status status = enqueue(); !status.is_ok()) {
-        static_cast<void>(stream_.synchronize());
+        static_cast<void>(synchronize());
         return status;
     }
     is_under_way_ = true;
     return {};
 }
 
-Status Encoder::enqueue() {
-    if (batch_.chunks().empty()) return {};
-    const PlanLayout& layout = batch_.layout();
-    batch_.write_upload(memory_.upload.data(), memory_.plan.data());
-    GRADSIEVE_CUDA_TRY(cudaMemcpyAsync(memory_.plan.data(), memory_.upload.data(), layout.results,
-                                       cudaMemcpyHostToDevice, handle_of(stream_)),
-                       "copying a batch's plan to a GPU");
-    for (std::size_t round = 0; round < batch_.rounds().size(); ++round) GRADSIEVE_TRY(enqueue_round(round));
-    GRADSIEVE_CUDA_TRY(
-        cudaMemcpyAsync(memory_.download.data(), memory_.plan.data() + layout.tensor_states,
-                        EncodeMemory::download_bytes(batch_), cudaMemcpyDeviceToHost, handle_of(stream_)),
-        "copying a batch's results from a GPU");
-    const ByteCount dense = std::min(batch_.dense_payload_bytes(), memory_.mirror.size());
-    if (dense == 0) return {};
-    return status_of(cudaMemcpyAsync(memory_.mirror.data(), memory_.payload.data(), dense, cudaMemcpyDeviceToHost,
-                                     handle_of(stream_)),
-                     "copying payloads from a GPU");
-}
-
-EncodeRound Encoder::describe(std::size_t number) const {
-    const RoundPlan& plan = batch_.rounds()[number];
-    const PlanLayout& layout = batch_.layout();
-    std::byte* device = memory_.plan.data();
-    EncodeRound round{};
-    round.tensors = memory_.plan.as<TensorPlan>(layout.tensors);
-    round.tensor_states = memory_.plan.as<TensorState>(layout.tensor_states);
-    round.chunks = reinterpret_cast<const ChunkPlan*>(device + layout.chunks) + plan.first_chunk;
-    round.first_tiles = reinterpret_cast<const std::uint32_t*>(device + layout.first_tiles) + plan.first_chunk;
-    round.first_groups = reinterpret_cast<const std::uint32_t*>(device + layout.first_groups) + plan.first_chunk;
-    round.chunk_states = reinterpret_cast<ChunkState*>(device + layout.chunk_states) + plan.first_chunk;
-    round.chunk_results = reinterpret_cast<ChunkResult*>(device + layout.results) + plan.first_chunk;
-    round.chunk_count = plan.chunk_count;
-    round.tile_count = plan.tile_count;
-    round.group_count = plan.group_count;
-    round.ring_tiles = std::max(plan.ring_tiles, 1U);
-    round.ticket = memory_.plan.as<std::uint32_t>(layout.tickets) + number;
-    round.slot_indices = memory_.indices.as<std::uint16_t>();
-    round.slot_values = memory_.values.data();
-    round.tiles = memory_.infos.as<TileInfo>();
-    round.gate_words = plan.has_gate ? memory_.gates.as<std::uint32_t>() : nullptr;
-    round.histograms = memory_.histograms.as<std::uint32_t>();
-    round.sample_scratch = memory_.scratch.as<float>();
-    round.slot_value_bytes = plan.value_bytes;
-    round.scratch_samples = plan.scratch_samples;
-    round.payload = memory_.payload.data();
-    round.mirror = memory_.mirror.data();
-    round.cursor = memory_.plan.as<std::uint64_t>(layout.cursor);
-    round.mirror_bytes = memory_.mirror.size();
-    return round;
-}
-
-Status Encoder::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round) {
-    return status_of(cuda::launch(kernel, blocks, kTileThreads, handle_of(stream_), round),
-                     "starting a kernel of the encoder");
-}
-
-Status Encoder::enqueue_round(std::size_t number) {
-    const RoundPlan& plan = batch_.rounds()[number];
-    EncodeRound round = describe(number);
-    GRADSIEVE_ASSIGN(const std::uint32_t blocks, grid_of(plan));
-    GRADSIEVE_TRY(launch(plan.pass, blocks, round));
-    if (!plan.is_deferred) return {};
-    if (plan.has_top_k) {
-        GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));
-        for (unsigned level = 0; level < 3; ++level)
-            GRADSIEVE_TRY(launch(histogram_kernel(level), plan.group_count, round));
-        GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
+Status Encoder::prepare(std::span<const GpuEncodeRequest> tensors) {
+    for (std::size_t place = 0; place < lanes_.size(); ++place)
+        GRADSIEVE_TRY(
+            lanes_[place]->plan(tensors, {place, lanes_.size(), lanes_[place]->stream().device(), &peers_}, limits_));
+    requests_ = tensors;
+    for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->prepare(limits_));
+    const ByteCount bytes = lanes_.front()->batch().shared_count() * sizeof(SharedCounts);
+    if (bytes > shared_.size()) {
+        shared_ = {};
+        GRADSIEVE_ASSIGN(shared_, PinnedMemory::make(bytes, "counts that GPUs share"));
     }
-    return launch(send_kernel(), plan.group_count, round);
+    return {};
+}
+
+Status Encoder::enqueue() {
+    if (lanes_.size() > 1) {
+        GRADSIEVE_TRY(lanes_.front()->event().record(stream(0)));
+        for (std::size_t place = 1; place < lanes_.size(); ++place)
+            GRADSIEVE_TRY(lanes_.front()->event().hold_back(stream(place)));
+    }
+    for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->start(shared_.as<SharedCounts>()));
+    for (std::size_t round = 0; round < lanes_.front()->shared_rounds(); ++round) GRADSIEVE_TRY(enqueue_shared(round));
+    for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->end());
+    return {};
+}
+
+/// Every lane's step, then an event of each: what a step left for the others is there when their next one begins.
+Status Encoder::enqueue_shared(std::size_t round) {
+    const unsigned steps = EncodeLane::shared_steps(lanes_.front()->has_top_k(round));
+    for (unsigned step = 0; step < steps; ++step) {
+        for (std::size_t place = 0; place < lanes_.size(); ++place) {
+            if (step > 0) GRADSIEVE_TRY(wait_for_others(place));
+            GRADSIEVE_TRY(lanes_[place]->run_shared_step(round, step));
+        }
+        for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->event().record(lane->stream()));
+    }
+    return {};
+}
+
+Status Encoder::wait_for_others(std::size_t place) {
+    for (std::size_t other = 0; other < lanes_.size(); ++other)
+        if (other != place) GRADSIEVE_TRY(lanes_[other]->event().hold_back(stream(place)));
+    return {};
+}
+
+/// Waits for all, also where one has failed.
+Status Encoder::synchronize() const {
+    Status first;
+    for (const auto& lane : lanes_)
+        if (auto status = lane->stream().synchronize(); first.is_ok()) first = std::move(status);
+    return first;
 }
 
 Status Encoder::finish(std::span<EncodeResult> ret_results) {
@@ -193,64 +122,51 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
                                                   " tensors; allowed is one per tensor; pass as many as to begin"};
     }
     is_under_way_ = false;
-    GRADSIEVE_TRY(stream_.synchronize());
+    GRADSIEVE_TRY(synchronize());
     for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor) take_result(tensor, ret_results[tensor]);
-    for (std::size_t chunk = 0; chunk < batch_.chunks().size(); ++chunk)
-        take_chunk(chunk, ret_results[batch_.chunks()[chunk].tensor]);
-    places_.clear();
-    for (std::size_t chunk = 0, in_tensor = 0; chunk < batch_.chunks().size(); ++chunk) {
-        const ChunkPlan& plan = batch_.chunks()[chunk];
-        if (plan.chunk_index == 0) in_tensor = 0;
-        auto& payloads = ret_results[plan.tensor].chunks;
-        if (in_tensor == payloads.size() || payloads[in_tensor].chunk_index != plan.chunk_index) continue;
-        const auto& result = downloaded<ChunkResult>(batch_.layout().results)[chunk];
-        const bool is_dense = batch_.is_dense(plan.tensor);
-        const ByteCount bytes = is_dense ? batch_.dense_chunk_bytes(plan) : result.bytes;
-        const PayloadPool* pool = requests_[plan.tensor].request.payloads;
-        auto& payload = payloads[in_tensor++].bytes;
-        payload = (pool == nullptr ? pool_ : *pool).take(bytes);
-        places_.push_back({is_dense ? plan.payload_offset : result.offset, bytes, payload.data()});
-    }
-    return fetch_payloads(stream_, memory_, memory_.mirror.size(), places_);
+    for (const auto& lane : lanes_) lane->take_chunks(requests_, pool_, ret_results);
+    for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->fetch());
+    return {};
 }
 
-/// Everything but the chunks.
+/// Everything but the chunks. The parts stand in ascending order, so the first with trouble has the first element of
+/// it.
 void Encoder::take_result(std::size_t tensor, EncodeResult& ret_result) {
     ret_result = {};
-    ret_result.variance_source = batch_.variance_source(tensor);
-    const TensorPlan& plan = batch_.tensors()[tensor];
-    if (plan.elements == 0) return;
-    const auto& state = downloaded<TensorState>(batch_.layout().tensor_states)[tensor];
-    if (state.non_finite != kAllFinite) {
-        ret_result.non_finite =
-            NonFinite{static_cast<std::uint32_t>(state.non_finite & 0xFFFFU), state.non_finite >> 16U};
-        return;
+    ret_result.variance_source = lanes_.front()->batch().variance_source(tensor);
+    const TensorState* decided = nullptr;
+    const TensorPlan* plan = nullptr;
+    for (const auto& lane : lanes_) {
+        if (lane->batch().tensors()[tensor].elements == 0) continue;
+        const TensorState& state = lane->state_of(tensor);
+        if (state.non_finite != kAllFinite) {
+            ret_result.non_finite = NonFinite{static_cast<std::uint32_t>(state.non_finite & 0xFFFFU),
+                                              lane->batch().range(tensor).first + (state.non_finite >> 16U)};
+            return;
+        }
+        plan = &lane->batch().tensors()[tensor];
+        decided = &state;  // the same on every device that has a part
     }
-    if (static_cast<SelectorKind>(plan.selector) != SelectorKind::kTopK) return;
-    threshold_misses_ += state.is_missed;
+    if (plan == nullptr || static_cast<SelectorKind>(plan->selector) != SelectorKind::kTopK) return;
+    threshold_misses_ += decided->is_missed;
     std::uint32_t* hint = requests_[tensor].request.selection_hint;
-    const std::uint32_t candidates = state.is_missed != 0 ? state.relisted : state.listed;
-    if (hint != nullptr) *hint = candidates >= plan.keep_count ? state.prefix : 0U;
-}
-
-void Encoder::take_chunk(std::size_t chunk, EncodeResult& ret_result) {
-    if (ret_result.non_finite) return;
-    const ChunkPlan& plan = batch_.chunks()[chunk];
-    const auto& result = downloaded<ChunkResult>(batch_.layout().results)[chunk];
-    const bool is_dense = batch_.is_dense(plan.tensor);
-    if (!is_dense && result.bytes == 0) return;
-    ret_result.chunks.push_back({plan.chunk_index, {}});
-    ret_result.kept_elements += is_dense ? plan.elements : result.sent;
+    const std::uint32_t candidates = decided->is_missed != 0 ? decided->relisted : decided->listed;
+    if (hint != nullptr) *hint = candidates >= plan->keep_count ? decided->prefix : 0U;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(int device, const GpuEncoderLimits& limits) {
-    GRADSIEVE_ASSIGN(auto stream, Stream::make(device));
-    int multiprocessors = 0;
-    GRADSIEVE_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-                       "asking for multiprocessors");
-    return std::unique_ptr<GpuEncoder>(std::make_unique<Encoder>(limits, std::move(stream), multiprocessors));
+Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int> devices, const GpuEncoderLimits& limits) {
+    std::vector<std::unique_ptr<EncodeLane>> lanes;
+    for (const int device : devices) {
+        GRADSIEVE_ASSIGN(auto lane, EncodeLane::make(device, limits.multiprocessors));
+        lanes.push_back(std::move(lane));
+    }
+    PeerAccess peers = PeerAccess::none(devices);
+    if (limits.uses_peers) {
+        GRADSIEVE_ASSIGN(peers, PeerAccess::open(devices));
+    }
+    return std::unique_ptr<GpuEncoder>(std::make_unique<Encoder>(limits, std::move(peers), std::move(lanes)));
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -1,9 +1,11 @@
 // Encoding on a GPU: many tensors of one step in one call, samples and both generations of state in device memory,
-// coded chunk payloads in host memory. The same bytes and the same state as codec/encoder.hpp, bit for bit. One object
-// per GPU worker thread; nothing is allocated while a step runs, except what grows to its largest use once.
+// coded chunk payloads in host memory. The same bytes and the same state as codec/encoder.hpp, bit for bit, on one
+// device or on several that share every tensor. One object per GPU worker thread; nothing is allocated while a step
+// runs, except what grows to its largest use once.
 #pragma once
 
 #include "codec/cuda/device.hpp"
+#include "codec/cuda/device_split.hpp"
 #include "codec/encoder.hpp"
 
 #include <memory>
@@ -14,25 +16,49 @@ namespace gradsieve::codec::cuda {
 /// How a gradient's elements lie in memory; converted to fp32 exactly as they are read.
 enum class ElementType : std::uint8_t { kF32 = 0, kF16 = 1, kBf16 = 2 };
 
-/// `request`'s samples, second moments and state are device memory that the encoder's device can read (its own, or a
-/// peer's), aligned to their element's size; weights and `selection_hint` are host memory.
+/// What one of several devices codes of a tensor: both generations of that range's state, in that device's memory.
+/// Element 0 of the arrays is element `range.first` of the tensor.
+struct GpuEncodePart {
+    DeviceRange range;
+    StateView in, out;
+};
+
+/// `request`'s samples, second moments and state are device memory, aligned to their element's size; weights and
+/// `selection_hint` are host memory.
 struct GpuEncodeRequest {
     EncodeRequest request;
     /// One per sample; empty: all fp32. A sample of another type is that type's array behind a cast pointer.
-    std::span<const ElementType> sample_types;
+    std::span<const ElementType> sample_types{};
+    /// One for each device of the encoder, in its order, as split_over_devices cuts; `request`'s own state is not used
+    /// then. Empty: the first device codes the whole tensor.
+    std::span<const GpuEncodePart> parts{};
+    /// Ordinals of the devices whose memory the samples and the second moments are, one each; empty: memory that all
+    /// devices of the encoder reach.
+    std::span<const int> sample_devices{}, moment_devices{};
 };
 
 struct GpuEncoderLimits {
-    /// Elements coded in one round of kernels; larger batches are cut. More costs workspace, fewer costs launches.
-    ElementCount batch_elements = ElementCount{1} << 25U;
-    /// Most bytes of device memory for workspace; 0: no limit but the card's.
+    /// Elements coded in one round of kernels; larger batches are cut. More costs workspace (3 bytes an element for
+    /// pow2 and sign, 6 for top-k and f32), fewer costs launches.
+    ElementCount batch_elements = ElementCount{1} << 27U;
+    /// Most bytes of device memory for workspace, of each device; 0: no limit but the card's.
     ByteCount workspace_bytes = 0;
+    /// Samples of devices that are out of reach are copied in pieces of so many bytes, at least one chunk of each.
+    ByteCount staging_bytes = ByteCount{64} << 20U;
+    bool uses_peers = true;  ///< false: as if no device reached another one's memory
+    /// A dense pass runs as many blocks at a time as so many multiprocessors hold (the device spreads them over all of
+    /// its own), so that a trainer keeps the rest; 0: all. What works on lists alone is short and not limited.
+    unsigned multiprocessors = 0;
 };
 
 class GpuEncoder {
 public:
     /// Errors: kUnimplemented, kUnavailable, kResourceExhausted.
-    [[nodiscard]] static Result<std::unique_ptr<GpuEncoder>> make(int device, const GpuEncoderLimits& limits);
+    [[nodiscard]] static Result<std::unique_ptr<GpuEncoder>> make(std::span<const int> devices,
+                                                                  const GpuEncoderLimits& limits);
+    [[nodiscard]] static Result<std::unique_ptr<GpuEncoder>> make(int device, const GpuEncoderLimits& limits) {
+        return make(std::span(&device, 1), limits);
+    }
     virtual ~GpuEncoder() = default;
 
     /// Enqueues the whole work of a batch behind what `stream()` holds, and returns without waiting. The requests and
@@ -47,9 +73,14 @@ public:
         return finish(ret_results);
     }
 
-    /// Everything is enqueued here; callers add their event waits before `begin` and their records after it.
-    [[nodiscard]] virtual const Stream& stream() const noexcept = 0;
-    [[nodiscard]] virtual ByteCount workspace_bytes() const noexcept = 0;
+    /// The stream of the device of that place, on which its part is enqueued. The other devices' streams begin a batch
+    /// behind what the first one holds: callers add their event waits there before `begin`, and call `finish` before
+    /// they rely on the others.
+    [[nodiscard]] virtual const Stream& stream(std::size_t place = 0) const noexcept = 0;
+    /// Of the device of that place.
+    [[nodiscard]] virtual ByteCount workspace_bytes(std::size_t place = 0) const noexcept = 0;
+    /// Whether every device reaches all the others' memory.
+    [[nodiscard]] virtual bool is_direct() const noexcept = 0;
     /// Top-k tensors whose remembered threshold was too high, so that a second pass was needed.
     [[nodiscard]] virtual std::uint64_t threshold_misses() const noexcept = 0;
 };

@@ -84,14 +84,31 @@ Result<ImportedMemory> ImportedMemory::open(int device, const IpcHandle& handle,
 
 namespace {
 
-Status map_piece(const DriverApi& driver, int device, CUmemGenericAllocationHandle handle, CUdeviceptr address,
-                 ByteCount bytes) {
+/// For the device itself and the users that can reach it.
+Result<std::vector<CUmemAccessDesc>> accesses_of(int device, std::span<const int> users) {
+    std::vector<CUmemAccessDesc> accesses;
+    const auto add = [&](int user) {
+        CUmemAccessDesc access{};
+        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = user;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        accesses.push_back(access);
+    };
+    add(device);
+    for (const int user : users) {
+        if (user == device) continue;
+        int can_access = 0;
+        GRADSIEVE_CUDA_TRY(cudaDeviceCanAccessPeer(&can_access, user, device), "asking for access between GPUs");
+        if (can_access != 0) add(user);
+    }
+    return accesses;
+}
+
+Status map_piece(const DriverApi& driver, std::span<const CUmemAccessDesc> accesses,
+                 CUmemGenericAllocationHandle handle, CUdeviceptr address, ByteCount bytes) {
     GRADSIEVE_TRY(driver.status_of(driver.cuMemMap(address, bytes, 0, handle, 0), "mapping device memory"));
-    CUmemAccessDesc access{};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return driver.status_of(driver.cuMemSetAccess(address, bytes, &access, 1), "asking for access to device memory");
+    return driver.status_of(driver.cuMemSetAccess(address, bytes, accesses.data(), accesses.size()),
+                            "asking for access to device memory");
 }
 
 Status check_pieces(std::span<const MemoryPiece> pieces, ByteCount granularity) {
@@ -112,10 +129,12 @@ Status check_pieces(std::span<const MemoryPiece> pieces, ByteCount granularity) 
 
 }  // namespace
 
-Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPiece> pieces) {
+Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPiece> pieces,
+                                            std::span<const int> users) {
     GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
     GRADSIEVE_CUDA_TRY(cudaFree(nullptr), "making a context");  // the driver's calls below need one
     GRADSIEVE_ASSIGN(const auto* driver, driver_api());
+    GRADSIEVE_ASSIGN(const auto accesses, accesses_of(device, users));
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -141,7 +160,7 @@ Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPi
                                             &mapping.handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                                         "importing another process's device memory"));
         impl->mappings.push_back(mapping);
-        GRADSIEVE_TRY(map_piece(*driver, device, mapping.handle, next, piece.allocation_bytes));
+        GRADSIEVE_TRY(map_piece(*driver, accesses, mapping.handle, next, piece.allocation_bytes));
         impl->mappings.back().address = next;
         impl->mappings.back().bytes = piece.allocation_bytes;
         next += piece.allocation_bytes;

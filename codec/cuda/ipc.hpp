@@ -21,7 +21,8 @@ struct MemoryPiece {
     ByteCount bytes = 0;
 };
 
-/// A range of another process's device memory, mapped into this one. `device` is where the memory lies.
+/// A range of another process's device memory, mapped into this one. `device` is where the memory lies; other devices
+/// use what is opened here as PeerAccess lets them.
 class ImportedMemory {
 public:
     /// The range [offset, offset + bytes) of the allocation behind `handle`. `allocation_bytes` is the exporter's word
@@ -30,8 +31,10 @@ public:
     [[nodiscard]] static Result<ImportedMemory> open(int device, const IpcHandle& handle, ByteCount offset_bytes,
                                                      ByteCount bytes);
     /// Consecutive pieces, mapped one after the other: each but the first begins at its allocation's start, each but
-    /// the last ends at its end.
-    [[nodiscard]] static Result<ImportedMemory> open(int device, std::span<const MemoryPiece> pieces);
+    /// the last ends at its end. `users`: other devices that may use it where they can reach it, since this kind of
+    /// memory is opened to each by itself.
+    [[nodiscard]] static Result<ImportedMemory> open(int device, std::span<const MemoryPiece> pieces,
+                                                     std::span<const int> users = {});
     ImportedMemory(ImportedMemory&&) noexcept;
     ImportedMemory& operator=(ImportedMemory&&) noexcept;
     ~ImportedMemory();

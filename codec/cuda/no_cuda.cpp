@@ -4,6 +4,7 @@
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/residual_norm.hpp"
+#include "codec/cuda/shared_host_memory.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -28,10 +29,14 @@ Stream::~Stream() = default;
 Status Stream::make_current() const { return not_built(); }
 Status Stream::synchronize() const { return not_built(); }
 
-Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(int, const GpuEncoderLimits&) { return not_built(); }
-Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(int) { return not_built(); }
+Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int>, const GpuEncoderLimits&) {
+    return not_built();
+}
+Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const GpuDecoderLimits&) {
+    return not_built();
+}
 
-Result<double> ResidualNorm::square_sum(const Stream&, const float*, ElementCount) { return not_built(); }
+Result<double> ResidualNorm::square_sum(std::span<const ResidualPart>) { return not_built(); }
 struct ImportedMemory::Impl {};
 ImportedMemory::ImportedMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
@@ -40,10 +45,14 @@ ImportedMemory::~ImportedMemory() = default;
 std::byte* ImportedMemory::data() const noexcept { return nullptr; }
 ByteCount ImportedMemory::size() const noexcept { return 0; }
 Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount) { return not_built(); }
-Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>) { return not_built(); }
+Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>, std::span<const int>) {
+    return not_built();
+}
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
 Status read_values(const Stream&, const void*, ElementType, std::span<float>) { return not_built(); }
 Status write_values(const Stream&, std::span<const float>, void*, ElementType) { return not_built(); }
+Result<SharedHostMemory> SharedHostMemory::map(int, ByteCount) { return not_built(); }
+SharedHostMemory::~SharedHostMemory() = default;
 Status check_device(int) { return not_built(); }
 Status release_context(int) { return not_built(); }
 

@@ -2,9 +2,9 @@
 // tensor. Device code only.
 #pragma once
 
-#include "codec/cuda/chunk_code.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_send.cuh"
+#include "codec/cuda/tile_work.cuh"
 
 namespace gradsieve::codec::cuda {
 
@@ -17,35 +17,35 @@ struct GroupWork {
     std::uint32_t tiles;
 };
 
-/// The group of this block's number; every warp finds it for itself.
-__device__ inline GroupWork group_work(const EncodeRound& round) {
+/// Group `group` of the round; every warp finds it for itself.
+__device__ inline GroupWork group_work(const EncodeRound& round, std::uint32_t group) {
     GroupWork work;
-    work.chunk = find_owner(round.first_groups, round.chunk_count, blockIdx.x);
+    work.chunk = find_owner(round.first_groups, round.chunk_count, group);
     const ChunkPlan& chunk = round.chunks[work.chunk];
     work.tensor = chunk.tensor;
     work.plan = round.tensors + chunk.tensor;
     work.state = round.tensor_states + chunk.tensor;
-    work.first_in_chunk = (blockIdx.x - round.first_groups[work.chunk]) * kGroupTiles;
+    work.first_in_chunk = (group - round.first_groups[work.chunk]) * kGroupTiles;
     work.tiles = min(kGroupTiles, chunk.tiles - work.first_in_chunk);
     return work;
 }
 
 struct GroupTile {
-    std::uint32_t slot;
+    std::uint32_t tile;   ///< in the round
     std::uint32_t first;  ///< element in the tensor
     std::uint32_t elements;
 };
 __device__ inline GroupTile group_tile(const EncodeRound& round, const GroupWork& work, std::uint32_t number) {
     const std::uint32_t in_chunk = work.first_in_chunk + number;
     GroupTile tile;
-    tile.slot = (round.first_tiles[work.chunk] + in_chunk) % round.ring_tiles;
+    tile.tile = round.first_tiles[work.chunk] + in_chunk;
     tile.first = round.chunks[work.chunk].chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
     tile.elements = min(kTile, work.plan->elements - tile.first);
     return tile;
 }
 
-__device__ inline const std::byte* slot_values_of(const EncodeRound& round, std::uint32_t slot) {
-    return round.slot_values + std::size_t{slot} * kTile * round.slot_value_bytes;
+__device__ inline const float* waiting_values_of(const EncodeRound& round, std::uint32_t tile) {
+    return reinterpret_cast<const float*>(round.slot_values + std::size_t{tile} * kTile * round.slot_value_bytes);
 }
 
 // ---- what is known of a top-k tensor; the same for all its groups ----

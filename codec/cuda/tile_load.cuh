@@ -22,10 +22,10 @@ struct VectorPlace {
     std::uint32_t valid;  ///< how many of the four exist
 };
 
-/// Vector `number` of this thread: a warp looks at kWarpElements consecutive elements, in vectors of its 32 lanes.
+/// Vector `number` of this lane: a warp looks at 128 consecutive elements at a time.
 __device__ inline VectorPlace place_of(const TileWork& work, unsigned number) {
     VectorPlace place;
-    place.local = (threadIdx.x / 32) * kWarpElements + number * 128 + (threadIdx.x % 32) * 4;
+    place.local = number * 128 + (threadIdx.x % 32) * 4;
     place.valid = work.elements > place.local ? min(4U, work.elements - place.local) : 0U;
     return place;
 }
@@ -94,7 +94,7 @@ __device__ inline void load_sample(const TileWork& work, const SampleView& sampl
 }
 
 __device__ inline SampleView sample_view(const TileWork& work, unsigned sample) {
-    return sample < kNearSamples ? work.samples[sample] : work.plan.samples[sample];
+    return sample < kNearSamples ? work.samples[sample] : work.all_samples[sample];
 }
 
 /// Writes those that exist.

@@ -114,7 +114,7 @@ __device__ inline void observe_moments(const TileWork& work, unsigned number, Ob
                                        bool& ret_is_finite) {
     for (unsigned rank = 0; rank < work.plan.moment_count; ++rank) {
         Vector moments[kCount];
-        load_floats(work, work.plan.moments[rank], number, moments);
+        load_floats(work, work.moments[rank], number, moments);
 #pragma unroll
         for (unsigned j = 0; j < kCount; ++j) {
 #pragma unroll
@@ -162,16 +162,17 @@ __device__ inline float increment(const TensorPlan& plan, float mean, float nois
 
 /// The trouble with one element, as codec/dense_pass.cpp words it: the sample, the first sample of the moment's rank,
 /// or sample 0 if only the sum is not finite; kNothing. Reads the element again, only to say so.
-static __device__ __noinline__ std::uint32_t find_trouble(const TensorPlan& plan, std::uint32_t index) {
+static __device__ __noinline__ std::uint32_t find_trouble(const TileWork& work, std::uint32_t index) {
+    const TensorPlan& plan = work.plan;
     float mean = 0;
     for (std::uint32_t sample = 0; sample < plan.sample_count; ++sample) {
-        const SampleView view = plan.samples[sample];
+        const SampleView view = work.all_samples[sample];
         const float value = load_sample_at(view, index);
         if (!element::is_finite(value)) return sample;
         mean = mean + view.weight * value;
     }
     for (std::uint32_t moment = 0; moment < plan.moment_count; ++moment) {
-        if (element::is_finite(load_once(plan.moments[moment] + index))) continue;
+        if (element::is_finite(load_once(work.moments[moment] + index))) continue;
         const std::uint64_t sample = std::uint64_t{moment} * plan.sample_count / plan.moment_count;
         return min(static_cast<std::uint32_t>(sample), plan.sample_count - 1);
     }
@@ -186,7 +187,7 @@ static __device__ __noinline__ void report_trouble(const TileWork& work, TensorS
         const VectorPlace place = place_of(work, number);
         for (unsigned c = 0; c < place.valid; ++c) {
             const std::uint32_t index = work.first + place.local + c;
-            const std::uint32_t sample = find_trouble(work.plan, index);
+            const std::uint32_t sample = find_trouble(work, index);
             if (sample == kNothing) continue;
             atomicMin(reinterpret_cast<unsigned long long*>(&state.non_finite), (std::uint64_t{index} << 16U) | sample);
             return;

@@ -18,39 +18,31 @@ struct TileTarget {
     float* variance_out;
 };
 
-__device__ inline TileTarget tile_target(const EncodeRound& round, const TensorPlan& plan, std::uint32_t slot,
+__device__ inline TileTarget tile_target(const EncodeRound& round, const TensorPlan& plan, std::uint32_t tile,
                                          std::uint32_t first) {
     TileTarget target;
-    target.indices = round.slot_indices + std::size_t{slot} * kTile;
-    target.values = round.slot_values + std::size_t{slot} * kTile * round.slot_value_bytes;
-    target.info = round.tiles + slot;
+    target.indices = round.slot_indices + std::size_t{tile} * kTile;
+    target.values = round.slot_values + std::size_t{tile} * kTile * round.slot_value_bytes;
+    target.info = round.tiles + tile;
     target.residual_out = plan.residual_out + first;
     target.variance_out = plan.has_variance != 0 ? plan.variance_out + first : nullptr;
     return target;
 }
 
-/// The lists that the warps of a block made of one tile, in shared memory: one list, in order.
-struct SegmentedList {
-    const std::uint16_t* indices;  ///< kWarpElements per warp
-    const float* values;
-    const float* variances;        ///< before any decay; read by the hybrid only
-    std::uint32_t begins[kWarps];  ///< position of each warp's first entry
+/// A list that this warp has just made: indices in the tile's slot, values in the residual, which was written as if
+/// nothing were sent. Read past the first-level cache, which other lanes' writes may have passed by. May be overwritten
+/// as it is read.
+struct FreshList {
+    const std::uint16_t* indices;
+    const float* residual;
+    const float* variances;  ///< before any decay, by position; read by the hybrid only
     std::uint32_t count;
+    std::uint32_t largest;  ///< magnitude bits
 
-    __device__ std::uint32_t cell(std::uint32_t entry) const {
-        std::uint32_t segment = 0;
-        std::uint32_t begin = 0;
-#pragma unroll
-        for (unsigned warp = 1; warp < kWarps; ++warp) {
-            const bool is_behind = entry >= begins[warp];
-            segment = is_behind ? warp : segment;
-            begin = is_behind ? begins[warp] : begin;
-        }
-        return segment * kWarpElements + entry - begin;
-    }
-    __device__ std::uint32_t index(std::uint32_t entry) const { return indices[cell(entry)]; }
-    __device__ float value(std::uint32_t entry) const { return values[cell(entry)]; }
-    __device__ float variance(std::uint32_t entry) const { return variances[cell(entry)]; }
+    __device__ std::uint32_t index(std::uint32_t entry) const { return __ldcg(indices + entry); }
+    __device__ float value(std::uint32_t, std::uint32_t index) const { return __ldcg(residual + index); }
+    __device__ float variance(std::uint32_t entry) const { return __ldcg(variances + entry); }
+    __device__ std::uint32_t largest_magnitude() const { return largest; }
 };
 
 /// A list in its slot, as it waits while the tensor is not decided. May be overwritten as it is read.
@@ -60,18 +52,16 @@ struct SlotList {
     std::uint32_t count;
 
     __device__ std::uint32_t index(std::uint32_t entry) const { return indices[entry]; }
-    __device__ float value(std::uint32_t entry) const { return values[entry]; }
+    __device__ float value(std::uint32_t entry, std::uint32_t) const { return values[entry]; }
     __device__ float variance(std::uint32_t) const { return 0.0F; }
+    /// The same in every lane.
+    __device__ std::uint32_t largest_magnitude() const {
+        std::uint32_t largest = 0;
+        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
+            largest = max(largest, element::magnitude_bits(values[entry]));
+        return __reduce_max_sync(~0U, largest);
+    }
 };
-
-/// Magnitude bits of the largest; the same in every lane.
-template <typename List>
-__device__ inline std::uint32_t largest_of(const List& list) {
-    std::uint32_t largest = 0;
-    for (std::uint32_t entry = threadIdx.x % 32; entry < list.count; entry += 32)
-        largest = max(largest, element::magnitude_bits(list.value(entry)));
-    return __reduce_max_sync(~0U, largest);
-}
 
 /// The mean magnitude in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8, 4, 2, 1. Nothing
 /// selected is zero: the variance test is strict, and top-k lists no zeros.
@@ -79,7 +69,7 @@ template <typename List>
 __device__ inline double mean_magnitude(const List& list) {
     double sum = 0;
     for (std::uint32_t entry = threadIdx.x % 32; entry < list.count; entry += 32)
-        sum = sum + static_cast<double>(element::magnitude(list.value(entry)));
+        sum = sum + static_cast<double>(element::magnitude(list.value(entry, list.index(entry))));
 #pragma unroll
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
     return __shfl_sync(~0U, sum, 0) / static_cast<double>(list.count);
@@ -98,7 +88,7 @@ __device__ inline TileScale scale_of(const TensorPlan& plan, const List& list, s
     TileScale tile;
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
     if (quantizer == QuantizerKind::kPow2) {
-        tile.top = (plan.is_by_tensor != 0 ? tensor_largest : largest_of(list)) >> 23U;
+        tile.top = (plan.is_by_tensor != 0 ? tensor_largest : list.largest_magnitude()) >> 23U;
         tile.range = (1U << (plan.pow2_bits - 1U)) - 1U;
         tile.written = tile.top;
     } else if (quantizer == QuantizerKind::kSign && plan.sign_scale > 0) {
@@ -180,7 +170,7 @@ __device__ inline void send_list(const TensorPlan& plan, const List& list, const
         const std::uint32_t entry = begin + lane;
         const bool exists = entry < list.count;
         const std::uint32_t index = exists ? list.index(entry) : 0U;
-        const float value = exists ? list.value(entry) : 0.0F;
+        const float value = exists ? list.value(entry, index) : 0.0F;
         const float variance = exists && plan.is_hybrid != 0 ? list.variance(entry) : 0.0F;
         const float decoded = decoded_of(plan, tile, value);
         const std::uint32_t senders = __ballot_sync(~0U, exists && decoded != 0.0F);  // everyone has read by now

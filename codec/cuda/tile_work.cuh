@@ -1,5 +1,5 @@
-// Which tile a block looks at next, and everything it needs to know about it, in shared memory. Tiles are handed out in
-// order by a ticket, so that a block that waits for a slot waits for blocks that already run. Device code only.
+// Which tile a warp looks at next, and everything it needs to know about it, in shared memory. Warps take tiles one by
+// one and never wait for each other, so that each hides the others' waits for memory. Device code only.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
@@ -9,14 +9,14 @@ namespace gradsieve::codec::cuda {
 inline constexpr unsigned kNearSamples = 8;  ///< samples whose views lie in shared memory
 
 struct TileWork {
-    std::uint32_t tile;           ///< in the round; kNothing: no more work
+    std::uint32_t tile;           ///< in the round
     std::uint32_t chunk;          ///< in the round
     std::uint32_t tile_in_chunk;  ///< its number in the chunk
     std::uint32_t first;          ///< its first element in the tensor
     std::uint32_t elements;       ///< kTile, fewer at the tensor's end
-    std::uint32_t slot;
-    std::uint32_t is_wide;      ///< whole, and aligned for vectors
-    std::uint32_t waits_chunk;  ///< whose slot this tile takes over; kNothing
+    std::uint32_t is_wide;        ///< whole, and aligned for vectors
+    const SampleView* all_samples;
+    const float* const* moments;
     TensorPlan plan;
     SampleView samples[kNearSamples];
 };
@@ -36,53 +36,47 @@ __device__ inline std::uint32_t find_owner(const std::uint32_t* firsts, std::uin
     return low;
 }
 
-/// Fills `work` with the next tile; a whole warp, whose other lanes see it after a barrier.
-__device__ inline void take_tile(const EncodeRound& round, TileWork& work) {
+/// A number that no other warp gets, in ascending order; only in lane 0, and only once it is looked at.
+__device__ inline std::uint32_t take_ticket(const EncodeRound& round) {
+    return threadIdx.x % 32 == 0 ? atomicAdd(round.ticket, 1U) : 0U;
+}
+
+/// Fills `work`, which is the warp's own, with what there is to know of a tile of the round.
+__device__ inline void find_tile(const EncodeRound& round, std::uint32_t tile, TileWork& work) {
     const unsigned lane = threadIdx.x % 32;
-    std::uint32_t tile = 0;
-    if (lane == 0) tile = atomicAdd(round.ticket, 1U);
-    tile = __shfl_sync(~0U, tile, 0);
-    if (tile >= round.tile_count) {
-        if (lane == 0) work.tile = kNothing;
-        return;
-    }
     const std::uint32_t chunk = find_owner(round.first_tiles, round.chunk_count, tile);
     const ChunkPlan& chunk_plan = round.chunks[chunk];
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];
+    __syncwarp();  // nobody looks at the tile before any more
     constexpr unsigned kPlanWords = sizeof(TensorPlan) / 8;
     for (unsigned word = lane; word < kPlanWords; word += 32)
         reinterpret_cast<std::uint64_t*>(&work.plan)[word] = reinterpret_cast<const std::uint64_t*>(&plan)[word];
-    if (lane < kNearSamples && lane < plan.sample_count) work.samples[lane] = plan.samples[lane];
-    std::uint32_t waits_chunk = kNothing;
-    if (tile >= round.ring_tiles)
-        waits_chunk = find_owner(round.first_tiles, round.chunk_count, tile - round.ring_tiles);
-    if (lane != 0) return;
-    const std::uint32_t in_chunk = tile - round.first_tiles[chunk];
-    work.tile = tile;
-    work.chunk = chunk;
-    work.tile_in_chunk = in_chunk;
-    work.first = chunk_plan.chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
-    work.elements = min(kTile, plan.elements - work.first);
-    work.slot = tile % round.ring_tiles;
-    work.is_wide = plan.is_aligned != 0 && work.elements == kTile ? 1U : 0U;
-    work.waits_chunk = waits_chunk;
+    if (lane < kNearSamples && lane < plan.sample_count) work.samples[lane] = chunk_plan.samples[lane];
+    if (lane == 0) {
+        const std::uint32_t in_chunk = tile - round.first_tiles[chunk];
+        work.tile = tile;
+        work.chunk = chunk;
+        work.tile_in_chunk = in_chunk;
+        work.first = chunk_plan.chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
+        work.elements = min(kTile, plan.elements - work.first);
+        work.is_wide = plan.is_aligned != 0 && work.elements == kTile ? 1U : 0U;
+        work.all_samples = chunk_plan.samples;
+        work.moments = chunk_plan.moments;
+    }
+    __syncwarp();
 }
 
-/// Waits until the slot's last user is coded; one thread. That chunk's tiles are all taken, by blocks that run.
-__device__ inline void wait_for_slot(const EncodeRound& round, const TileWork& work) {
-    if (work.waits_chunk == kNothing) return;
-    const volatile std::uint32_t* is_coded = &round.chunk_states[work.waits_chunk].is_coded;
-    while (*is_coded == 0) __nanosleep(100);
-    __threadfence();
-}
-
-/// Counts one finished part of a chunk; true for the last. One thread, after the others' writes were ordered before it
-/// by a barrier.
-__device__ inline bool finish_part(ChunkState& state, std::uint32_t parts) {
-    __threadfence();
-    const bool is_last = atomicAdd(&state.parts_done, 1U) + 1 == parts;
-    __threadfence();
-    return is_last;
+/// Calls `body` with every tile of the pass that falls to this warp, whose `work` lies in shared memory.
+template <typename Body>
+__device__ inline void for_each_tile(const EncodeRound& round, TileWork& work, Body body) {
+    std::uint32_t next = take_ticket(round);
+    for (;;) {
+        const std::uint32_t tile = __shfl_sync(~0U, next, 0);
+        if (tile >= round.end_tile) return;
+        next = take_ticket(round);  // its answer comes while this tile is looked at
+        find_tile(round, tile, work);
+        body();
+    }
 }
 
 }  // namespace gradsieve::codec::cuda

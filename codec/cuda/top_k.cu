@@ -1,21 +1,13 @@
 // Exact top-k over the lists that wait in their slots: order by magnitude bits descending, then index ascending.
 // Integer counts only, whose order cannot show. Every kernel is launched in every step; those with nothing to do end at
-// once, so that the host never has to look. Blocks: one per group of tiles of one chunk.
-#include "codec/cuda/tile_group.cuh"
+// once, so that the host never has to look. Where devices share a tensor, each counts its own part here, and what
+// follows from all counts is found by encode_shared.cu. Blocks: one per group of tiles of one chunk.
+#include "codec/cuda/radix_select.cuh"
 
 namespace gradsieve::codec::cuda {
 namespace {
 
-constexpr unsigned kLevels = 3;
-constexpr unsigned kTieLevel = 3;  ///< its place in TensorState::groups_done
-
-/// Bits of a magnitude that a level looks at; the levels before fixed what is above.
-template <unsigned kLevel>
-struct Level {
-    static constexpr unsigned kWidth = kLevel == 0 ? 11 : 10;
-    static constexpr unsigned kShift = kLevel == 0 ? 20 : kLevel == 1 ? 10 : 0;
-    static constexpr std::uint32_t kBins = 1U << kWidth;
-};
+constexpr unsigned kTieLevel = kSelectLevels;  ///< its place in TensorState::groups_done
 
 /// Whether a group is the last of its tensor to come here; the whole block learns it.
 __device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
@@ -33,9 +25,9 @@ __device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
 __device__ inline void list_again(const EncodeRound& round, const GroupWork& work, std::uint32_t tile) {
     const unsigned lane = threadIdx.x % 32;
     const GroupTile place = group_tile(round, work, tile);
-    const TileTarget target = tile_target(round, *work.plan, place.slot, place.first);
+    const TileTarget target = tile_target(round, *work.plan, place.tile, place.first);
     const std::uint32_t* gates =
-        round.gate_words == nullptr ? nullptr : round.gate_words + std::size_t{place.slot} * (kTile / 32);
+        round.gate_words == nullptr ? nullptr : round.gate_words + std::size_t{place.tile} * (kTile / 32);
     const bool is_gated = gates != nullptr && work.plan->has_variance != 0;
     std::uint32_t count = 0;
     std::uint32_t largest = 0;
@@ -62,53 +54,45 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
 
 /// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
 __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constant__ EncodeRound round) {
-    const GroupWork work = group_work(round);
+    const GroupWork work = group_work(round, blockIdx.x);
     if (!was_missed(work)) return;
     if (threadIdx.x == 0) work.state->is_missed = 1;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
 }
 
-/// Finds the bin that holds the wanted-th largest and how many of it are wanted; leaves the bins zero. A whole block.
+/// Leaves a level's counts for the tensor's other devices.
 template <unsigned kLevel>
-__device__ void pick_bin(const GroupWork& work, std::uint32_t* bins, std::uint32_t wanted, CodeShared& shared) {
-    constexpr std::uint32_t kPerThread = Level<kLevel>::kBins / kTileThreads;
-    const std::uint32_t highest = Level<kLevel>::kBins - 1 - threadIdx.x * kPerThread;
-    std::uint32_t counts[kPerThread];
-    std::uint32_t sum = 0;
-#pragma unroll
-    for (unsigned place = 0; place < kPerThread; ++place) {
-        counts[place] = __ldcg(bins + highest - place);
-        bins[highest - place] = 0;
-        sum += counts[place];
+__device__ void share_bins(const GroupWork& work, std::uint32_t* bins) {
+    SharedCounts& own = work.plan->shared[work.plan->part];
+    for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) {
+        own.bins[kLevel][bin] = __ldcg(bins + bin);
+        bins[bin] = 0;
     }
-    std::uint32_t total = 0;
-    std::uint32_t above = scan_block(sum, Sum{}, shared, total);
-    if (above >= wanted || above + sum < wanted) return;
-#pragma unroll
-    for (unsigned place = 0; place < kPerThread; ++place) {
-        if (above < wanted && above + counts[place] >= wanted) {
-            work.state->prefix = (work.state->prefix << Level<kLevel>::kWidth) | (highest - place);
-            work.state->wanted = wanted - above;
-            work.state->ties = counts[place];
-        }
-        above += counts[place];
-    }
+    if (kLevel > 0 || threadIdx.x != 0) return;
+    own.relisted = work.state->relisted;
+    own.relisted_largest = work.state->largest;
+}
+
+/// Whether a level has anything to count; before the first one of a shared tensor, no device knows that for itself.
+template <unsigned kLevel>
+__device__ inline bool is_counted(const GroupWork& work) {
+    return is_cut(work) || (kLevel == 0 && work.plan->shared != nullptr && is_top_k(work));
 }
 
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
     __shared__ std::uint32_t counts[Level<kLevel>::kBins];
-    __shared__ CodeShared shared;
-    const GroupWork work = group_work(round);
-    if (!is_cut(work)) return;
+    __shared__ ScanShared shared;
+    const GroupWork work = group_work(round, blockIdx.x);
+    if (!is_counted<kLevel>(work)) return;
     const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
     const std::uint32_t wanted = kLevel == 0 ? work.plan->keep_count : work.state->wanted;
     for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) counts[bin] = 0;
     __syncthreads();
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
-        const std::uint32_t slot = group_tile(round, work, tile).slot;
-        const auto* values = reinterpret_cast<const float*>(slot_values_of(round, slot));
-        const std::uint32_t count = round.tiles[slot].count;
+        const std::uint32_t in_round = group_tile(round, work, tile).tile;
+        const float* values = waiting_values_of(round, in_round);
+        const std::uint32_t count = round.tiles[in_round].count;
         for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32) {
             const std::uint32_t place = element::magnitude_bits(values[entry]) >> Level<kLevel>::kShift;
             if (kLevel == 0 || place >> Level<kLevel>::kWidth == prefix)
@@ -119,35 +103,42 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
     std::uint32_t* bins = round.histograms + std::size_t{work.tensor} * kHistogramBins;
     for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads)
         if (counts[bin] > 0) atomicAdd(bins + bin, counts[bin]);
-    if (is_last_group(work, kLevel)) pick_bin<kLevel>(work, bins, wanted, shared);
+    if (!is_last_group(work, kLevel)) return;
+    if (work.plan->shared != nullptr) return share_bins<kLevel>(work, bins);
+    pick_bin<kLevel>(*work.state, wanted, shared, [bins](std::uint32_t bin) {
+        const std::uint32_t count = __ldcg(bins + bin);
+        bins[bin] = 0;
+        return count;
+    });
 }
 
 /// Where not all of those equal to the k-th are kept: how many there are in each tile, then before each tile.
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
-    __shared__ CodeShared shared;
-    const GroupWork work = group_work(round);
+    __shared__ ScanShared shared;
+    const GroupWork work = group_work(round, blockIdx.x);
     if (!are_ties_cut(work)) return;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
-        const std::uint32_t slot = group_tile(round, work, tile).slot;
-        const auto* values = reinterpret_cast<const float*>(slot_values_of(round, slot));
-        const std::uint32_t count = round.tiles[slot].count;
+        const std::uint32_t in_round = group_tile(round, work, tile).tile;
+        const float* values = waiting_values_of(round, in_round);
+        const std::uint32_t count = round.tiles[in_round].count;
         std::uint32_t ties = 0;
         for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
             ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
         ties = __reduce_add_sync(~0U, ties);
-        if (threadIdx.x % 32 == 0) round.tiles[slot].scale = ties;
+        if (threadIdx.x % 32 == 0) round.tiles[in_round].scale = ties;
     }
     if (!is_last_group(work, kTieLevel)) return;
     std::uint32_t before = 0;
     for (std::uint32_t first = 0; first < work.plan->tile_count; first += kTileThreads) {
         const std::uint32_t tile = first + threadIdx.x;
         const bool exists = tile < work.plan->tile_count;
-        TileInfo* info = round.tiles + (work.plan->first_tile + tile) % round.ring_tiles;
+        TileInfo* info = round.tiles + work.plan->first_tile + tile;
         std::uint32_t total = 0;
         const std::uint32_t ties = scan_block(exists ? __ldcg(&info->scale) : 0U, Sum{}, shared, total);
         if (exists) info->scale = before + ties;
         before += total;
     }
+    if (work.plan->shared != nullptr && threadIdx.x == 0) work.plan->shared[work.plan->part].ties = before;
 }
 
 }  // namespace
@@ -155,7 +146,6 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
 KernelHandle relist_kernel() noexcept { return &list_missed; }
 
 KernelHandle histogram_kernel(unsigned level) noexcept {
-    static_assert(kLevels == 3);
     if (level == 0) return &count_magnitudes<0>;
     if (level == 1) return &count_magnitudes<1>;
     return &count_magnitudes<2>;

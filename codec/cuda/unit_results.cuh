@@ -62,12 +62,11 @@ __device__ void write_half(void* result, std::uint64_t first_element, const Unit
 }
 
 /// Writes to every result but those that hold the same already (`is_unchanged`: untouched now and in the last step).
-/// `first_element`: the unit's, in the tensor.
-__device__ inline void write_results(const DecodeTables& tables, const DeviceTensor& tensor,
-                                     std::uint64_t first_element, const Unit& unit, std::uint32_t half,
-                                     const Groups& sums, bool is_unchanged) {
-    for (std::uint32_t place = 0; place < tensor.results; ++place) {
-        const DeviceResult result = tables.results[tensor.first_result + place];
+__device__ inline void write_results(const DecodeTables& tables, const DeviceChunk& chunk, const Unit& unit,
+                                     std::uint32_t half, const Groups& sums, bool is_unchanged) {
+    const std::uint64_t first_element = chunk.first_element + unit.place * kUnitElements;
+    for (std::uint32_t place = 0; place < chunk.results; ++place) {
+        const DeviceResult result = tables.results[chunk.first_result + place];
         if (is_unchanged && result.holds_last) continue;
         if (result.type == ElementType::kF32)
             write_half<float>(result.data, first_element, unit, half, sums);

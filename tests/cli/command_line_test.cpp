@@ -28,7 +28,8 @@ TEST_F(CliTest, Version_and_help_succeed) {
     EXPECT_EQ(run({"--version"}).out, "gradsieve " GRADSIEVE_VERSION "\n");
     const auto help = run({"--help"});
     EXPECT_EQ(help.code, ExitCode::kOk);
-    for (const auto* word : {"status", "peers", "codecs", "check-config", "doctor", "Examples:", "Exit status:"})
+    for (const auto* word :
+         {"status", "peers", "codecs", "check-config", "state", "doctor", "Examples:", "Exit status:"})
         EXPECT_THAT(help.out, HasSubstr(word));
     EXPECT_THAT(run({"status", "--help"}).out, HasSubstr("--watch"));
 }

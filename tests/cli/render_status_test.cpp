@@ -36,6 +36,9 @@ TEST(RenderStatus, Screen_full_of_trouble_is_as_drawn) {
 TEST(RenderStatus, Quiet_single_node_is_as_drawn) {
     expect_golden("single_node.100.txt", render_status(view_of("single_node"), health("stopped", 400), plain(100)));
 }
+TEST(RenderStatus, States_that_are_kept_gone_on_from_and_lost_are_as_drawn) {
+    expect_golden("states.100.txt", render_status(view_of("states"), health("live", 0.1), plain(100)));
+}
 TEST(RenderStatus, Document_of_wrong_types_and_escape_codes_is_drawn_harmlessly) {
     const auto text = render_status(view_of("hostile"), health("live", 0), plain(80));
     expect_golden("hostile.80.txt", text);

@@ -73,6 +73,31 @@ TEST(Allocation, A_step_of_a_tensor_on_a_device_allocates_nothing) {
     EXPECT_EQ(allocations_of_this_thread - before, 0U);
     EXPECT_EQ(failures, 0U);
 }
+TEST(Allocation, A_step_of_a_staged_tensor_allocates_nothing) {
+    const FakeMemory memory;
+    Environment environment;
+    environment.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path());
+    environment.set("GRADSIEVE_REQUIRE", std::nullopt);
+    FakeDaemon daemon;
+    auto job = make_job(daemon);
+    auto tensor =
+        job.add_tensor("w", {4}, {.samples_max = 1, .has_second_moment = false, .group = "", .on_device = true})
+            .value();
+    const DeviceBuffer buffer{.pointer = pointer_to(FakeMemory::kPool),
+                              .elements = 4,
+                              .type = ElementType::kBf16,
+                              .stream = FakeCuda::stream_of(0)};
+    ASSERT_TRUE(tensor.bind_device(buffer, kPatient).is_ok());
+    ASSERT_TRUE(job.start(kPatient).is_ok());
+    ASSERT_TRUE(tensor.is_staged());
+    FakeCuda::get().keep_quiet();
+    std::size_t failures = 0;
+    const auto before = allocations_of_this_thread;
+    for (Step step = 1; step <= 50; ++step)
+        if (!tensor.submit(step).is_ok() || !tensor.wait(kPatient).is_ok()) ++failures;
+    EXPECT_EQ(allocations_of_this_thread - before, 0U);
+    EXPECT_EQ(failures, 0U);
+}
 
 }  // namespace
 }  // namespace gradsieve::client::test

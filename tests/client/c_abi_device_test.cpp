@@ -109,6 +109,46 @@ TEST_F(CAbiDevice, Slabs_of_tensors_on_a_device_are_refused_with_words) {
     EXPECT_EQ(gradsieve_tensor_gradient(tensors_[0], 0, &values), GRADSIEVE_FAILED_PRECONDITION);
     EXPECT_THAT(gradsieve_last_error(), HasSubstr("tensor 't0' is on a device and has no slab"));
 }
+TEST_F(CAbiDevice, Staged_tensor_says_so_and_hands_its_memory_over) {
+    gradsieve_job_options options = GRADSIEVE_JOB_OPTIONS_INIT;
+    FakeDaemon daemon;
+    const auto socket_path = daemon.socket_path();
+    options.name = "job";
+    options.rank = 0;
+    options.world_size = 1;
+    options.socket_path = socket_path.c_str();
+    gradsieve_tensor_options on_device = GRADSIEVE_TENSOR_OPTIONS_INIT;
+    on_device.on_device = 1;
+    const std::uint64_t shape[] = {4};
+    const auto memory = FakeCuda::get().add_memory(Kind::kPool, 64);
+    buffer_.pointer = pointer_to(memory);
+    std::fill_n(static_cast<float*>(buffer_.pointer), 4, 3.0F);
+    for (const char* const require : {"", "cuda-ipc"}) {
+        options.require = require;
+        gradsieve_job* job = nullptr;
+        gradsieve_tensor* tensor = nullptr;
+        ASSERT_EQ(gradsieve_job_make(&options, &job), GRADSIEVE_OK) << gradsieve_last_error();
+        ASSERT_EQ(gradsieve_job_add_tensor(job, "w", shape, 1, &on_device, &tensor), GRADSIEVE_OK);
+        ASSERT_EQ(gradsieve_tensor_bind_device(tensor, &buffer_, kPatientMs), GRADSIEVE_OK) << gradsieve_last_error();
+        std::int32_t is_staged = 7;
+        ASSERT_EQ(gradsieve_tensor_is_staged(tensor, &is_staged), GRADSIEVE_OK);
+        EXPECT_EQ(is_staged, 1);
+        const auto started = gradsieve_job_start(job, kPatientMs);
+        EXPECT_EQ(started, *require == '\0' ? GRADSIEVE_OK : GRADSIEVE_FAILED_PRECONDITION);
+        if (started == GRADSIEVE_OK) {
+            const float* values = nullptr;
+            ASSERT_EQ(gradsieve_tensor_submit(tensor, 1, nullptr), GRADSIEVE_OK) << gradsieve_last_error();
+            ASSERT_EQ(gradsieve_tensor_wait(tensor, kPatientMs, &values), GRADSIEVE_OK) << gradsieve_last_error();
+            EXPECT_EQ(values, nullptr);
+        }
+        gradsieve_job_free(job);
+    }
+    std::int32_t is_staged = 7;
+    EXPECT_EQ(gradsieve_tensor_is_staged(tensors_[0], &is_staged), GRADSIEVE_OK);
+    EXPECT_EQ(is_staged, 0);
+    EXPECT_EQ(gradsieve_tensor_is_staged(nullptr, &is_staged), GRADSIEVE_INVALID_ARGUMENT);
+    EXPECT_EQ(gradsieve_tensor_is_staged(tensors_[0], nullptr), GRADSIEVE_INVALID_ARGUMENT);
+}
 TEST(CAbiDeviceOptions, Program_of_before_on_device_has_tensors_in_host_memory) {
     struct {
         std::size_t struct_size;

@@ -138,7 +138,20 @@ TEST_F(CAbi, Struct_of_a_newer_program_works_while_its_new_fields_are_zero) {
     options.from_the_future = 1;
     EXPECT_EQ(gradsieve_job_make(&options.known, &job), GRADSIEVE_VERSION_MISMATCH);
     EXPECT_THAT(gradsieve_last_error(),
-                AllOf(HasSubstr("sets the byte at 64"), HasSubstr("install the newer library")));
+                AllOf(HasSubstr("sets the byte at 72"), HasSubstr("install the newer library")));
+}
+TEST_F(CAbi, Program_of_before_require_requires_nothing) {
+    struct {
+        gradsieve_job_options known;
+    } options{options_};
+    options.known.struct_size = 64;
+    options.known.require = reinterpret_cast<const char*>(1);  // behind the end of what such a program has
+    gradsieve_job* job = nullptr;
+    EXPECT_EQ(gradsieve_job_make(&options.known, &job), GRADSIEVE_OK) << gradsieve_last_error();
+    gradsieve_job_free(job);
+    options_.require = "everything";
+    EXPECT_EQ(gradsieve_job_make(&options_, &job), GRADSIEVE_INVALID_ARGUMENT);
+    EXPECT_THAT(gradsieve_last_error(), HasSubstr("JobOptions.require is 'everything': allowed is 'cuda-ipc'"));
 }
 TEST_F(CAbi, Errors_of_calls_on_a_running_job_come_with_words) {
     gradsieve_tensor* tensor = add("w");

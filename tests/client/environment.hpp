@@ -26,9 +26,10 @@ public:
     }
     /// Nothing that names a job: neither the launchers' variables nor gradsieve's own.
     void clear_all() {
-        for (const char* variable : {"GRADSIEVE_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "RANK", "SLURM_PROCID",
-                                     "OMPI_COMM_WORLD_RANK", "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE",
-                                     "GRADSIEVE_CODEC", "GRADSIEVE_SOCKET", "GRADSIEVE_CUDA_DRIVER"})
+        for (const char* variable :
+             {"GRADSIEVE_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
+              "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "GRADSIEVE_CODEC", "GRADSIEVE_SOCKET",
+              "GRADSIEVE_CUDA_DRIVER", "GRADSIEVE_REQUIRE"})
             set(variable, std::nullopt);
     }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -21,10 +23,23 @@ constexpr int kInvalidContext = 201;
 constexpr int kInvalidHandle = 400;
 constexpr int kAlreadyRegistered = 712;
 constexpr int kNotRegistered = 713;
+constexpr std::chrono::seconds kWatchdog{30};
 constexpr std::uint64_t kDeviceSide = std::uint64_t{1} << 60U;  ///< added to the address of registered memory
+
+struct Copy {
+    void* stream = nullptr;
+    void* to = nullptr;
+    const void* from = nullptr;
+    std::size_t bytes = 0;
+};
 
 struct State {
     std::mutex m;
+    std::condition_variable changed;
+    std::vector<std::vector<std::uint64_t>> memory;  ///< behind allocations
+    std::vector<Copy> copies;                        ///< enqueued, not done
+    bool is_holding_streams = false;
+    int held_threads = 0;
     std::atomic<bool> is_quiet{false};
     std::vector<FakeCuda::Allocation> allocations;
     std::map<std::string, std::pair<int, int>> failures;  ///< code, how often
@@ -60,6 +75,42 @@ std::string text(const void* pointer) { return std::to_string(reinterpret_cast<s
 
 std::string current() { return FakeCuda::contexts().empty() ? "none" : text(FakeCuda::contexts().back()); }
 
+/// Is there memory behind all of it? Locked.
+bool is_backed(std::uint64_t address, std::size_t bytes) {
+    return std::ranges::any_of(state().memory, [&](const auto& words) {
+        const auto base = reinterpret_cast<std::uintptr_t>(words.data());
+        return address >= base && address + bytes <= base + words.size() * 8;
+    });
+}
+
+/// Enqueues a copy; of memory that is not there nothing is moved.
+int copy(const char* call, const Copy& one, std::uint64_t device) {
+    if (!state().is_quiet) {
+        const int code = called(call, text(one.stream) + ", " + std::to_string(device) + ", " +
+                                          std::to_string(one.bytes) + ") in context (" + current());
+        if (code != 0) return code;
+    }
+    const std::lock_guard lock(state().m);
+    if (is_backed(device, one.bytes)) state().copies.push_back(one);
+    return 0;
+}
+
+/// Waits while streams are held, then does what is enqueued. With an error nothing is done any more.
+int synchronize(void* stream) {
+    const int code = state().is_quiet ? 0 : called("cuStreamSynchronize", text(stream));
+    std::unique_lock lock(state().m);
+    ++state().held_threads;
+    state().changed.notify_all();
+    if (!state().changed.wait_for(lock, kWatchdog, [] { return !state().is_holding_streams; })) std::abort();
+    --state().held_threads;
+    std::erase_if(state().copies, [&](const Copy& one) {
+        if (one.stream != stream) return false;
+        if (code == 0) std::memcpy(one.to, one.from, one.bytes);
+        return true;
+    });
+    return code;
+}
+
 /// What a device does. To memory that is not registered it does what a real one does: the process ends.
 void write(std::uint64_t address, std::uint32_t value) {
     auto* const host = reinterpret_cast<std::byte*>(address - kDeviceSide);
@@ -94,6 +145,9 @@ void FakeCuda::reset() {
     state().registered.clear();
     state().is_holding = false;
     state().held.clear();
+    state().memory.clear();
+    state().copies.clear();
+    state().is_holding_streams = false;
     state().exported = 0;
     state().is_quiet = false;
     contexts().assign(1, context_of(0));
@@ -101,6 +155,22 @@ void FakeCuda::reset() {
 void FakeCuda::add(const Allocation& allocation) {
     const std::lock_guard lock(state().m);
     state().allocations.push_back(allocation);
+}
+std::uint64_t FakeCuda::add_memory(Kind kind, std::uint64_t bytes, int device) {
+    const std::lock_guard lock(state().m);
+    const auto& words = state().memory.emplace_back(bytes / 8 + 1, 0xCDCDCDCDCDCDCDCDULL);
+    const auto base = reinterpret_cast<std::uintptr_t>(words.data());
+    state().allocations.push_back({base, bytes, kind, device});
+    return base;
+}
+void FakeCuda::hold_streams(bool is_holding) {
+    const std::lock_guard lock(state().m);
+    state().is_holding_streams = is_holding;
+    state().changed.notify_all();
+}
+void FakeCuda::await_held(int threads) {
+    std::unique_lock lock(state().m);
+    if (!state().changed.wait_for(lock, kWatchdog, [&] { return state().held_threads >= threads; })) std::abort();
 }
 void FakeCuda::fail(const std::string& call, int code, int count) {
     const std::lock_guard lock(state().m);
@@ -285,7 +355,14 @@ int cuMemHostGetDevicePointer_v2(unsigned long long* ret_address, void* pages, u
     const std::lock_guard lock(state().m);
     return state().registered.contains(pages) ? 0 : gradsieve::client::test::kNotRegistered;
 }
-int cuStreamSynchronize(void* stream) { return called("cuStreamSynchronize", text(stream)); }
+int cuStreamSynchronize(void* stream) { return gradsieve::client::test::synchronize(stream); }
+int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, void* stream) {
+    return gradsieve::client::test::copy("cuMemcpyDtoHAsync", {stream, to, reinterpret_cast<const void*>(from), bytes},
+                                         from);
+}
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, void* stream) {
+    return gradsieve::client::test::copy("cuMemcpyHtoDAsync", {stream, reinterpret_cast<void*>(to), from, bytes}, to);
+}
 /// A stream that is not held has come as far as this call at once.
 int cuStreamWriteValue32_v2(void* stream, unsigned long long address, std::uint32_t value, unsigned flags) {
     if (!state().is_quiet) {

@@ -1,6 +1,7 @@
 // A CUDA driver that drives nothing: the library that tests load in place of libcuda.so.1. It knows the allocations and
 // contexts that a test describes, writes down every call in one log that tests add their own marks to, and fails on
-// request. Thread-safe; one per process, and reset by each test.
+// request. Copies between memory that is there happen when their stream is waited for, and not before. Thread-safe; one
+// per process, and reset by each test.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,8 @@ public:
     void reset();
 
     void add(const Allocation& allocation);
+    /// An allocation with memory behind it, which copies move; full of 0xCD, and there until `reset`.
+    [[nodiscard]] std::uint64_t add_memory(Kind kind, std::uint64_t bytes, int device = 0);
     /// The next `count` calls of this name answer `code`.
     void fail(const std::string& call, int code, int count = 1);
     /// A line of the test's own.
@@ -41,6 +44,10 @@ public:
     /// Lines that begin with `beginning`.
     [[nodiscard]] std::vector<std::string> log_of(const std::string& beginning);
     void clear_log();
+    /// True: cuStreamSynchronize does not return until false comes.
+    void hold_streams(bool is_holding);
+    /// Waits until this many threads are held by `hold_streams`.
+    void await_held(int threads);
     /// From now on the calls of a step are neither written down nor failed, and allocate nothing.
     void keep_quiet();
     /// True: streams get stuck, and write nothing until false comes.

@@ -18,9 +18,28 @@ inline DeviceBuffer buffer_at(DeviceAddress address) {
             .second_moment = nullptr};
 }
 
+/// A job that is not started yet, with tensors of four elements.
+struct FreshJob {
+    explicit FreshJob(const JobOptions& job_options, const std::vector<std::string>& names = {"w"},
+                      const TensorOptions& options = kOnDevice)
+        : job(Job::make(job_options).value()) {
+        for (const auto& name : names) tensors.push_back(job.add_tensor(name, {2, 2}, options).value());
+    }
+    explicit FreshJob(const FakeDaemon& daemon, const std::vector<std::string>& names = {"w"},
+                      const TensorOptions& options = kOnDevice)
+        : FreshJob(options_for(daemon), names, options) {}
+    Tensor& tensor(std::size_t index = 0) { return tensors.at(index); }
+
+    Job job;
+    std::vector<Tensor> tensors;
+};
+
 class JobDevices : public ::testing::Test {
 protected:
-    JobDevices() { environment_.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path()); }
+    JobDevices() {
+        environment_.set("GRADSIEVE_CUDA_DRIVER", FakeCuda::path());
+        environment_.set("GRADSIEVE_REQUIRE", std::nullopt);
+    }
 
     FakeMemory memory_;
     Environment environment_;

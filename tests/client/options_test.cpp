@@ -76,6 +76,18 @@ TEST_F(Options, Cuda_driver_is_the_systems_unless_the_environment_names_another)
     environment_.set("GRADSIEVE_CUDA_DRIVER", "/opt/libcuda.so.1");
     EXPECT_EQ(resolve_options(options_)->cuda_driver, "/opt/libcuda.so.1");
 }
+TEST_F(Options, Requirement_comes_from_the_option_or_the_environment_and_is_one_of_one) {
+    EXPECT_FALSE(resolve_options(options_)->requires_cuda_ipc);
+    environment_.set("GRADSIEVE_REQUIRE", "cuda-ipc");
+    EXPECT_TRUE(resolve_options(options_)->requires_cuda_ipc);
+    environment_.set("GRADSIEVE_REQUIRE", "speed");
+    EXPECT_THAT(refusal().text(), HasSubstr("$GRADSIEVE_REQUIRE is 'speed': allowed is 'cuda-ipc'"));
+    options_.require = "cuda-ipc";
+    EXPECT_TRUE(resolve_options(options_)->requires_cuda_ipc) << "the option comes first";
+    options_.require = "cuda";
+    EXPECT_EQ(refusal().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(refusal().text(), AllOf(HasSubstr("JobOptions.require is 'cuda'"), HasSubstr("correct it")));
+}
 TEST_F(Options, Missing_rank_names_option_and_variables) {
     options_.rank = -1;
     const auto status = refusal();

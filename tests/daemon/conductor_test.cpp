@@ -180,6 +180,60 @@ TEST(Conductor, Next_life_of_a_job_begins_beside_the_last_one) {
     ASSERT_TRUE(node.turn_until([&] { return fresh.client->has(CompletionKind::kTensor, 1); }));
     EXPECT_EQ(fresh.client->result(0), (std::vector<float>{4, 3, 2, 1}));
 }
+/// Steps `first` to `last` of a single rank; the averages, one after another.
+std::vector<float> train(Node& node, Caller& caller, Step first, Step last) {
+    std::vector<float> all;
+    for (Step step = first; step <= last; ++step) {
+        const auto number = static_cast<float>(step);
+        caller.client->submit(0, step, {number, 1 / number, -0.3F * number, 0.1F});
+        EXPECT_TRUE(node.turn_until([&] { return caller.client->has(CompletionKind::kTensor, step); }));
+        for (const auto value : caller.client->result(0)) all.push_back(value);
+    }
+    return all;
+}
+TEST(Conductor, Job_whose_process_died_goes_on_with_its_state_and_gives_the_bits_of_one_that_did_not_die) {
+    const auto request = make_request(0, 1, one_tensor(), "topk(0.25) | pow2(bits=4)");
+    Node undisturbed;
+    auto whole = undisturbed.attach(request);
+    const auto expected = train(undisturbed, whole, 1, 9);
+    Node node;
+    std::vector<float> seen;
+    {
+        auto caller = node.attach(request);
+        seen = train(node, caller, 1, 5);
+    }
+    ASSERT_TRUE(node.turn_until([&] { return node.status().at("states").at("kept").size() == 1; }));
+    const auto kept = node.page().at("states").at("kept").at(0);
+    EXPECT_EQ(kept.at("groups")[0].at("committed_step"), 5);
+    EXPECT_EQ(kept.at("bytes"), node.page().at("daemon").at("memory_bytes"));
+    auto again = node.attach(request);
+    ASSERT_TRUE(again.client) << again.refusal.to_string();
+    ASSERT_TRUE(node.turn_until([&] { return again.client->has(CompletionKind::kStarted, 6); }));
+    for (const auto value : train(node, again, 6, 9)) seen.push_back(value);
+    EXPECT_EQ(seen, expected);
+    EXPECT_EQ(node.status().at("jobs")[0].at("groups")[0].at("resumed_step"), 5);
+    again.client->detach();
+    node.turn();
+    again.client.reset();
+    again.connection = {};
+    EXPECT_TRUE(node.turn_until([&] { return node.status().at("daemon").at("memory_bytes") == 0; }))
+        << "all ranks detached: nothing is kept";
+    EXPECT_TRUE(node.page().at("states").at("kept").empty());
+    EXPECT_TRUE(node.page().at("states").at("lost").empty()) << "and nothing was lost";
+}
+TEST(Conductor, State_that_nobody_takes_in_time_is_given_up) {
+    Node node;
+    {
+        auto caller = node.attach(make_request(0, 1, one_tensor(), "topk(0.25) | pow2(bits=4)"));
+        train(node, caller, 1, 2);
+    }
+    ASSERT_TRUE(node.turn_until([&] { return node.status().at("states").at("kept").size() == 1; }));
+    node.ahead += 61min;
+    const auto document = node.status();
+    EXPECT_TRUE(document.at("states").at("kept").empty());
+    EXPECT_THAT(document.at("states").at("lost")[0].at("text").get<std::string>(), HasSubstr("within 60 minutes"));
+    EXPECT_EQ(document.at("daemon").at("memory_bytes"), 0);
+}
 TEST(Conductor, Second_live_run_of_a_name_is_refused_with_its_holder) {
     Node node;
     auto first = node.attach(make_request(0, 1, one_tensor()));

@@ -55,6 +55,11 @@ max_late_s = 90
 credit_mib = 2
 [gpu]
 memory_limit_mib = 3
+state = "host"
+max_multiprocessors = 16
+[state]
+keep_minutes = 1.5
+snapshot_steps = 500
 [codec]
 default = "topk(0.01) | pow2(bits=4) | auto"
 small = "all | f32"
@@ -86,6 +91,10 @@ port = 7000
     EXPECT_EQ(config->max_late, Duration(90s));
     EXPECT_EQ(config->credit_bytes, 2'097'152U);
     EXPECT_EQ(config->gpu_memory_limit_bytes, 3'145'728U);
+    EXPECT_EQ(config->gpu_state, "host");
+    EXPECT_EQ(config->gpu_multiprocessors, 16U);
+    EXPECT_EQ(config->keep_state_for, Duration(90s));
+    EXPECT_EQ(config->snapshot_steps, 500U);
     EXPECT_EQ(config->codec, "topk(0.01) | pow2(bits=4) | auto");
     EXPECT_EQ(config->small_codec, "all | f32");
     EXPECT_EQ(config->small_elements, 100U);
@@ -146,12 +155,13 @@ const std::vector<Refused> kRefused = {
      "small_share; "
      "remove the line"},
     {"\n[netwrk]\nlanes = 2\n",
-     "gradsieved.toml:2: unknown section 'netwrk': allowed are [daemon], [socket], [network], [codec] and [[node]]; "
+     "gradsieved.toml:2: unknown section 'netwrk': allowed are [daemon], [socket], [network], [gpu], [state], [codec] "
+     "and [[node]]; "
      "did you mean "
      "'network'?"},
     {"threads = 2\n",
      "gradsieved.toml:1: unknown key outside of a section, 'threads': allowed are [daemon], [socket], [network], "
-     "[codec] and [[node]]; "
+     "[gpu], [state], [codec] and [[node]]; "
      "'threads' belongs in [daemon]"},
     {"daemon = 3\n", "gradsieved.toml:1: 'daemon' is 3: allowed is a section; write [daemon]"},
     {"[node]\nname = \"a\"\n",
@@ -307,7 +317,8 @@ TEST_F(ConfigTest, Reloadable_keys_need_no_restart_and_all_others_are_named) {
     const auto reloadable = load(
         "[daemon]\nlog_level = \"debug\"\nmemory_limit_mib = 9\n[network]\npeer_timeout_s = 1\nround_deadline_s = "
         "1\nmax_late_s = "
-        "1\ncredit_mib = 1\n[gpu]\nmemory_limit_mib = 1\n" +
+        "1\ncredit_mib = 1\n[gpu]\nmemory_limit_mib = 1\nstate = \"host\"\n[state]\nkeep_minutes = 2\nsnapshot_steps = "
+        "3\n" +
         nodes + "[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n");
     ASSERT_TRUE(reloadable.is_ok());
     EXPECT_THAT(changed_keys_needing_restart(*running, *reloadable), IsEmpty());
@@ -335,7 +346,8 @@ TEST_F(ConfigTest, Reload_takes_over_exactly_the_reloadable_keys) {
         "path = \"/x\"\nmode = \"0600\"\ngroup = \"x\"\n[network]\ninterface = \"x\"\nlanes = 2\nheartbeat_ms = "
         "100\nsilent_ms = "
         "900\npeer_timeout_s = 1\nround_deadline_s = 1\nmax_late_s = 1\ncredit_mib = 1\n[gpu]\nmemory_limit_mib = "
-        "1\n[codec]\ndefault = \"all | "
+        "1\nstate = \"host\"\nmax_multiprocessors = 5\n[state]\nkeep_minutes = 2\nsnapshot_steps = 3\n[codec]\ndefault "
+        "= \"all | "
         "bf16\"\nsmall = "
         "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\n" +
         nodes + "[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n");

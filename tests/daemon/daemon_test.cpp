@@ -54,7 +54,7 @@ protected:
     }
     /// The test fails if it does not start.
     std::unique_ptr<Daemon> start(const Config& config, LogLines& lines) {
-        auto started = Daemon::start(config, std::nullopt, lines.log());
+        auto started = Daemon::start(config, HandedDescriptors{}, lines.log());
         EXPECT_TRUE(started.is_ok()) << started.status().to_string();
         return started.is_ok() ? std::move(*started) : nullptr;
     }
@@ -87,7 +87,7 @@ TEST_F(DaemonTest, Live_from_start_to_stop_and_its_socket_is_gone_afterwards) {
 TEST_F(DaemonTest, Socket_of_another_daemon_is_refused_naming_its_process) {
     const auto config = config_in("a");
     const auto first = start(config, lines_);
-    const auto second = Daemon::start(config, std::nullopt, lines_.log());
+    const auto second = Daemon::start(config, HandedDescriptors{}, lines_.log());
     ASSERT_FALSE(second.is_ok());
     EXPECT_EQ(second.error().code(), StatusCode::kAlreadyExists);
     EXPECT_THAT(second.error().text(), AllOf(HasSubstr(config.socket_path), HasSubstr(std::to_string(::getpid()))));
@@ -96,7 +96,8 @@ TEST_F(DaemonTest, Socket_of_another_daemon_is_refused_naming_its_process) {
 TEST_F(DaemonTest, Handed_listener_is_served_and_left_in_place) {
     auto config = config_in("a");
     auto listener = shm::LocalListener::make({.path = config.socket_path}).value();
-    auto started = Daemon::start(config, shm::duplicate(listener.fd()), lines_.log());
+    auto started =
+        Daemon::start(config, HandedDescriptors{.listener = shm::duplicate(listener.fd()), .kept = {}}, lines_.log());
     ASSERT_TRUE(started.is_ok()) << started.status().to_string();
     auto caller = shm::LocalConnection::connect(config.socket_path, shm::soon()).value();
     ASSERT_TRUE(caller.send(Bytes(10), {}).is_ok());
@@ -107,7 +108,7 @@ TEST_F(DaemonTest, Handed_listener_is_served_and_left_in_place) {
 TEST_F(DaemonTest, Processors_that_do_not_exist_are_refused) {
     auto config = config_in("a");
     config.cpus = "1023";
-    const auto started = Daemon::start(config, std::nullopt, lines_.log());
+    const auto started = Daemon::start(config, HandedDescriptors{}, lines_.log());
     ASSERT_FALSE(started.is_ok());
     EXPECT_THAT(started.error().to_string(),
                 AllOf(HasSubstr("invalid-argument: daemon.cpus = \"1023\""), HasSubstr("CPUs that exist")));
@@ -117,7 +118,7 @@ TEST_F(DaemonTest, Port_that_is_held_is_refused_naming_the_holder) {
     const HeldPort held;
     HeldPort other;
     config.nodes = {{"a", "127.0.0.1", held.number()}, {"b", "127.0.0.1", other.release()}};
-    const auto started = Daemon::start(config, std::nullopt, lines_.log());
+    const auto started = Daemon::start(config, HandedDescriptors{}, lines_.log());
     ASSERT_FALSE(started.is_ok());
     EXPECT_EQ(started.error().code(), StatusCode::kAlreadyExists);
     EXPECT_THAT(started.error().text(),

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace gradsieve::daemon {
 namespace {
@@ -32,7 +35,8 @@ protected:
         set_variable("NOTIFY_SOCKET", "@" + std::string(address.sun_path + 1, name_bytes));
     }
     ~Service() override {
-        for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"})
+        for (const char* name :
+             {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})
             ::unsetenv(name);
     }
     /// Messages of a Unix datagram are there when the sender's call returns; "" if there is none.
@@ -40,6 +44,22 @@ protected:
         std::array<char, 4096> text{};
         const auto count = ::recv(socket_.get(), text.data(), text.size(), MSG_DONTWAIT);
         return count <= 0 ? "" : std::string(text.data(), static_cast<std::size_t>(count));
+    }
+
+    [[nodiscard]] std::pair<std::string, UniqueFd> heard_with_descriptor() const {
+        std::array<char, 4096> text{};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+        iovec part{text.data(), text.size()};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        const auto count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        int fd = -1;
+        if (const auto* header = CMSG_FIRSTHDR(&message); count > 0 && header != nullptr)
+            std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+        return {count <= 0 ? "" : std::string(text.data(), static_cast<std::size_t>(count)), UniqueFd(fd)};
     }
 
 private:
@@ -67,7 +87,9 @@ TEST_F(Service, Started_by_hand_nothing_is_said) {
     notify_alive();
     EXPECT_EQ(heard(), "");
     EXPECT_FALSE(watchdog_interval());
-    EXPECT_FALSE(take_activation_socket());
+    EXPECT_FALSE(take_handed_descriptors().listener);
+    EXPECT_FALSE(has_descriptor_store());
+    EXPECT_TRUE(park_descriptor("gradsieve-state-1-0", 0).is_ok());
 }
 TEST_F(Service, Watchdog_is_fed_twice_per_period) {
     set_variable("WATCHDOG_USEC", "3000000");
@@ -112,7 +134,7 @@ TEST_F(Service, Handed_listener_is_taken_and_every_other_descriptor_closed) {
     const auto stream = listening_socket(SOCK_STREAM);
     const auto packets = listening_socket(SOCK_SEQPACKET);
     const auto code = in_activated_child(stream.get(), packets.get(), true, [] {
-        const auto taken = take_activation_socket();
+        const auto taken = take_handed_descriptors().listener;
         if (!taken || taken->get() != 4) return 1;
         if (is_open(3)) return 2;
         if (std::getenv("LISTEN_FDS") != nullptr) return 3;  // children must not take it for theirs
@@ -124,15 +146,54 @@ TEST_F(Service, Only_one_listener_is_taken) {
     const auto first = listening_socket(SOCK_SEQPACKET);
     const auto second = listening_socket(SOCK_SEQPACKET);
     const auto code = in_activated_child(first.get(), second.get(), true, [] {
-        const auto taken = take_activation_socket();
+        const auto taken = take_handed_descriptors().listener;
         return taken && taken->get() == 3 && !is_open(4) ? 7 : 1;
     });
     EXPECT_EQ(code, 7);
 }
+TEST_F(Service, Parked_descriptors_come_back_by_name_and_strangers_are_closed) {
+    const auto packets = listening_socket(SOCK_SEQPACKET);
+    const UniqueFd memory(::memfd_create("state", MFD_CLOEXEC));
+    set_variable("LISTEN_FDNAMES", "gradsieved.socket:gradsieve-state-0123456789abcdef-0");
+    const auto code = in_activated_child(packets.get(), memory.get(), true, [] {
+        const auto handed = take_handed_descriptors();
+        if (!handed.listener || handed.listener->get() != 3) return 1;
+        if (handed.kept.size() != 1 || handed.kept[0].fd.get() != 4) return 2;
+        return handed.kept[0].name == "gradsieve-state-0123456789abcdef-0" ? 7 : 3;
+    });
+    EXPECT_EQ(code, 7);
+    set_variable("LISTEN_FDNAMES", "gradsieved.socket:stored");
+    const auto stranger = in_activated_child(packets.get(), memory.get(), true, [] {
+        const auto handed = take_handed_descriptors();
+        return handed.listener && handed.kept.empty() && !is_open(4) ? 7 : 1;
+    });
+    EXPECT_EQ(stranger, 7);
+}
+TEST_F(Service, Parking_sends_the_descriptor_with_its_name_and_unparking_the_name) {
+    const UniqueFd memory(::memfd_create("state", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(memory.get(), 4097), 0);
+    EXPECT_TRUE(has_descriptor_store());
+    ASSERT_TRUE(park_descriptor("gradsieve-state-7-0", memory.get()).is_ok());
+    const auto [text, parked] = heard_with_descriptor();
+    EXPECT_EQ(text, "FDSTORE=1\nFDPOLL=0\nFDNAME=gradsieve-state-7-0");
+    struct stat seen {};
+    ASSERT_EQ(::fstat(parked.get(), &seen), 0);
+    EXPECT_EQ(seen.st_size, 4097) << "it is the same memory";
+    unpark_descriptor("gradsieve-state-7-0");
+    EXPECT_EQ(heard(), "FDSTOREREMOVE=1\nFDNAME=gradsieve-state-7-0");
+}
+TEST_F(Service, A_manager_that_is_gone_is_an_error_that_says_what_it_costs) {
+    set_variable("NOTIFY_SOCKET", "@nobody-listens-here-" + std::to_string(::getpid()));
+    const UniqueFd memory(::memfd_create("state", MFD_CLOEXEC));
+    const auto status = park_descriptor("gradsieve-state-7-0", memory.get());
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_NE(status.text().find("'gradsieve-state-7-0' is not parked"), std::string::npos) << status.text();
+    EXPECT_NE(status.text().find("the state ends with this process"), std::string::npos) << status.text();
+}
 TEST_F(Service, Descriptors_for_another_process_are_left_alone) {
     const auto packets = listening_socket(SOCK_SEQPACKET);
     const auto code = in_activated_child(packets.get(), packets.get(), false, [] {
-        if (take_activation_socket()) return 1;
+        if (take_handed_descriptors().listener) return 1;
         return is_open(3) && is_open(4) ? 7 : 2;
     });
     EXPECT_EQ(code, 7);

@@ -3,6 +3,7 @@
 
 #include "daemon/hosted_job.hpp"
 #include "tests/daemon/daemon_testing.hpp"
+#include "tests/shm/state_testing.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,7 @@ struct Written {
                 .bound = "192.0.2.1:7077 (eth0 routes to 192.0.2.2)",
                 .jobs = jobs,
                 .ended_jobs = ended,
+                .kept_states = kept,
                 .errors = errors,
                 .memory_bytes = 1234,
                 .memory_limit_bytes = 5678,
@@ -87,6 +89,9 @@ struct Written {
     std::vector<transport::PeerCounters> counters;
     std::vector<const HostedJob*> jobs;
     std::deque<EndedJob> ended;
+    MemoryBudget budget{.limit_bytes = ByteCount{1} << 30U};
+    LogLines log;
+    KeptStates kept{budget, log.log()};
     std::deque<DistinctError> errors;
 };
 
@@ -150,7 +155,13 @@ TEST(StatusDocument, Gpus_show_what_the_daemon_holds_of_them) {
     EXPECT_EQ(json::parse(status_document(facts, written.now)).at("gpus"),
               json::parse(R"([{"uuid": "GPU-1234", "name": "Card", "memory_bytes": 100, "context": true,
                   "state_bytes": 20, "workspace_bytes": 30, "buffers": 4, "queued": 6, "threshold_misses": 5,
-                  "failure": ""}])"));
+                  "peers": null, "failure": ""}])"));
+    const auto peers = [&](bool is_direct) {
+        facts.gpus.front().figures.is_direct = is_direct;
+        return json::parse(status_document(facts, written.now)).at("gpus")[0].at("peers");
+    };
+    EXPECT_EQ(peers(true), "direct");
+    EXPECT_EQ(peers(false), "staged");
 }
 TEST(StatusDocument, Single_node_has_no_peers_and_says_so) {
     Written written;
@@ -199,7 +210,8 @@ TEST(StatusDocument, Running_job_shows_its_figures) {
     EXPECT_EQ(job.at("ranks"), json::parse(R"([{"rank": 0, "node": "a", "local": true, "pid": 99, "user": "alice",
                                                 "state": "attached"}])"));
     EXPECT_EQ(job.at("groups"), json::parse(R"([{"name": "g", "committed_step": 3, "steps_committed": 3,
-                                                 "steps_aborted": 0}])"));
+                                                 "steps_aborted": 0, "resumed_step": 0, "snapshot_step": 0}])"));
+    EXPECT_EQ(job.at("state_text"), "");
     EXPECT_EQ(job.at("missing_ranks"), json::array());
     EXPECT_EQ(job.at("waiting"), json::array());
     EXPECT_EQ(job.at("step_ms").at("median"), 6.0);
@@ -218,6 +230,17 @@ TEST(StatusDocument, Running_job_shows_its_figures) {
     EXPECT_NEAR(tensor.at("bits_per_kept").get<double>(), bits / 1000, 0.01);
     EXPECT_NEAR(tensor.at("payload_ratio").get<double>(), 32'000 / bits, 0.1);
     EXPECT_TRUE(tensor.at("residual_norm").is_null()) << "not yet taken";
+}
+TEST(StatusDocument, Place_of_a_tensor_in_host_memory_says_whether_a_rank_stages_it) {
+    const auto request =
+        make_request(0, 1, {{.name = "b", .shape = {4}, .staged = true}, {.name = "a", .shape = {4}}}, "all | f32");
+    const OneJob one(request);
+    Written written;
+    written.jobs = {&one.job()};
+    const auto tensors = written.document().at("jobs").at(0).at("tensors");
+    EXPECT_EQ(tensors.at(0).at("name"), "a");
+    EXPECT_EQ(tensors.at(0).at("place"), "host");
+    EXPECT_EQ(tensors.at(1).at("place"), "staged");
 }
 TEST(StatusDocument, Forming_job_names_who_is_missing_and_an_open_step_who_is_late) {
     OneJob one(make_request(1, 3, {{.name = "w", .shape = {4}}}));
@@ -282,6 +305,8 @@ TEST(StatusDocument, Has_exactly_the_keys_of_its_page) {
     written.jobs = {&one.job(), &done.job()};
     written.ended = {{{"old", "r1"}, "all ranks detached", 7, 10, 10, written.now}};
     written.errors = {{"text", 1, written.now}};
+    written.kept.keep(shm::StateSegment::make("test", shm::small_table()).value(), "rank 3 died", written.now);
+    written.kept.note_lost("old", "its memory is needed", written.now);
     std::set<std::string> shown;
     std::set<std::string> promised;
     auto facts = written.facts();

@@ -30,7 +30,11 @@ int milliseconds_until(SteadyTime deadline) {
 
 }  // namespace
 
-Process::Process(std::vector<std::string> arguments, std::vector<std::string> environment) {
+Process::Process(std::vector<std::string> arguments, std::vector<std::string> environment)
+    : Process(std::move(arguments), std::move(environment), {}) {}
+
+Process::Process(std::vector<std::string> arguments, std::vector<std::string> environment,
+                 const std::vector<int>& handed) {
     int in[2];
     int out[2];
     if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
@@ -42,6 +46,10 @@ Process::Process(std::vector<std::string> arguments, std::vector<std::string> en
         ::dup2(in[0], STDIN_FILENO);
         ::dup2(out[1], STDOUT_FILENO);
         ::dup2(out[1], STDERR_FILENO);
+        std::vector<int> spare;  // out of the way of the numbers that they are to get
+        for (const int fd : handed) spare.push_back(::fcntl(fd, F_DUPFD_CLOEXEC, 200));
+        for (std::size_t index = 0; index < spare.size(); ++index) ::dup2(spare[index], 3 + static_cast<int>(index));
+        if (!handed.empty()) ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
         for (const auto& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
         ::execvp(argv[0], argv.data());
         std::_Exit(127);
@@ -127,6 +135,8 @@ std::string health(const nlohmann::json& status) {
     return status.value("health", nlohmann::json::object()).value("state", "");
 }
 
+std::string resuming_rank_program() { return E2E_RESUMING_RANK; }
+
 bool has_ipv6_loopback() {
     const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return false;
@@ -171,7 +181,9 @@ std::uint16_t free_port() {
     throw std::runtime_error("no free port");
 }
 
-Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address) {
+Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address, bool has_managers) {
+    for (std::size_t node = 0; has_managers && node < nodes; ++node)
+        managers_.push_back(std::make_unique<ServiceManager>());
     char pattern[] = "/tmp/gradsieve-e2e-XXXXXX";
     if (::mkdtemp(pattern) == nullptr) throw std::runtime_error("mkdtemp");
     folder_ = pattern;
@@ -208,7 +220,12 @@ Process Cluster::make_daemon(std::size_t node) const {
                                        "--state",
                                        folder_ + "/" + static_cast<char>('a' + node)};
     if (ports_.size() > 1) arguments.insert(arguments.end(), {"--node", std::string(1, static_cast<char>('a' + node))});
-    return Process(arguments);
+    return managers_.empty() ? Process(arguments) : managers_[node]->start(arguments);
+}
+
+void Cluster::kill_daemon(std::size_t node) {
+    daemons_[node]->send_signal(SIGKILL);
+    if (!daemons_[node]->wait_for_exit()) throw std::runtime_error("daemon did not die");
 }
 
 void Cluster::restart_daemon(std::size_t node) {

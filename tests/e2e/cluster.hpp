@@ -19,6 +19,9 @@ using Milliseconds = std::chrono::milliseconds;
 class Process {
 public:
     Process(std::vector<std::string> arguments, std::vector<std::string> environment = {});
+    /// The same with descriptors handed over as a service manager does: `handed` become 3, 4, ... of the child, and
+    /// LISTEN_PID is its own.
+    Process(std::vector<std::string> arguments, std::vector<std::string> environment, const std::vector<int>& handed);
     ~Process();
     Process(Process&&) noexcept;
     Process& operator=(Process&&) = delete;
@@ -47,10 +50,39 @@ private:
 /// "live", "hung", "dead" or "stopped" from `gradsieve status --json`; empty if it said nothing.
 std::string health(const nlohmann::json& status);
 
+/// Plays the service manager of one daemon: hears what it says, keeps the descriptors that it parks, and hands them to
+/// the next process. What it heard is taken in whenever it is asked for something.
+class ServiceManager {
+public:
+    ServiceManager();
+    ~ServiceManager();
+    ServiceManager(const ServiceManager&) = delete;
+    ServiceManager& operator=(const ServiceManager&) = delete;
+
+    [[nodiscard]] Process start(std::vector<std::string> arguments);
+    /// Names of what is parked now, in the order in which it came.
+    [[nodiscard]] std::vector<std::string> parked();
+    /// The first descriptor of that name; it stays the manager's.
+    [[nodiscard]] int descriptor(const std::string& name);
+    /// Parks something that no daemon sent, in place of what had that name.
+    void replace(const std::string& name, int fd);
+    /// Forgets everything, as a stop of the service does.
+    void forget();
+
+private:
+    void listen();
+    void remove(const std::string& name);
+
+    int socket_ = -1;
+    std::string address_;
+    std::vector<std::pair<std::string, int>> parked_;
+};
+
 class Cluster {
 public:
     /// `nodes` daemons named a, b, c ... at `address`; `extra` is put before them into the configuration file.
-    explicit Cluster(std::size_t nodes, const std::string& extra = "", const std::string& address = "127.0.0.1");
+    explicit Cluster(std::size_t nodes, const std::string& extra = "", const std::string& address = "127.0.0.1",
+                     bool has_managers = false);
     ~Cluster();
 
     /// One training process on `node`; `options` are rank_program's.
@@ -59,6 +91,10 @@ public:
     [[nodiscard]] std::vector<Process> ranks(std::size_t world, const std::vector<std::string>& options) const;
     [[nodiscard]] Process& daemon(std::size_t node) { return *daemons_[node]; }
     void restart_daemon(std::size_t node);
+    /// SIGKILL, and waits until it is gone.
+    void kill_daemon(std::size_t node);
+    /// Only of a cluster that has_managers.
+    [[nodiscard]] ServiceManager& manager(std::size_t node) { return *managers_[node]; }
     /// `gradsieve status --json` of a node, parsed.
     [[nodiscard]] nlohmann::json status(std::size_t node) const;
     /// Looks at the status again and again until `condition` holds; false at the deadline.
@@ -79,6 +115,7 @@ public:
 private:
     std::string folder_;
     std::vector<std::uint16_t> ports_;
+    std::vector<std::unique_ptr<ServiceManager>> managers_;  ///< empty: daemons are started by hand
     std::vector<std::unique_ptr<Process>> daemons_;
 };
 
@@ -91,6 +128,9 @@ Ran run(std::vector<std::string> arguments, Milliseconds timeout = Milliseconds(
 
 /// Whether this machine has the address ::1.
 bool has_ipv6_loopback();
+
+/// Path of the training process that outlives daemons.
+std::string resuming_rank_program();
 
 /// A TCP port on loopback that nobody holds right now.
 std::uint16_t free_port();

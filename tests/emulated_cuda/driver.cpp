@@ -124,11 +124,12 @@ CUresult cuMemUnmap(CUdeviceptr pointer, std::size_t bytes) {
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return place == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
-CUresult cuMemSetAccess(CUdeviceptr pointer, std::size_t bytes, const CUmemAccessDesc* access, std::size_t) {
+CUresult cuMemSetAccess(CUdeviceptr pointer, std::size_t bytes, const CUmemAccessDesc* access, std::size_t count) {
     const auto range = MemoryTable::get().find(pointer);
     if (!range || range->kind != RangeKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
-    if (access->location.id != range->device && !options().has_peers)
-        return static_cast<CUresult>(cudaErrorPeerAccessUnsupported);
+    for (std::size_t place = 0; place < count; ++place)
+        if (access[place].location.id != range->device && !options().has_peers)
+            return static_cast<CUresult>(cudaErrorPeerAccessUnsupported);
     return ::mprotect(reinterpret_cast<void*>(pointer), bytes, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS
                                                                                             : CUDA_ERROR_INVALID_VALUE;
 }
@@ -248,6 +249,9 @@ CUresult cuMemsetD32Async(CUdeviceptr pointer, unsigned value, std::size_t words
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return result_of(cudaMemcpyAsync(to, reinterpret_cast<const void*>(from), bytes, cudaMemcpyDeviceToHost, stream));
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+    return result_of(cudaMemcpyAsync(reinterpret_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice, stream));
 }
 
 }  // extern "C"

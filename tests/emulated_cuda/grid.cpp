@@ -52,6 +52,8 @@ private:
 cudaError_t enqueue_kernel(dim3 blocks, dim3 threads, cudaStream_t stream, std::function<void()> body) {
     if (blocks.x == 0 || blocks.y != 1 || blocks.z != 1 || threads.y != 1 || threads.z != 1 || threads.x > 1024)
         return fail(cudaErrorInvalidValue);
+    if (stream != nullptr && reinterpret_cast<StreamQueue*>(stream)->device() != current_device())
+        return fail(cudaErrorInvalidResourceHandle);
     if (const auto error = count_launch(); error != cudaSuccess) return error;
     enqueue_on(reinterpret_cast<StreamQueue*>(stream), [blocks, threads, body = std::move(body)] {
         if (is_in_error()) return;

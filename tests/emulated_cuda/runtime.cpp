@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 
 using namespace gradsieve::emulated;
@@ -36,6 +37,33 @@ cudaError_t answer(cudaError_t error) {
     if (error != cudaSuccess) seen_error = error;
     return error;
 }
+/// Which devices' memory is open to which.
+class Peers {
+public:
+    bool open(int from, int to) {
+        const std::lock_guard lock(m_);
+        return pairs_.emplace(from, to).second;
+    }
+    void close(int device) {
+        const std::lock_guard lock(m_);
+        std::erase_if(pairs_, [&](const auto& pair) { return pair.first == device || pair.second == device; });
+    }
+
+private:
+    std::mutex m_;
+    std::set<std::pair<int, int>> pairs_;
+};
+Peers& peers() {
+    static auto* const only = new Peers;  // never ends: streams may still run while the process leaves
+    return *only;
+}
+
+/// Whether the bytes lie in one range of that device's memory.
+bool is_of_device(const void* pointer, std::size_t bytes, int device) {
+    const auto range = MemoryTable::get().find(number_of(pointer));
+    return range && range->device == device && number_of(pointer) - range->base + bytes <= range->bytes;
+}
+
 bool is_device(int device) { return device >= 0 && device < options().devices; }
 
 }  // namespace
@@ -105,11 +133,13 @@ cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     if (!is_device(peer) || peer == device_of_thread) return answer(cudaErrorInvalidDevice);
-    return answer(options().has_peers ? cudaSuccess : cudaErrorPeerAccessUnsupported);
+    if (!options().has_peers) return answer(cudaErrorPeerAccessUnsupported);
+    return answer(peers().open(device_of_thread, peer) ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
 }
 cudaError_t cudaDeviceSynchronize() { return answer(cudaSuccess); }
 cudaError_t cudaDeviceReset() {
     MemoryTable::get().forget(device_of_thread);
+    peers().close(device_of_thread);
     return answer(cudaSuccess);
 }
 
@@ -150,6 +180,10 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned) {
     MemoryTable::get().add({RangeKind::kRegistered, number_of(pointer), bytes, -1, nullptr});
     return answer(cudaSuccess);
 }
+cudaError_t cudaHostGetDevicePointer(void** on_device, void* pointer, unsigned) {
+    *on_device = pointer;
+    return answer(MemoryTable::get().is_page_locked(pointer) ? cudaSuccess : cudaErrorInvalidValue);
+}
 cudaError_t cudaHostUnregister(void* pointer) {
     return answer(MemoryTable::get().remove(number_of(pointer), RangeKind::kRegistered) ? cudaSuccess
                                                                                         : cudaErrorInvalidValue);
@@ -174,7 +208,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         queue_of(stream)->synchronize();
     return cudaSuccess;
 }
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes, cudaStream_t stream) {
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                                cudaStream_t stream) {
+    if (!is_of_device(to, bytes, to_device) || !is_of_device(from, bytes, from_device))
+        return answer(cudaErrorInvalidValue);
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
@@ -221,7 +258,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-    *event = reinterpret_cast<cudaEvent_t>(new EventState);
+    auto* const state = new EventState;
+    state->device = device_of_thread;
+    *event = reinterpret_cast<cudaEvent_t>(state);
     return answer(cudaSuccess);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
@@ -231,6 +270,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     auto* const state = state_of(event);
+    if (stream != nullptr && queue_of(stream)->device() != state->device) return answer(cudaErrorInvalidResourceHandle);
     std::uint64_t number = 0;
     {
         const std::lock_guard lock(state->m);

@@ -39,6 +39,7 @@ struct EventState {
     std::mutex m;
     std::condition_variable changed;
     std::uint64_t recorded = 0, reached = 0;
+    int device = 0;
     std::chrono::steady_clock::time_point at{};
 };
 

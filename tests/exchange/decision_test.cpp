@@ -129,7 +129,7 @@ TEST(Decision, Restarted_daemon_ends_the_job_naming_the_node) {
         ASSERT_TRUE(sim.node(node).end) << sim.text();
         EXPECT_EQ(sim.node(node).end->code(), StatusCode::kPeerFailed);
         EXPECT_TRUE(has(sim.node(node).end->text(), "daemon on node b restarted in the middle of job 'job'"));
-        EXPECT_TRUE(has(sim.node(node).end->text(), "restart the job from its checkpoint"));
+        EXPECT_TRUE(has(sim.node(node).end->text(), "start the job again: it goes on from the last step"));
     }
 }
 TEST(Decision, Verdict_reaches_all_although_the_coordinator_dies_while_sending_it) {

@@ -132,8 +132,13 @@ TEST(Formation, Second_live_run_of_the_name_is_refused_naming_node_and_run) {
 TEST(Formation, Nodes_that_go_on_from_different_steps_are_refused) {
     Sim sim({.ranks = {{0}, {1}}, .spec = make_spec(2, 1, 1)});
     ASSERT_TRUE(sim.attach(0).is_ok());
-    const Prepared forged{
-        .key = sim.key(), .nonce = 1, .sequence = 1, .ranks = {1}, .next_steps = {42}, .spec = make_spec(2, 1, 1)};
+    const Prepared forged{.key = sim.key(),
+                          .nonce = 1,
+                          .sequence = 1,
+                          .ranks = {1},
+                          .next_steps = {42},
+                          .kept_steps = {},
+                          .spec = make_spec(2, 1, 1)};
     sim.node(0).machine->on_frame(1, static_cast<std::uint16_t>(FrameType::kPrepared), 0, 0,
                                   SharedView::take(build_message(job_hash(sim.key()), forged)), sim.now());
     ASSERT_TRUE(sim.node(0).machine->is_ended());

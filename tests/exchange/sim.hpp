@@ -64,6 +64,7 @@ public:
     std::function<std::uint64_t(std::size_t node, TensorNumber tensor, Step step, std::uint64_t bits)> tamper;
     /// Lets a decode fail.
     std::function<Status(std::size_t node, TensorNumber tensor, Step step)> fail_decode;
+    std::map<std::size_t, KeptState> kept;  ///< by node: what its next machine offers
 
     // -- time --
     void run_for(Duration duration);

@@ -128,7 +128,8 @@ std::vector<ResultLayout> result_layouts(std::size_t variant) {
 
 struct DecodeComparison::PlacedResult {
     ResultLayout layout;
-    std::size_t begin = 0;  ///< in `device_`, guard zones included
+    std::size_t place = 0;  ///< of its memory
+    std::size_t begin = 0;  ///< there, guard zones included
     std::size_t data = 0;
     std::size_t end = 0;
 };
@@ -144,14 +145,21 @@ struct DecodeComparison::Side {
     Side(TensorId id, ElementCount elements) : memory(elements, 0.0F), cpu(id, memory.data(), elements) {}
 };
 
-DecodeComparison::DecodeComparison(codec::cuda::GpuDecoder& decoder, std::vector<DecodeCase> cases, std::size_t variant)
-    : decoder_(decoder), cases_(std::move(cases)) {
+DecodeComparison::DecodeComparison(codec::cuda::GpuDecoder& decoder, std::vector<DecodeCase> cases, std::size_t variant,
+                                   std::vector<int> devices)
+    : decoder_(decoder), cases_(std::move(cases)), ranges_(cases_.size()) {
+    if (devices.empty()) devices.push_back(decoder_.stream().device());
+    for (const int device : devices) memories_.push_back({device, {}, {}});
+    // Each by itself, so that every tensor of more than a chunk is shared.
+    for (std::size_t place = 0; place < cases_.size() && devices.size() > 1; ++place)
+        ranges_[place] = codec::cuda::split_over_devices({&cases_[place].elements, 1}, devices.size()).front();
     place_results(variant);
 }
 DecodeComparison::~DecodeComparison() = default;
 
 void DecodeComparison::place_results(std::size_t variant) {
-    std::size_t end = 0;
+    std::vector<std::size_t> ends(memories_.size(), 0);
+    std::size_t placed = 0;
     sides_.reserve(cases_.size());
     for (std::size_t place = 0; place < cases_.size(); ++place) {
         Side& side = sides_.emplace_back(tensor_id(cases_[place].name), cases_[place].elements);
@@ -159,6 +167,8 @@ void DecodeComparison::place_results(std::size_t variant) {
         for (const ResultLayout& layout : result_layouts(variant + place)) {
             PlacedResult result;
             result.layout = layout;
+            result.place = placed++ % memories_.size();
+            std::size_t& end = ends[result.place];
             result.begin = end;
             result.data = end + kGuardBytes + layout.offset_elements * bytes_of(layout.type);
             end = result.data + cases_[place].elements * bytes_of(layout.type) + kGuardBytes;
@@ -167,14 +177,18 @@ void DecodeComparison::place_results(std::size_t variant) {
             side.results.push_back(result);
         }
     }
-    auto memory = codec::cuda::DeviceMemory::make(decoder_.stream().device(), end, "results of the check");
-    if (!memory.is_ok()) {
-        fmt::print("FAILED {}\n", memory.status().to_string());
-        std::exit(1);
+    for (std::size_t place = 0; place < memories_.size(); ++place) {
+        Memory& memory = memories_[place];
+        auto made = codec::cuda::DeviceMemory::make(memory.device, ends[place], "results of the check");
+        if (!made.is_ok()) {
+            fmt::print("FAILED {}\n", made.status().to_string());
+            std::exit(1);
+        }
+        memory.data = std::move(*made);
+        memory.seen.resize(ends[place]);
+        if (ends[place] > 0)
+            require_cuda(cudaMemset(memory.data.data(), static_cast<int>(kPoison), ends[place]), "poisoning results");
     }
-    device_ = std::move(*memory);
-    seen_.resize(end);
-    require_cuda(cudaMemset(device_.data(), static_cast<int>(kPoison), end), "poisoning results");
 }
 
 // A result that holds the last average keeps it: what the decoder skips must still be right.
@@ -182,7 +196,7 @@ void DecodeComparison::poison(bool is_all) {
     for (std::size_t place = 0; place < cases_.size(); ++place)
         for (const PlacedResult& result : sides_[place].results) {
             if (!is_all && result.layout.holds_last && sides_[place].remembers && !sides_[place].is_lost) continue;
-            require_cuda(cudaMemset(device_.data() + result.data, static_cast<int>(kPoison),
+            require_cuda(cudaMemset(memories_[result.place].data.data() + result.data, static_cast<int>(kPoison),
                                     cases_[place].elements * bytes_of(result.layout.type)),
                          "poisoning results");
         }
@@ -205,14 +219,22 @@ void DecodeComparison::run_step(std::size_t step, Report& report) {
         for (const NodeStep& node : cases_[place].steps[step])
             contributions[place].push_back({node.factor, views[view++]});
         for (const PlacedResult& result : side.results)
-            results[place].push_back({device_.data() + result.data, result.layout.type, result.layout.holds_last});
-        requests[place] = {tensor_id(cases_[place].name), step + 1,       cases_[place].elements,
-                           contributions[place],          results[place], side.remembers ? &side.touched : nullptr};
+            results[place].push_back({memories_[result.place].data.data() + result.data, result.layout.type,
+                                      result.layout.holds_last, memories_[result.place].device});
+        requests[place] = {tensor_id(cases_[place].name),
+                           step + 1,
+                           cases_[place].elements,
+                           contributions[place],
+                           results[place],
+                           side.remembers ? &side.touched : nullptr,
+                           ranges_[place]};
     }
     std::vector<Result<codec::DecodeResult>> gpu(cases_.size());
     const std::string batch = fmt::format("{} tensors, the first {}, step {}", cases_.size(), cases_[0].name, step + 1);
     if (!report.expect_ok(decoder_.begin(requests), batch) || !report.expect_ok(decoder_.finish(gpu), batch)) return;
-    require_cuda(cudaMemcpy(seen_.data(), device_.data(), seen_.size(), cudaMemcpyDeviceToHost), "reading results");
+    for (Memory& memory : memories_)
+        require_cuda(cudaMemcpy(memory.seen.data(), memory.data.data(), memory.seen.size(), cudaMemcpyDeviceToHost),
+                     "reading results");
     std::vector<Result<codec::DecodeResult>> cpu(cases_.size());
     in_parallel(cases_.size(), [&](std::size_t place) {
         cpu[place] = sides_[place].cpu.decode_average(step + 1, contributions[place]);
@@ -226,8 +248,9 @@ void DecodeComparison::compare(std::size_t place, const Result<codec::DecodeResu
     const std::string where = fmt::format("{}, step {}", cases_[place].name, step + 1);
     for (const PlacedResult& result : side.results) {
         const std::size_t data_end = result.data + cases_[place].elements * bytes_of(result.layout.type);
-        report.expect(is_poison(seen_.data() + result.begin, result.data - result.begin) &&
-                          is_poison(seen_.data() + data_end, result.end - data_end),
+        const std::byte* seen = memories_[result.place].seen.data();
+        report.expect(is_poison(seen + result.begin, result.data - result.begin) &&
+                          is_poison(seen + data_end, result.end - data_end),
                       where + ": wrote outside a result");
     }
     side.is_lost = !cpu.is_ok() || !gpu.is_ok();
@@ -242,7 +265,7 @@ void DecodeComparison::compare(std::size_t place, const Result<codec::DecodeResu
                   fmt::format("{}: digest {:016x} of {} touched, CPU {:016x} of {}", where, gpu->digest,
                               gpu->touched_elements, cpu->digest, cpu->touched_elements));
     for (const PlacedResult& result : side.results)
-        report.expect(equals(seen_.data() + result.data, result.layout.type, side.memory),
+        report.expect(equals(memories_[result.place].seen.data() + result.data, result.layout.type, side.memory),
                       fmt::format("{}: a result of type {} differs", where, static_cast<int>(result.layout.type)));
 }
 

@@ -50,8 +50,10 @@ struct ResultLayout {
 /// of every result, digests, counts and error texts.
 class DecodeComparison {
 public:
-    /// `variant` of the first case; the others follow.
-    DecodeComparison(codec::cuda::GpuDecoder& decoder, std::vector<DecodeCase> cases, std::size_t variant);
+    /// `variant` of the first case; the others follow. `devices`: the decoder's, in its order, if there are several;
+    /// the results lie on them in turn.
+    DecodeComparison(codec::cuda::GpuDecoder& decoder, std::vector<DecodeCase> cases, std::size_t variant,
+                     std::vector<int> devices = {});
     ~DecodeComparison();
     void run_step(std::size_t step, Report& report);
     /// Decodes refused so far.
@@ -60,6 +62,12 @@ public:
 private:
     struct Side;
     struct PlacedResult;
+    /// One device's results, with guard zones, and what was seen of them after a step.
+    struct Memory {
+        int device = 0;
+        codec::cuda::DeviceMemory data;
+        std::vector<std::byte> seen;
+    };
     void place_results(std::size_t variant);
     void poison(bool is_all);
     void compare(std::size_t place, const Result<codec::DecodeResult>& gpu, const Result<codec::DecodeResult>& cpu,
@@ -68,8 +76,8 @@ private:
     codec::cuda::GpuDecoder& decoder_;
     std::vector<DecodeCase> cases_;
     std::vector<Side> sides_;
-    codec::cuda::DeviceMemory device_;
-    std::vector<std::byte> seen_;  ///< of `device_`, after a step
+    std::vector<Memory> memories_;
+    std::vector<std::vector<codec::cuda::DeviceRange>> ranges_;  ///< of each case; empty with one device
     std::size_t refused_ = 0;
 };
 

@@ -195,7 +195,7 @@ void measure_case(const SpeedCase& speed_case, int device, const std::vector<flo
                   Report& report) {
     const SpeedInput input(speed_case, device, pool, report);
     DecodeBatch batch;
-    if (!report.expect_ok(batch.open(device), "decoder") ||
+    if (!report.expect_ok(batch.open(device, 0), "decoder") ||
         !report.expect_ok(batch.prepare(input.requests()), speed_case.name))
         return;
     const StageTimes stages = measure_stages(batch, report);

@@ -16,8 +16,11 @@ constexpr std::byte kPoison{0xC5};
 constexpr std::size_t kGuardBytes = 256;
 constexpr std::size_t kAlignment = 64;
 
-/// Device addresses are offsets in the image until its memory is known.
-const float* as_address(std::size_t offset) { return reinterpret_cast<const float*>(offset); }
+/// Until memory is known, an address is an offset in a device's image, with the device's place above it.
+constexpr unsigned kPlaceShift = 48;
+const float* as_address(std::size_t device, std::size_t offset) {
+    return reinterpret_cast<const float*>(device << kPlaceShift | offset);
+}
 std::size_t offset_of(const float* address, const std::byte* base) {
     return static_cast<std::size_t>(reinterpret_cast<const std::byte*>(address) - base);
 }
@@ -68,37 +71,113 @@ void draw_inputs(EncodeCase& inout_case, std::uint64_t seed) {
     }
 }
 
-std::size_t EncodeCases::place_array(const void* data, std::size_t bytes, std::size_t offset_bytes) {
-    const std::size_t begin = (image_.size() + kGuardBytes + kAlignment - 1) / kAlignment * kAlignment + offset_bytes;
-    image_.resize(begin + bytes + kGuardBytes, kPoison);
-    if (data != nullptr && bytes > 0) std::memcpy(image_.data() + begin, data, bytes);
-    return begin;
+const float* EncodeCases::place_array(std::size_t device, const void* data, std::size_t bytes,
+                                      std::size_t offset_bytes) {
+    auto& image = memories_[device].image;
+    const std::size_t begin = (image.size() + kGuardBytes + kAlignment - 1) / kAlignment * kAlignment + offset_bytes;
+    image.resize(begin + bytes + kGuardBytes, kPoison);
+    if (data != nullptr && bytes > 0) std::memcpy(image.data() + begin, data, bytes);
+    return as_address(device, begin);
 }
 
-void EncodeCases::place(const EncodeCase& encode_case, Placed& ret_placed) {
+void EncodeCases::place_state(const EncodeCase& encode_case, std::size_t device,
+                              codec::cuda::GpuEncodePart& inout_part) {
+    const auto& range = inout_part.range;
+    const std::size_t offset_bytes = encode_case.offset_elements * sizeof(float);
+    const auto place = [&](const std::vector<float>& before, float*& ret_in, float*& ret_out) {
+        if (before.empty()) return;
+        const std::size_t bytes = range.elements * sizeof(float);
+        ret_in = const_cast<float*>(place_array(device, before.data() + range.first, bytes, offset_bytes));
+        ret_out = const_cast<float*>(place_array(device, nullptr, bytes, offset_bytes));
+    };
+    place(encode_case.state.residual, inout_part.in.residual, inout_part.out.residual);
+    place(encode_case.state.variance, inout_part.in.variance, inout_part.out.variance);
+}
+
+void EncodeCases::place(const EncodeCase& encode_case, Placed& inout_placed) {
     const auto& input = encode_case.input;
     const std::size_t offset = encode_case.offset_elements;
-    const auto place_floats = [&](const std::vector<float>& values) {
-        return as_address(place_array(values.data(), values.size() * sizeof(float), offset * sizeof(float)));
-    };
     for (std::size_t sample = 0; sample < input.samples.size(); ++sample) {
+        const std::size_t device = sample % devices_.size();
+        const auto& values = input.samples[sample];
+        inout_placed.sample_devices.push_back(devices_[device]);
         if (encode_case.types.empty() || encode_case.types[sample] == ElementType::kF32) {
-            ret_placed.samples.push_back(place_floats(input.samples[sample]));
+            inout_placed.samples.push_back(
+                place_array(device, values.data(), values.size() * sizeof(float), offset * sizeof(float)));
             continue;
         }
         std::vector<std::uint16_t> halves;
-        for (const float value : input.samples[sample]) halves.push_back(half_bits(value, encode_case.types[sample]));
-        ret_placed.samples.push_back(as_address(place_array(halves.data(), halves.size() * 2, offset * 2)));
+        for (const float value : values) halves.push_back(half_bits(value, encode_case.types[sample]));
+        inout_placed.samples.push_back(place_array(device, halves.data(), halves.size() * 2, offset * 2));
     }
-    for (const auto& moments : input.second_moments) ret_placed.moments.push_back(place_floats(moments));
-    const auto place_state = [&](const std::vector<float>& before, float*& ret_in, float*& ret_out) {
-        if (before.empty()) return;
-        ret_in = const_cast<float*>(place_floats(before));
-        ret_out =
-            const_cast<float*>(as_address(place_array(nullptr, before.size() * sizeof(float), offset * sizeof(float))));
-    };
-    place_state(encode_case.state.residual, ret_placed.in.residual, ret_placed.out.residual);
-    place_state(encode_case.state.variance, ret_placed.in.variance, ret_placed.out.variance);
+    for (const auto& moments : input.second_moments) {
+        const std::size_t device = inout_placed.moments.size() % devices_.size();
+        inout_placed.moment_devices.push_back(devices_[device]);
+        inout_placed.moments.push_back(
+            place_array(device, moments.data(), moments.size() * sizeof(float), offset * sizeof(float)));
+    }
+    for (std::size_t device = 0; device < devices_.size(); ++device)
+        place_state(encode_case, device, inout_placed.parts[device]);
+}
+
+template <typename Pointer>
+void EncodeCases::move_to_device(Pointer& inout_address) const {
+    if (inout_address == nullptr) return;
+    const auto address = reinterpret_cast<std::uintptr_t>(inout_address);
+    const auto& memory = memories_[address >> kPlaceShift].device;
+    inout_address = memory.as<float>(address & ((std::uintptr_t{1} << kPlaceShift) - 1));
+}
+
+bool EncodeCases::upload() {
+    for (std::size_t device = 0; device < devices_.size(); ++device) {
+        auto& memory = memories_[device];
+        memory.image.resize(memory.image.size() + kGuardBytes, kPoison);
+        memory.after.resize(memory.image.size());
+        if (memory.device.size() < memory.image.size()) {
+            memory.device = {};
+            auto made = codec::cuda::DeviceMemory::make(devices_[device], memory.image.size(), "arrays of the test");
+            if (!report_.expect_ok(made.status(), "device memory of the test")) return false;
+            memory.device = std::move(*made);
+        }
+        const auto error =
+            cudaMemcpy(memory.device.data(), memory.image.data(), memory.image.size(), cudaMemcpyHostToDevice);
+        if (!report_.expect_ok(codec::cuda::status_of(error, "copying inputs"), "copying inputs")) return false;
+    }
+    return true;
+}
+
+bool EncodeCases::download() {
+    for (auto& memory : memories_) {
+        const auto error =
+            cudaMemcpy(memory.after.data(), memory.device.data(), memory.image.size(), cudaMemcpyDeviceToHost);
+        if (!report_.expect_ok(codec::cuda::status_of(error, "copying outputs"), "copying outputs")) return false;
+    }
+    return true;
+}
+
+codec::cuda::GpuEncodeRequest EncodeCases::request_of(EncodeCase& encode_case, const Placed& placed) const {
+    codec::cuda::GpuEncodeRequest gpu_request;
+    codec::EncodeRequest& request = gpu_request.request;
+    request.pipeline = &encode_case.input.pipeline;
+    request.tensor = tensor_id("tensor");
+    request.step = 1;
+    request.elements = encode_case.input.elements;
+    request.samples = placed.samples;
+    request.weights = encode_case.input.weights;
+    request.second_moments = placed.moments;
+    request.batch_samples = encode_case.input.batch_samples;
+    request.rescale = encode_case.input.rescale;
+    request.selection_hint = &encode_case.hint;
+    gpu_request.sample_types = encode_case.types;
+    if (devices_.size() > 1) {
+        gpu_request.parts = placed.parts;
+        gpu_request.sample_devices = placed.sample_devices;
+        gpu_request.moment_devices = placed.moment_devices;
+        return gpu_request;
+    }
+    request.in = placed.parts.front().in;
+    request.out = placed.parts.front().out;
+    return gpu_request;
 }
 
 bool EncodeCases::run_step(codec::cuda::GpuEncoder& encoder, std::span<EncodeCase> cases, std::uint64_t seed) {
@@ -107,69 +186,54 @@ bool EncodeCases::run_step(codec::cuda::GpuEncoder& encoder, std::span<EncodeCas
         draw_inputs(cases[at], random_bits(seed, at));
         expected[at] = codec::reference::encode(cases[at].input, cases[at].state);
     });
-    image_.clear();
+    for (auto& memory : memories_) memory.image.clear();
     std::vector<Placed> placed(cases.size());
-    for (std::size_t at = 0; at < cases.size(); ++at) place(cases[at], placed[at]);
-    image_.resize(image_.size() + kGuardBytes, kPoison);
-    if (memory_.size() < image_.size()) {
-        memory_ = {};
-        auto memory = codec::cuda::DeviceMemory::make(options_.device, image_.size(), "arrays of the test");
-        if (!report_.expect_ok(memory.status(), "device memory of the test")) return false;
-        memory_ = std::move(*memory);
-    }
-    const auto move = [&](auto*& address) {
-        if (address != nullptr) address = memory_.as<float>(reinterpret_cast<std::size_t>(address));
-    };
-    std::vector<codec::cuda::GpuEncodeRequest> requests(cases.size());
     for (std::size_t at = 0; at < cases.size(); ++at) {
-        for (auto*& sample : placed[at].samples) move(sample);
-        for (auto*& moments : placed[at].moments) move(moments);
-        move(placed[at].in.residual);
-        move(placed[at].in.variance);
-        move(placed[at].out.residual);
-        move(placed[at].out.variance);
-        EncodeCase& encode_case = cases[at];
-        codec::EncodeRequest& request = requests[at].request;
-        request.pipeline = &encode_case.input.pipeline;
-        request.tensor = tensor_id("tensor");
-        request.step = 1;
-        request.elements = encode_case.input.elements;
-        request.samples = placed[at].samples;
-        request.weights = encode_case.input.weights;
-        request.second_moments = placed[at].moments;
-        request.batch_samples = encode_case.input.batch_samples;
-        request.rescale = encode_case.input.rescale;
-        request.selection_hint = &encode_case.hint;
-        request.in = placed[at].in;
-        request.out = placed[at].out;
-        requests[at].sample_types = encode_case.types;
+        // Each by itself, so that every tensor of more than a chunk is shared.
+        const auto ranges = codec::cuda::split_over_devices({&cases[at].input.elements, 1}, devices_.size());
+        for (const auto& range : ranges.front()) placed[at].parts.push_back({range, {}, {}});
+        place(cases[at], placed[at]);
+    }
+    if (!upload()) return false;
+    std::vector<codec::cuda::GpuEncodeRequest> requests;
+    for (std::size_t at = 0; at < cases.size(); ++at) {
+        for (auto*& sample : placed[at].samples) move_to_device(sample);
+        for (auto*& moments : placed[at].moments) move_to_device(moments);
+        for (auto& part : placed[at].parts)
+            for (auto* state : {&part.in, &part.out}) {
+                move_to_device(state->residual);
+                move_to_device(state->variance);
+            }
+        requests.push_back(request_of(cases[at], placed[at]));
     }
     std::vector<codec::EncodeResult> results(cases.size());
-    const auto copied = [&](const char* doing, cudaError_t error) {
-        return report_.expect_ok(codec::cuda::status_of(error, doing), doing);
-    };
-    after_.resize(image_.size());
-    if (!copied("copying inputs", cudaMemcpy(memory_.data(), image_.data(), image_.size(), cudaMemcpyHostToDevice)) ||
-        !report_.expect_ok(encoder.encode(requests, results), "encoding a batch") ||
-        !copied("copying outputs", cudaMemcpy(after_.data(), memory_.data(), image_.size(), cudaMemcpyDeviceToHost)))
-        return false;
+    if (!report_.expect_ok(encoder.encode(requests, results), "encoding a batch") || !download()) return false;
     for (std::size_t at = 0; at < cases.size(); ++at)
         check(cases[at], placed[at], std::move(results[at]), expected[at]);
-    report_.expect(image_ == after_,
-                   "nothing but the outputs changed in the memory of a batch beginning with " + cases.front().name);
+    for (const auto& memory : memories_)
+        report_.expect(memory.image == memory.after,
+                       "nothing but the outputs changed in the memory of a batch beginning with " + cases.front().name);
     return true;
 }
 
-/// Compares one output, then makes it as it was, so that the rest of the memory can be compared at once.
-void EncodeCases::check_array(const EncodeCase& encode_case, const char* name, const float* array,
-                              const std::vector<float>& expected) {
+/// Makes an output as it was, so that the rest of the memory can be compared at once.
+void EncodeCases::forget(std::size_t device, const float* array, std::size_t elements) {
     if (array == nullptr) return;
-    const std::size_t at = offset_of(array, memory_.data());
+    auto& memory = memories_[device];
+    const std::size_t at = offset_of(array, memory.device.data());
+    std::memcpy(memory.after.data() + at, memory.image.data() + at, elements * sizeof(float));
+}
+
+/// Compares one output, then forgets it.
+void EncodeCases::check_array(const EncodeCase& encode_case, const std::string& name, std::size_t device,
+                              const float* array, std::span<const float> expected) {
+    if (array == nullptr) return;
+    const auto& memory = memories_[device];
     std::vector<float> seen(expected.size());
-    std::memcpy(seen.data(), after_.data() + at, seen.size() * sizeof(float));
-    const auto same = codec::same_bits(seen, expected);
+    std::memcpy(seen.data(), memory.after.data() + offset_of(array, memory.device.data()), seen.size() * sizeof(float));
+    const auto same = codec::same_bits(seen, std::vector<float>(expected.begin(), expected.end()));
     report_.expect(static_cast<bool>(same), encode_case.name + ": " + name + ": " + same.message());
-    std::memcpy(after_.data() + at, image_.data() + at, seen.size() * sizeof(float));
+    forget(device, array, expected.size());
 }
 
 void EncodeCases::check(EncodeCase& inout_case, const Placed& placed, codec::EncodeResult result,
@@ -177,20 +241,22 @@ void EncodeCases::check(EncodeCase& inout_case, const Placed& placed, codec::Enc
     // Payloads, counts and locations; the state is compared where it lies.
     const auto same = codec::equals_reference({expected.state, std::move(result)}, expected);
     report_.expect(static_cast<bool>(same), inout_case.name + ": " + same.message());
-    if (expected.non_finite) {
-        // Unspecified outputs; the state stays as it was.
-        const auto forget = [&](const float* array, std::size_t count) {
-            if (array == nullptr) return;
-            const std::size_t at = offset_of(array, memory_.data());
-            std::memcpy(after_.data() + at, image_.data() + at, count * sizeof(float));
+    for (std::size_t device = 0; device < devices_.size(); ++device) {
+        const auto& part = placed.parts[device];
+        if (expected.non_finite) {
+            // Unspecified outputs; the state stays as it was.
+            forget(device, part.out.residual, part.range.elements);
+            forget(device, part.out.variance, part.range.elements);
+            continue;
+        }
+        const auto range_of = [&](const std::vector<float>& whole) {
+            return std::span(whole).subspan(whole.empty() ? 0 : part.range.first,
+                                            whole.empty() ? 0 : part.range.elements);
         };
-        forget(placed.out.residual, inout_case.state.residual.size());
-        forget(placed.out.variance, inout_case.state.variance.size());
-        return;
+        check_array(inout_case, "residual", device, part.out.residual, range_of(expected.state.residual));
+        check_array(inout_case, "variance", device, part.out.variance, range_of(expected.state.variance));
     }
-    check_array(inout_case, "residual", placed.out.residual, expected.state.residual);
-    check_array(inout_case, "variance", placed.out.variance, expected.state.variance);
-    inout_case.state = expected.state;
+    if (!expected.non_finite) inout_case.state = expected.state;
 }
 
 }  // namespace gradsieve::gpu_check

@@ -2,6 +2,7 @@
 // in a row, many tensors in one batch.
 #include "encode_cases.hpp"
 #include "encode_large.hpp"
+#include "encode_pipelines.hpp"
 
 #include <fmt/format.h>
 
@@ -16,34 +17,6 @@ using codec::cuda::ElementType;
 using codec::cuda::GpuEncoder;
 
 constexpr ElementCount kMillion = 1'000'000;
-
-codec::Pipeline parsed(const std::string& text) { return *codec::parse_pipeline(text); }
-
-/// Besides every_pipeline(): each index coder, narrow and wide codes, thresholds that keep much or little.
-std::vector<NamedPipeline> all_pipelines() {
-    auto pipelines = codec::every_pipeline();
-    for (const char* text :
-         {"variance(alpha=1.5) | pow2(bits=4) | rice", "variance(alpha=0.5) | pow2(bits=4) | raw32",
-          "variance(alpha=0.2) | pow2(bits=3) | raw32", "variance(alpha=0.5) | pow2(bits=2) | bitmap",
-          "variance(alpha=0.1) | pow2(bits=8) | auto", "variance(alpha=2) | f32 | raw32",
-          "variance(alpha=0.3, mode=faithful) | sign | rice",
-          "variance_hybrid(tau=0.25, alpha=0.5) | sign(scale=tau) | bitmap", "topk(0.001) | pow2(bits=4) | rice",
-          "topk(0.3, gate=0.5) | pow2(bits=5) | auto", "topk(0.02) | sign | bitmap", "topk(0.5) | bf16 | raw32",
-          "all | pow2(bits=3, scope=tensor)"})
-        pipelines.push_back({text, parsed(text)});
-    return pipelines;
-}
-
-EncodeCase make_case(const NamedPipeline& named, ElementCount elements, std::size_t samples, DataKind kind) {
-    EncodeCase made;
-    made.input = codec::make_input(named.pipeline, elements, samples, DataKind::kZero, 1);
-    made.kind = kind;
-    made.input.batch_samples = samples == 4 ? 64 : 0;
-    made.input.rescale = samples == 2 ? 0.5F : 1.0F;
-    made.state = codec::zero_state(made.input);
-    made.name = fmt::format("{} of {} x {} {}", named.name, elements, samples, codec::data_kind_name(kind));
-    return made;
-}
 
 /// What makes a request unlike the plain ones: moments, 16-bit samples, odd addresses, a rank that observes nothing.
 std::vector<EncodeCase> make_variants(const NamedPipeline& named, ElementCount elements, DataKind kind) {
@@ -73,7 +46,8 @@ std::vector<EncodeCase> make_variants(const NamedPipeline& named, ElementCount e
 
 class EqualityRun {
 public:
-    EqualityRun(const Options& options, Report& report) : options_(options), report_(report), cases_(options, report) {}
+    EqualityRun(const Options& options, Report& report)
+        : options_(options), report_(report), cases_({options.device}, report) {}
 
     void run() {
         auto encoder = GpuEncoder::make(options_.device, {});
@@ -139,7 +113,8 @@ private:
 
     /// Batches of far more elements than a round may have: slots are used again, and deferred tensors take turns.
     void run_tight() {
-        auto encoder = GpuEncoder::make(options_.device, {.batch_elements = kTileElements, .workspace_bytes = 0});
+        auto encoder = GpuEncoder::make(options_.device,
+                                        {.batch_elements = kTileElements, .workspace_bytes = 0, .multiprocessors = 1});
         if (!report_.expect_ok(encoder.status(), "making a small encoder")) return;
         const ElementCount elements = options_.is_small ? 70'000 : 5 * kChunkElements + 77;
         for (const char* text : {"variance(alpha=1.5) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto"}) {

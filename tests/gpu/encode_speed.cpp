@@ -20,7 +20,6 @@ using codec::cuda::DeviceMemory;
 using codec::cuda::GpuEncoder;
 using codec::cuda::GpuEncodeRequest;
 
-constexpr unsigned kRepetitions = 25;
 constexpr ElementCount kMost = 134'217'728;
 constexpr ElementCount kMiddle = 25'600'000;
 
@@ -132,7 +131,7 @@ private:
         const auto stream = static_cast<cudaStream_t>(encoder_->stream().handle());
         std::vector<float> times;
         constexpr ByteCount kBytes = 2 * kMost * sizeof(float);
-        for (unsigned repetition = 0; repetition < kRepetitions; ++repetition) {
+        for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
             static_cast<void>(is_done(cudaEventRecord(begin_, stream), "recording"));
             static_cast<void>(
                 is_done(cudaMemcpyAsync(array(4), array(0), kBytes, cudaMemcpyDeviceToDevice, stream), "copying"));
@@ -180,7 +179,7 @@ private:
         std::vector<float> times;
         std::vector<float> host_times;
         Outcome outcome;
-        for (unsigned repetition = 0; repetition < kRepetitions + 3; ++repetition) {
+        for (unsigned repetition = 0; repetition < options_.repetitions + 3; ++repetition) {
             const auto started = std::chrono::steady_clock::now();
             static_cast<void>(is_done(cudaEventRecord(begin_, stream), "recording"));
             if (!report_.expect_ok(encoder_->begin(requests), measured.text)) return {};

@@ -3,7 +3,7 @@
 // killed in the middle of a step. Then the time from hand-in to hand-back.
 #include "codec/cuda/device.hpp"
 #include "gpu_check.hpp"
-#include "tests/e2e/cluster.hpp"
+#include "job_runs.hpp"
 
 #include <fmt/format.h>
 
@@ -18,85 +18,6 @@ using e2e::Cluster;
 using e2e::Milliseconds;
 using e2e::Process;
 using nlohmann::json;
-
-constexpr auto kLong = Milliseconds(120'000);
-/// Anybody may connect: the ranks of the check run as other users too.
-constexpr const char* kOpenSocket = "[socket]\nmode = \"0666\"\n";
-
-std::size_t device_count() {
-    const auto devices = codec::cuda::list_devices();
-    return devices.is_ok() ? devices->size() : 0;
-}
-
-struct JobPlan {
-    std::string name;
-    std::string memory = "device";
-    std::string codec;
-    std::string elements;
-    std::size_t world = 4;
-    std::size_t samples = 1;
-    std::size_t steps = 4;
-    bool wants_hash = true;
-    std::size_t devices = 1;
-    bool as_other_user = false;
-};
-
-Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t nodes, std::size_t rank) {
-    std::vector<std::string> arguments;
-    if (plan.as_other_user) arguments = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
-    const std::vector<std::string> rest{"gradsieve-gpu-rank",
-                                        "--socket",
-                                        cluster.socket(rank * nodes / plan.world),
-                                        "--rank",
-                                        std::to_string(rank),
-                                        "--world",
-                                        std::to_string(plan.world),
-                                        "--memory",
-                                        plan.memory,
-                                        "--device",
-                                        std::to_string(rank * nodes / plan.world % plan.devices),
-                                        "--elements",
-                                        plan.elements,
-                                        "--samples",
-                                        std::to_string(plan.samples),
-                                        "--codec",
-                                        plan.codec,
-                                        "--steps",
-                                        std::to_string(plan.steps),
-                                        "--hash",
-                                        plan.wants_hash ? "1" : "0",
-                                        "--job",
-                                        plan.name};
-    arguments.insert(arguments.end(), rest.begin(), rest.end());
-    return Process(arguments);
-}
-
-/// What every rank said last; empty if one said nothing or an error, which then stands in the report.
-std::vector<json> collect(std::vector<Process>& ranks, const JobPlan& plan, Report& report) {
-    std::vector<json> answers;
-    for (auto& rank : ranks) {
-        const auto code = rank.wait_for_exit(kLong);
-        const auto& output = rank.output();
-        const auto start = output.rfind("{\"event\"");
-        auto answer = start == std::string::npos ? json() : json::parse(output.substr(start), nullptr, false);
-        const bool is_good = code == 0 && answer.is_object() && answer.value("event", "") == "result";
-        if (!is_good)
-            report.expect(false, plan.name + ": rank ended with " + std::to_string(code.value_or(-1)) + ": " + output);
-        if (is_good) answers.push_back(std::move(answer));
-    }
-    if (answers.size() < plan.world) answers.clear();
-    return answers;
-}
-
-std::vector<json> run_job(const Cluster& cluster, std::size_t nodes, const JobPlan& plan, Report& report) {
-    std::vector<Process> ranks;
-    for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
-    return collect(ranks, plan, report);
-}
-
-std::string hash_of(const std::vector<json>& answers) {
-    return answers.empty() ? "" : answers.front().value("hash", "");
-}
 
 void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, bool as_other_user) {
     Cluster cluster(nodes, kOpenSocket);
@@ -114,16 +35,47 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
             plan.samples = samples;
             plan.devices = devices;
             plan.as_other_user = as_other_user;
-            plan.name = "host" + std::to_string(++number);
-            plan.memory = "host";
-            const auto host = run_job(cluster, nodes, plan, report);
-            plan.name = "device" + std::to_string(number);
-            plan.memory = "device";
-            const auto device = run_job(cluster, nodes, plan, report);
-            report.expect(!host.empty() && hash_of(host) == hash_of(device),
-                          fmt::format("{} with {} samples on {} nodes, {} GPUs: host {} device {}", codec, samples,
-                                      nodes, devices, hash_of(host), hash_of(device)));
+            plan.name = std::to_string(++number);
+            check_against_host(cluster, nodes, plan, report);
         }
+}
+
+/// Device memory that cannot be shared: through host memory with the same bits, said in the status, refused on demand.
+void check_staged(Report& report) {
+    const Cluster cluster(2, kOpenSocket);
+    JobPlan plan;
+    plan.codec = "topk(0.01) | pow2(bits=4) | auto";
+    plan.elements = "33,4101,70000,600000";
+    for (const char* type : {"f32", "bf16"})
+        for (const std::size_t samples : {std::size_t{1}, std::size_t{3}}) {
+            plan.type = type;
+            plan.samples = samples;
+            std::vector<std::string> hashes;
+            for (const char* memory : {"host", "device", "staged"}) {
+                plan.memory = memory;
+                plan.name = fmt::format("{}-{}-{}", memory, type, samples);
+                hashes.push_back(hash_of(run_job(cluster, 2, plan, report)));
+            }
+            report.expect(!hashes[0].empty() && hashes[0] == hashes[1] && hashes[0] == hashes[2],
+                          fmt::format("staged, {} with {} samples: host {} device {} staged {}", type, samples,
+                                      hashes[0], hashes[1], hashes[2]));
+        }
+    plan.name = "required";
+    plan.world = 1;
+    plan.require = "cuda-ipc";
+    auto refused = start_rank(cluster, plan, 1, 0);
+    const auto code = refused.wait_for_exit(Milliseconds(120'000));
+    report.expect(code == 3 && refused.output().find("which require = ") != std::string::npos,
+                  "staged: require refuses it: " + refused.output());
+    plan.name = "shown";
+    plan.require.clear();
+    plan.steps = 100'000;
+    const auto shown = start_rank(cluster, plan, 1, 0);
+    const bool is_shown = cluster.wait_for_status(0, [](const json& status) {
+        const auto& jobs = status.value("jobs", json::array());
+        return !jobs.empty() && !jobs[0]["tensors"].empty() && jobs[0]["tensors"][0].value("place", "") == "staged";
+    });
+    report.expect(is_shown, "staged: the status shows it");
 }
 
 void check_killed_rank(const Options& options, Report& report) {
@@ -167,11 +119,11 @@ void check_lost_gpu(Report& report) {
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, 1, rank));
     for (auto& rank : ranks) {
-        const auto code = rank.wait_for_exit(kLong);
+        const auto code = rank.wait_for_exit(Milliseconds(120'000));
         const bool is_named = rank.output().find("cudaErrorLaunchFailure") != std::string::npos;
         report.expect(code == 3 && is_named, "lost GPU: every rank is told the cause: " + rank.output());
     }
-    const auto code = cluster.daemon(0).wait_for_exit(kLong);
+    const auto code = cluster.daemon(0).wait_for_exit(Milliseconds(120'000));
     report.expect(code == 5, fmt::format("lost GPU: the daemon ends with status 5, not {}", code.value_or(-1)));
     cluster.restart_daemon(0);
     plan.name = "found";
@@ -220,6 +172,7 @@ void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t d
 
 void check_end_to_end(const Options& options, Report& report) {
     const auto devices = device_count();
+    check_staged(report);
     if (!options.is_small) check_same_as_host(report, 1, 1, false);
     check_same_as_host(report, 2, 1, false);
     if (::geteuid() == 0)

@@ -14,7 +14,9 @@ namespace gradsieve::gpu_check {
 struct Options {
     int device = 0;
     bool is_small = false;  ///< small sizes only, no timing
+    bool is_few = false;    ///< of what several GPUs share: one pipeline in four
     bool has_timing = true;
+    unsigned repetitions = 25;      ///< of what is timed in encode-speed; 1 under a profiler
     std::uint64_t seed = 0;         ///< printed; fresh for every run unless given
     std::vector<std::string> only;  ///< sections by name; empty: all
 };
@@ -43,11 +45,15 @@ private:
 
 // The sections, each in a file of its own.
 void check_encode_equality(const Options& options, Report& report);
+void check_encode_on_gpus(const Options& options, Report& report);
 void measure_encode(const Options& options, Report& report);
 void check_decode_equality(const Options& options, Report& report);
 void check_decode_hostile(const Options& options, Report& report);
+void check_decode_on_gpus(const Options& options, Report& report);
 void measure_decode(const Options& options, Report& report);
 void check_end_to_end(const Options& options, Report& report);
+void check_gpus_end_to_end(const Options& options, Report& report);
+void check_state_end_to_end(const Options& options, Report& report);
 void measure_end_to_end(const Options& options, Report& report);
 
 }  // namespace gradsieve::gpu_check

@@ -20,9 +20,16 @@ struct Section {
     void (*run)(const Options&, Report&);
 };
 constexpr std::array kSections{
-    Section{"encode", false, check_encode_equality},        Section{"decode", false, check_decode_equality},
-    Section{"decode-hostile", false, check_decode_hostile}, Section{"encode-speed", true, measure_encode},
-    Section{"decode-speed", true, measure_decode},          Section{"end-to-end", false, check_end_to_end},
+    Section{"encode", false, check_encode_equality},
+    Section{"decode", false, check_decode_equality},
+    Section{"decode-hostile", false, check_decode_hostile},
+    Section{"gpus-encode", false, check_encode_on_gpus},
+    Section{"gpus-decode", false, check_decode_on_gpus},
+    Section{"encode-speed", true, measure_encode},
+    Section{"decode-speed", true, measure_decode},
+    Section{"end-to-end", false, check_end_to_end},
+    Section{"gpus-end-to-end", false, check_gpus_end_to_end},
+    Section{"state-end-to-end", false, check_state_end_to_end},
     Section{"end-to-end-speed", true, measure_end_to_end},
 };
 
@@ -50,9 +57,13 @@ int main(int argc, char** argv) {
     CLI::App app{"Checks the GPU's codecs against the CPU's, bit for bit, and times them."};
     app.add_option("--device", options.device, "ordinal of the GPU")->check(CLI::NonNegativeNumber);
     app.add_flag("--small", options.is_small, "small sizes and no timing, for compute-sanitizer and the emulated card");
+    app.add_option("--repetitions", options.repetitions, "of each measurement of encode-speed; 1 under a profiler")
+        ->check(CLI::Range(1, 1000));
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
-    app.add_option("--only", options.only,
-                   "sections: encode decode decode-hostile encode-speed decode-speed end-to-end end-to-end-speed");
+    app.add_flag("--few", options.is_few, "one pipeline in four where several GPUs share the work, for sanitizers");
+    std::string names;
+    for (const auto& section : kSections) names += std::string(" ") + section.name;
+    app.add_option("--only", options.only, "sections:" + names);
     CLI11_PARSE(app, argc, argv);
     options.has_timing = !options.is_small;
     if (!print_devices(options.device)) return 2;

@@ -58,6 +58,13 @@ TEST(MessageCheck, Value_one_beyond_is_refused_naming_it_and_what_is_allowed) {
              r.tensors[1].shape = {4, 0};
              r.tensors[1].on_device = true;
          }},
+        {"tensor 'b': staged with 0 elements; allowed is 1 element or more then",
+         [](auto& r) {
+             r.tensors[1].shape = {4, 0};
+             r.tensors[1].staged = true;
+         }},
+        {"tensor 'b': staged and on a device; allowed is one of the two",
+         [](auto& r) { r.tensors[1].staged = r.tensors[1].on_device = true; }},
         {"tensor 'b': shared memory would exceed",
          [](auto& r) {
              r.tensors[1].shape = {1ULL << 33U, 1ULL << 33U};

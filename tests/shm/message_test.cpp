@@ -102,6 +102,20 @@ TEST(Message, Attach_request_survives_the_way_there_and_back) {
     EXPECT_FALSE(seen.tensors[2].has_second_moment);
 }
 
+TEST(Message, Staged_tensor_has_flag_bit_2_and_nothing_else_that_differs) {
+    auto request = sample_request();
+    request.tensors[2].on_device = false;
+    const auto plain = build_attach_request(request);
+    request.tensors[2].staged = true;
+    auto staged = build_attach_request(request);
+    EXPECT_TRUE(parse_attach_request(staged)->tensors[2].staged);
+    EXPECT_FALSE(parse_attach_request(staged)->tensors[2].on_device);
+    EXPECT_FALSE(parse_attach_request(plain)->tensors[2].staged);
+    ASSERT_EQ(std::to_integer<unsigned>(staged.back()), 4U);
+    staged.back() = std::byte{0};
+    EXPECT_EQ(staged, plain);
+}
+
 TEST(Message, Attach_reply_survives_the_way_there_and_back) {
     auto sent = sample_reply();
     sent.status = Status(StatusCode::kMismatch, "tensor 'a': shape differs");
@@ -159,7 +173,7 @@ TEST(Message, Bytes_after_the_end_and_the_wrong_message_are_corrupt) {
 
 TEST(Message, Unknown_tensor_flags_are_corrupt) {
     auto bytes = build_attach_request(sample_request());
-    bytes.back() = std::byte{4};
+    bytes.back() = std::byte{8};
     const auto status = parse_attach_request(bytes).status();
     EXPECT_EQ(status.code(), StatusCode::kCorrupt);
     EXPECT_NE(status.text().find("tensor 'd' is cut or has unknown flags"), std::string::npos) << status.text();

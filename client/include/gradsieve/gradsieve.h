@@ -75,9 +75,10 @@ typedef struct gradsieve_job_options {
     const char* socket_path; /* NULL: $GRADSIEVE_SOCKET, else the usual places */
     int32_t non_finite;      /* GRADSIEVE_NON_FINITE_... */
     uint32_t check_every;    /* steps between comparisons of gradsieve_job_check_parameters; 0 = never */
+    const char* require;     /* "cuda-ipc": start fails where GPU memory would be staged; NULL: $GRADSIEVE_REQUIRE */
 } gradsieve_job_options;
 #define GRADSIEVE_JOB_OPTIONS_INIT \
-    { sizeof(gradsieve_job_options), NULL, NULL, -1, -1, NULL, NULL, GRADSIEVE_NON_FINITE_FAIL, 0 }
+    { sizeof(gradsieve_job_options), NULL, NULL, -1, -1, NULL, NULL, GRADSIEVE_NON_FINITE_FAIL, 0, NULL }
 
 typedef struct gradsieve_tensor_options {
     size_t struct_size;
@@ -140,7 +141,8 @@ void gradsieve_job_free(gradsieve_job* job); /* NULL is fine */
 gradsieve_status gradsieve_job_add_tensor(gradsieve_job* job, const char* name, const uint64_t* shape,
                                           size_t dimensions, const gradsieve_tensor_options* options,
                                           gradsieve_tensor** ret_tensor);
-/* Attaches to the daemon and waits until all ranks are there and agree on tensors and codec. */
+/* Attaches to the daemon and waits until all ranks are there and agree on tensors and codec. Then binds what was bound
+ * to GPU memory before; if that fails the job runs all the same: call again, or bind these tensors anew. */
 gradsieve_status gradsieve_job_start(gradsieve_job* job, int64_t timeout_ms);
 /* The step number to hand in first for a group (NULL = ""). */
 gradsieve_status gradsieve_job_first_step(const gradsieve_job* job, const char* group, uint64_t* ret_step);
@@ -173,19 +175,24 @@ gradsieve_status gradsieve_tensor_gradient(gradsieve_tensor* tensor, uint32_t sa
 /* Room for the sum of squared per-sample gradients, if the tensor was registered with has_second_moment. After start.
  */
 gradsieve_status gradsieve_tensor_second_moment(gradsieve_tensor* tensor, float** ret_values);
-/* Binds a tensor that was registered with on_device to GPU memory: after start, before its first submit, and again
- * whenever the buffer changes. The tensor must have no open step. Nothing is copied. The CUDA context of the job's
- * first binding outlives the job. */
+/* Binds a tensor that was registered with on_device to GPU memory: before start or after it, before its first submit,
+ * and again whenever the buffer changes. The tensor must have no open step. Nothing is copied, unless memory given
+ * before start cannot be shared: the tensor is staged then, and submit and wait copy it through host memory. The CUDA
+ * context of the job's first binding outlives the job. */
 gradsieve_status gradsieve_tensor_bind_device(gradsieve_tensor* tensor, const gradsieve_device_buffer* buffer,
                                               int64_t timeout_ms);
-/* The daemon lets go of the memory: free it or use it otherwise afterwards. */
+/* The daemon lets go of the memory: free it or use it otherwise afterwards. Before start: forgets the buffer. */
 gradsieve_status gradsieve_tensor_unbind_device(gradsieve_tensor* tensor, int64_t timeout_ms);
-/* Hands in step `step`. Does not wait for anybody. */
+/* *ret_is_staged = 1 if the tensor's GPU memory cannot be shared, so that each step copies it twice, else 0. Known from
+ * gradsieve_tensor_bind_device before start on. */
+gradsieve_status gradsieve_tensor_is_staged(const gradsieve_tensor* tensor, int32_t* ret_is_staged);
+/* Hands in step `step`. Does not wait for anybody; a staged tensor's stream is waited for. */
 gradsieve_status gradsieve_tensor_submit(gradsieve_tensor* tensor, uint64_t step,
                                          const gradsieve_submit_options* options);
 /* The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor again. On
  * a device *ret_values is NULL, and the average is in slice 0 of the bound memory, final for every stream; after any
- * answer but GRADSIEVE_TIMEOUT the daemon touches that memory no more. */
+ * answer but GRADSIEVE_TIMEOUT nobody touches that memory any more. A staged tensor's average is copied there by this
+ * call, which then waits for the bound stream beyond its timeout. */
 gradsieve_status gradsieve_tensor_wait(gradsieve_tensor* tensor, int64_t timeout_ms, const float** ret_values);
 /* *ret_is_ready = 1 if wait would not sleep, else 0. */
 gradsieve_status gradsieve_tensor_is_ready(gradsieve_tensor* tensor, int32_t* ret_is_ready);

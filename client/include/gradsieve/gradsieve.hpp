@@ -46,6 +46,9 @@ struct JobOptions {
     std::string socket_path{};  ///< empty: $GRADSIEVE_SOCKET, else the usual places
     std::uint32_t check_every =
         0;  ///< steps between two comparisons of `check_parameters`; 0 = never; equal on all ranks
+    /// What must not fall back: "cuda-ipc" makes `start` fail where GPU memory would be staged through host memory
+    /// (Tensor::bind_device). Empty: $GRADSIEVE_REQUIRE, else nothing.
+    std::string require{};
 };
 struct TensorOptions {
     std::uint32_t samples_max = 1;   ///< micro-batches per step that the slab has room for, 1..256
@@ -80,28 +83,38 @@ public:
     [[nodiscard]] std::span<float> gradient(std::uint32_t sample_index = 0);
     /// Sum of squared per-sample gradients; empty unless registered with has_second_moment.
     [[nodiscard]] std::span<float> second_moment();
-    /// Binds a tensor that was registered with `on_device` to GPU memory: after `start`, before its first `submit`, and
-    /// again whenever the buffer changes. The tensor must have no open step. Opens the memory for the daemon (CUDA IPC
-    /// handle, or descriptors for memory of cuMemMap); nothing is copied, and the caller's current context stays. The
-    /// context of the job's first binding outlives the job. Errors: kInvalidArgument (what of the buffer is wrong),
-    /// kFailedPrecondition (memory that cannot be shared, or a GPU that cannot write to host memory: what to do),
-    /// kUnavailable (no CUDA driver, or its error), kBusy (an open step, or another thread binds), kTimeout (call
-    /// again: until then it counts as not bound), and what the daemon says.
+    /// Binds a tensor that was registered with `on_device` to GPU memory: before `start` or after it, before its first
+    /// `submit`, and again whenever the buffer changes. The tensor must have no open step. Opens the memory for the
+    /// daemon (CUDA IPC handle, or descriptors for memory of cuMemMap); nothing is copied, and the caller's current
+    /// context stays. The context of the job's first binding outlives the job.
+    /// Before `start` the buffer is checked and remembered, and `start` binds it. If its memory cannot be shared, the
+    /// tensor is *staged*: `submit` and `wait` copy it through host memory, from then on whatever it is bound to.
+    /// Errors: kInvalidArgument (what of the buffer is wrong), kFailedPrecondition (after `start`: memory that cannot
+    /// be shared; a GPU that cannot write to host memory: what to do), kUnavailable (no CUDA driver, or its error),
+    /// kBusy (an open step, or another thread binds), kTimeout (call again: until then it counts as not bound), and
+    /// what the daemon says.
     [[nodiscard]] Status bind_device(const DeviceBuffer& buffer, Timeout timeout);
-    /// The daemon lets go of the memory: free it or use it otherwise afterwards. Errors: as bind_device.
+    /// The daemon lets go of the memory: free it or use it otherwise afterwards. Before `start`: forgets the buffer.
+    /// Errors: as bind_device.
     [[nodiscard]] Status unbind_device(Timeout timeout);
+    /// The tensor lies on a device whose memory cannot be shared, and costs two copies a step between device and host.
+    /// Known from `bind_device` before `start` on; false in a forked child.
+    [[nodiscard]] bool is_staged() const;
     /// Hands in step `step` (first_step(), then one more each time; any order of tensors). Does not wait for anybody;
-    /// what is on a device is handed in as soon as the bound stream has come this far.
+    /// what is on a device is handed in as soon as the bound stream has come this far; one that is staged is copied
+    /// first, which waits for the bound stream.
     /// Errors: kBusy (this tensor's last step is not committed: wait for it), kInvalidArgument (wrong step; which is
     /// next), kPeerFailed / kUnavailable (the job has ended).
     [[nodiscard]] Status submit(std::uint64_t step, const SubmitOptions& options = {});
     /// The average over all ranks of the step handed in last; read-only, valid until this rank submits the tensor
     /// again. On a device the span is empty and the average is in slice 0 of the bound memory, final for every stream;
-    /// after any answer but kTimeout the daemon touches that memory no more. Errors: kTimeout (who is late; call
-    /// again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon gone). An outcome that arrived before the job
-    /// ended stays.
+    /// after any answer but kTimeout nobody touches that memory any more. A staged tensor's average is copied there by
+    /// this call, on the bound stream, after which it waits for that stream beyond its timeout. Errors: kTimeout (who
+    /// is late; call again), kStepFailed, kNonFinite, kPeerFailed, kUnavailable (daemon gone). An outcome that arrived
+    /// before the job ended stays.
     [[nodiscard]] Result<std::span<const float>> wait(Timeout timeout);
-    [[nodiscard]] bool is_ready();  ///< wait would not sleep: a result or an error is there
+    /// `wait` would not sleep: a result or an error is there. Copies the average of a staged tensor first.
+    [[nodiscard]] bool is_ready();
     [[nodiscard]] const std::string& name() const noexcept;
     [[nodiscard]] std::uint64_t elements() const noexcept;
 
@@ -128,8 +141,11 @@ public:
     [[nodiscard]] Result<Tensor> add_tensor(std::string_view name, std::initializer_list<std::uint64_t> shape,
                                             const TensorOptions& options = {});
     /// Attaches to the daemon and waits until all ranks of the job are there and agree on tensors and codec.
+    /// Binds then what was bound before it, in one round trip; if that fails the job runs all the same: call `start`
+    /// again, or bind these tensors anew.
     /// Errors: kUnavailable (which socket, what to do), kAlreadyExists (rank taken, second live run of the name),
-    /// kMismatch (first difference between ranks), kTimeout (who is missing; call again), kVersionMismatch.
+    /// kMismatch (first difference between ranks), kTimeout (who is missing; call again), kVersionMismatch,
+    /// kFailedPrecondition (a tensor would be staged, which JobOptions::require forbids), and those of bind_device.
     [[nodiscard]] Status start(Timeout timeout);
     /// The step number to hand in first for a group: 1 for a fresh job, the next one where the daemon kept state.
     [[nodiscard]] std::uint64_t first_step(std::string_view group = "") const;

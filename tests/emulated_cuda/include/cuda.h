@@ -93,5 +93,6 @@ CUresult cuMemHostUnregister(void* pointer);
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* pointer, unsigned flags);
 CUresult cuMemsetD32Async(CUdeviceptr pointer, unsigned value, std::size_t words, CUstream stream);
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream);
 
 }  // extern "C"

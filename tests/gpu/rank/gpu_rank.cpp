@@ -1,13 +1,15 @@
-// A training process for the GPU checks: the same made-up gradients either in device memory, bound to the daemon, or in
-// the daemon's shared memory, so that both ways can be compared bit for bit. Prints one line of JSON. Not a test by
-// itself.
+// A training process for the GPU checks: the same made-up gradients in device memory that is bound to the daemon, in
+// device memory that cannot be shared and is staged, or in the daemon's shared memory, so that all ways can be compared
+// bit for bit. Prints one line of JSON. Not a test by itself.
 #include <gradsieve/gradsieve.hpp>
 
+#include "tests/client/real_cuda.hpp"
 #include "tests/gpu/rank/noise.hpp"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -64,25 +66,65 @@ void fill(std::vector<float>& values, std::uint64_t seed) {
     }
 }
 
+/// bfloat16's nearest value, ties to even; finite values only.
+std::uint16_t bf16_of(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
+}
+float value_of(std::uint16_t bf16) { return std::bit_cast<float>(std::uint32_t{bf16} << 16U); }
+
 struct RankTensor {
     gradsieve::Tensor tensor;
     std::uint64_t elements = 0;
     std::vector<std::vector<float>> host{};  ///< per gradient set: samples slices one after the other
-    float* gradient = nullptr;               ///< device: samples slices
-    std::vector<float*> sets{};              ///< device: per gradient set
+    std::byte* gradient = nullptr;           ///< device: samples slices
+    std::vector<std::byte*> sets{};          ///< device: per gradient set
 };
 
 struct Rank {
     Options options;
     bool on_device = false;
+    bool is_staged = false;  ///< on a device, in memory that cannot be shared
+    bool is_bf16 = false;    ///< values as bfloat16 holds them; on the device in that type
     bool has_noise = false;  ///< fresh noise every step, made on the card, instead of the sets that both ways share
     std::uint32_t samples = 1;
     cudaStream_t stream = nullptr;
-    float* arena = nullptr;  ///< one allocation behind all gradients, as a caching allocator makes it
+    std::byte* arena = nullptr;  ///< one allocation behind all gradients, as a caching allocator makes it
     std::vector<RankTensor> tensors;
     std::vector<double> milliseconds;
     std::uint64_t hash = 0x12345;
     std::uint64_t rank_number = 0;
+    std::uint64_t last_hash = 0;  ///< of the last step's averages alone
+
+    [[nodiscard]] std::size_t element_bytes() const { return is_bf16 ? sizeof(std::uint16_t) : sizeof(float); }
+    /// As device memory holds them.
+    [[nodiscard]] std::vector<std::byte> packed(const std::vector<float>& values) const {
+        std::vector<std::byte> bytes(values.size() * element_bytes());
+        for (std::size_t element = 0; element < values.size() && is_bf16; ++element) {
+            const auto half = bf16_of(values[element]);
+            std::memcpy(bytes.data() + element * sizeof(half), &half, sizeof(half));
+        }
+        if (!is_bf16) std::memcpy(bytes.data(), values.data(), bytes.size());
+        return bytes;
+    }
+    void round_to_type(std::vector<float>& values) const {
+        if (!is_bf16) return;
+        for (auto& value : values) value = value_of(bf16_of(value));
+    }
+    /// Slice 0 of the tensor, from the device.
+    [[nodiscard]] std::vector<float> fetch(const RankTensor& entry) const {
+        std::vector<std::byte> bytes(entry.elements * element_bytes());
+        must(cudaMemcpyAsync(bytes.data(), entry.gradient, bytes.size(), cudaMemcpyDeviceToHost, stream), "copy back");
+        must(cudaStreamSynchronize(stream), "synchronize");
+        std::vector<float> values(entry.elements);
+        for (std::size_t element = 0; element < values.size() && is_bf16; ++element) {
+            std::uint16_t half = 0;
+            std::memcpy(&half, bytes.data() + element * sizeof(half), sizeof(half));
+            values[element] = value_of(half);
+        }
+        if (!is_bf16) std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    }
 
     void add_tensors(gradsieve::Job& job, std::uint64_t rank) {
         std::istringstream list(options.text("elements", "1000000"));
@@ -92,20 +134,35 @@ struct Rank {
             for (std::size_t set = 0; set < kGradientSets && !has_noise; ++set) {
                 entry.host.emplace_back(entry.elements * samples);
                 fill(entry.host.back(), (rank * 1000 + tensors.size()) * 100 + set);
+                round_to_type(entry.host.back());
             }
-            total += (entry.elements * samples + 63) / 64 * 64;
+            total += room_of(entry);
             tensors.push_back(std::move(entry));
         }
-        if (!on_device) return;
-        must(cudaMalloc(reinterpret_cast<void**>(&arena), (total + 64) * sizeof(float)), "cudaMalloc");
-        float* next = arena + 64;  // a pointer inside a larger block
+        if (on_device) allocate(total + kAlignBytes);
+    }
+
+    static constexpr std::size_t kAlignBytes = 256;
+    [[nodiscard]] std::size_t room_of(const RankTensor& entry) const {
+        return (entry.elements * samples * element_bytes() + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+    }
+    void allocate(std::size_t bytes) {
+        constexpr std::size_t kPhysicalBytes = std::size_t{2} << 20U;
+        const auto physical_bytes = (bytes + kPhysicalBytes - 1) / kPhysicalBytes * kPhysicalBytes;
+        if (is_staged)
+            arena = reinterpret_cast<std::byte*>(
+                gradsieve::client::test::RealCuda::map(1, physical_bytes, /*is_exportable=*/false));
+        else
+            must(cudaMalloc(reinterpret_cast<void**>(&arena), bytes), "cudaMalloc");
+        auto* next = arena + kAlignBytes;  // a pointer inside a larger block
         for (auto& entry : tensors) {
             entry.gradient = next;
-            next += (entry.elements * samples + 63) / 64 * 64;
+            next += room_of(entry);
             for (const auto& values : entry.host) {
-                float* copy = nullptr;
-                must(cudaMalloc(reinterpret_cast<void**>(&copy), values.size() * sizeof(float) + 4), "cudaMalloc");
-                must(cudaMemcpy(copy, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice), "copy");
+                const auto from = packed(values);
+                std::byte* copy = nullptr;
+                must(cudaMalloc(reinterpret_cast<void**>(&copy), from.size() + 4), "cudaMalloc");
+                must(cudaMemcpy(copy, from.data(), from.size(), cudaMemcpyHostToDevice), "copy");
                 entry.sets.push_back(copy);
             }
         }
@@ -121,34 +178,40 @@ struct Rank {
         return std::move(*tensor);
     }
 
+    /// Before start.
     void bind() {
-        for (auto& entry : tensors)
-            must(entry.tensor.bind_device({.pointer = entry.gradient, .elements = entry.elements, .stream = stream},
+        using gradsieve::ElementType;
+        for (auto& entry : tensors) {
+            must(entry.tensor.bind_device({.pointer = entry.gradient,
+                                           .elements = entry.elements,
+                                           .type = is_bf16 ? ElementType::kBf16 : ElementType::kF32,
+                                           .stream = stream},
                                           kTimeout),
                  "bind_device");
+            if (entry.tensor.is_staged() != is_staged) fail("is_staged", is_staged ? "it is not" : "it is");
+        }
     }
 
     /// Every tensor gets the values of the last rank; before the first step, in the gradient's own memory.
     void broadcast(gradsieve::Job& job, std::uint32_t world) {
-        std::vector<float> values;
         for (auto& entry : tensors) {
             std::vector<float> expected(entry.elements);
             for (std::size_t element = 0; element < expected.size(); ++element)
                 expected[element] = static_cast<float>(element % 1000) + 0.25F * static_cast<float>(world);
-            auto given = expected;
-            if (rank_number != world - 1) std::fill(given.begin(), given.end(), -1.0F);
-            values = given;
-            if (on_device)
-                must(cudaMemcpyAsync(entry.gradient, values.data(), values.size() * sizeof(float),
-                                     cudaMemcpyHostToDevice, stream),
+            round_to_type(expected);
+            auto values = expected;
+            if (rank_number != world - 1) std::fill(values.begin(), values.end(), -1.0F);
+            const auto bytes = packed(values);
+            if (on_device) {
+                must(cudaMemcpyAsync(entry.gradient, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream),
                      "copy");
-            else
+            } else {
                 std::copy(values.begin(), values.end(), entry.tensor.gradient().begin());
+            }
             const auto answer = job.broadcast(entry.tensor, world - 1, kTimeout);
             if (!answer.is_ok()) fail("broadcast", answer.status().to_string());
             if (on_device)
-                must(cudaMemcpy(values.data(), entry.gradient, values.size() * sizeof(float), cudaMemcpyDeviceToHost),
-                     "copy back");
+                values = fetch(entry);
             else
                 values.assign(answer->begin(), answer->end());
             if (values != expected) fail("broadcast", "other values than the root's");
@@ -158,13 +221,13 @@ struct Rank {
     void hand_in(std::uint64_t step) {
         for (auto& entry : tensors) {
             if (has_noise) {
-                must(gradsieve::gpu_check::fill_with_noise(entry.gradient, entry.elements * samples,
-                                                           step * 64 + rank_number, stream),
+                must(gradsieve::gpu_check::fill_with_noise(reinterpret_cast<float*>(entry.gradient),
+                                                           entry.elements * samples, step * 64 + rank_number, stream),
                      "noise");
                 continue;
             }
             const auto set = step % kGradientSets;
-            const auto bytes = entry.host[set].size() * sizeof(float);
+            const auto bytes = entry.host[set].size() * element_bytes();
             if (on_device) {
                 must(cudaMemcpyAsync(entry.gradient, entry.sets[set], bytes, cudaMemcpyDeviceToDevice, stream), "copy");
                 continue;
@@ -178,30 +241,31 @@ struct Rank {
 
     void take_back(bool wants_hash) {
         std::vector<float> values;
+        last_hash = 0;
         for (auto& entry : tensors) {
             const auto average = entry.tensor.wait(kTimeout);
             if (!average.is_ok()) fail("wait", average.status().to_string());
             if (!wants_hash) continue;
-            values.resize(entry.elements);
-            if (on_device) {
-                must(cudaMemcpyAsync(values.data(), entry.gradient, values.size() * sizeof(float),
-                                     cudaMemcpyDeviceToHost, stream),
-                     "copy back");
-                must(cudaStreamSynchronize(stream), "synchronize");
-            } else {
-                std::copy(average->begin(), average->end(), values.begin());
-            }
-            hash = (hash ^ gradsieve::digest_of(std::as_bytes(std::span(values)))) * 0x9E3779B97F4A7C15ULL;
+            if (on_device)
+                values = fetch(entry);
+            else
+                values.assign(average->begin(), average->end());
+            round_to_type(values);
+            const auto digest = gradsieve::digest_of(std::as_bytes(std::span(values)));
+            hash = (hash ^ digest) * 0x9E3779B97F4A7C15ULL;
+            last_hash = (last_hash ^ digest) * 0x9E3779B97F4A7C15ULL;
         }
         if (on_device) must(cudaStreamSynchronize(stream), "synchronize");
     }
 
     int run() {
-        on_device = options.text("memory", "device") == "device";
+        is_staged = options.text("memory") == "staged";
+        on_device = is_staged || options.text("memory", "device") == "device";
+        is_bf16 = options.text("type", "f32") == "bf16";
         samples = static_cast<std::uint32_t>(options.number("samples", 1));
         const auto rank = options.number("rank", 0);
         rank_number = rank;
-        has_noise = on_device && options.number("hash", 1) == 0;
+        has_noise = on_device && !is_bf16 && options.number("hash", 1) == 0;
         if (on_device) {
             must(cudaSetDevice(static_cast<int>(options.number("device", 0))), "cudaSetDevice");
             must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
@@ -211,15 +275,18 @@ struct Rank {
                                          .rank = static_cast<std::int64_t>(rank),
                                          .world_size = static_cast<std::int64_t>(options.number("world", 1)),
                                          .codec = options.text("codec"),
-                                         .socket_path = options.text("socket")});
+                                         .socket_path = options.text("socket"),
+                                         .require = options.text("require")});
         if (!job.is_ok()) fail("make", job.status().to_string());
         add_tensors(*job, rank);
+        if (on_device) bind();
         must(job->start(kTimeout), "start");
         const bool wants_hash = options.number("hash", 1) != 0;
-        if (on_device) bind();
         if (wants_hash) broadcast(*job, static_cast<std::uint32_t>(options.number("world", 1)));
         const auto steps = options.number("steps", 4);
-        for (std::uint64_t step = job->first_step(), last = step + steps; step < last; ++step) {
+        const auto first = job->first_step();
+        const auto end = options.number("until", 0) > 0 ? options.number("until", 0) + 1 : first + steps;
+        for (std::uint64_t step = first; step < end; ++step) {
             hand_in(step);
             const auto begin = Clock::now();
             for (auto& entry : tensors) must(entry.tensor.submit(step, {.sample_count = samples}), "submit");
@@ -233,19 +300,22 @@ struct Rank {
             return milliseconds[static_cast<std::size_t>(share * static_cast<double>(milliseconds.size() - 1))];
         };
         std::printf(
-            "{\"event\":\"result\",\"rank\":%llu,\"hash\":\"%016llx\",\"steps\":%llu,\"p10_ms\":%.3f,"
+            "{\"event\":\"result\",\"rank\":%llu,\"hash\":\"%016llx\",\"last_hash\":\"%016llx\",\"first\":%llu,\"p10_"
+            "ms\":%.3f,"
             "\"median_ms\":%.3f,\"p90_ms\":%.3f}\n",
             static_cast<unsigned long long>(rank), static_cast<unsigned long long>(hash),
-            static_cast<unsigned long long>(steps), at(0.1), at(0.5), at(0.9));
+            static_cast<unsigned long long>(last_hash), static_cast<unsigned long long>(first), at(0.1), at(0.5),
+            at(0.9));
         return 0;
     }
 };
 
 }  // namespace
 
-/// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|host] [--device D] [--elements N,N,...] [--samples
-/// M]
-/// [--codec TEXT] [--steps N] [--hash 0|1] [--job NAME] [--run ID]
+/// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require
+/// cuda-ipc]
+/// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hash 0|1] [--job NAME]
+/// [--run ID]
 int main(int argc, char** argv) {
     Rank rank;
     for (int place = 1; place + 1 < argc; place += 2)

@@ -1,0 +1,213 @@
+#include "codec/cuda/encode_lane.hpp"
+
+#include "codec/cuda/launch.hpp"
+#include "codec/cuda/runtime.hpp"
+
+#include <algorithm>
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+/// Most memory for samples that are looked at twice; beyond it fewer blocks run at a time.
+constexpr ByteCount kScratchBytes = ByteCount{256} << 20U;
+
+cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+
+}  // namespace
+
+Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multiprocessors) {
+    auto lane = std::make_unique<EncodeLane>();
+    GRADSIEVE_ASSIGN(lane->stream_, Stream::make(device));
+    GRADSIEVE_ASSIGN(lane->event_, StreamEvent::make(device));
+    GRADSIEVE_CUDA_TRY(cudaDeviceGetAttribute(&lane->multiprocessors_, cudaDevAttrMultiProcessorCount, device),
+                       "asking for multiprocessors");
+    if (multiprocessors > 0)
+        lane->multiprocessors_ = std::min(lane->multiprocessors_, static_cast<int>(multiprocessors));
+    return Result<std::unique_ptr<EncodeLane>>(std::move(lane));
+}
+
+/// Blocks of a dense pass: as many as run at a time, since each takes tile after tile.
+Result<std::uint32_t> EncodeLane::grid_of(const RoundPlan& round) {
+    auto known = std::ranges::find(grids_, round.pass, &std::pair<KernelHandle, std::uint32_t>::first);
+    if (known == grids_.end()) {
+        int blocks = 0;
+        GRADSIEVE_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                               &blocks, reinterpret_cast<const void*>(round.pass), static_cast<int>(round.threads), 0),
+                           "asking how many blocks fit");
+        grids_.emplace_back(round.pass, static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_));
+        known = grids_.end() - 1;
+    }
+    const std::uint32_t warps = round.threads / 32;
+    std::uint32_t blocks = std::min(known->second, std::max((round.tile_count + warps - 1) / warps, 1U));
+    if (round.scratch_samples > 0) {
+        const ByteCount per_block = ByteCount{round.scratch_samples} * kTileThreads * sizeof(float) * 4;
+        blocks = static_cast<std::uint32_t>(std::clamp<ByteCount>(kScratchBytes / per_block, 1, blocks));
+    }
+    return blocks;
+}
+
+Result<ByteCount> EncodeLane::scratch_bytes() {
+    ByteCount most = 0;
+    for (const RoundPlan& round : batch_.rounds()) {
+        GRADSIEVE_ASSIGN(const std::uint32_t blocks, grid_of(round));
+        most = std::max(most, ByteCount{blocks} * round.scratch_samples * kTileThreads * sizeof(float) * 4);
+    }
+    return most;
+}
+
+Status EncodeLane::prepare(const GpuEncoderLimits& limits) {
+    GRADSIEVE_TRY(stream_.make_current());
+    GRADSIEVE_ASSIGN(const ByteCount scratch, scratch_bytes());
+    if (memory_.fits(batch_, scratch)) return {};
+    GRADSIEVE_TRY(stream_.synchronize());
+    return memory_.fit(stream_, batch_, scratch, limits.workspace_bytes);
+}
+
+std::size_t EncodeLane::first_shared() const noexcept {
+    const auto rounds = batch_.rounds();
+    const auto first = std::ranges::find_if(rounds, [](const RoundPlan& round) { return round.is_shared; });
+    return static_cast<std::size_t>(std::distance(rounds.begin(), first));
+}
+
+Status EncodeLane::start(SharedCounts* shared) {
+    if (batch_.chunks().empty()) return {};
+    GRADSIEVE_TRY(stream_.make_current());
+    batch_.write_upload(memory_.upload.data(), {memory_.plan.data(), memory_.staging.data(), shared});
+    GRADSIEVE_CUDA_TRY(cudaMemcpyAsync(memory_.plan.data(), memory_.upload.data(), batch_.layout().results,
+                                       cudaMemcpyHostToDevice, handle_of(stream_)),
+                       "copying a batch's plan to a GPU");
+    const std::size_t rounds = first_shared();
+    for (std::size_t round = 0; round < rounds; ++round) GRADSIEVE_TRY(run_round(round));
+    return {};
+}
+
+Status EncodeLane::end() {
+    if (batch_.chunks().empty()) return {};
+    GRADSIEVE_TRY(stream_.make_current());
+    GRADSIEVE_CUDA_TRY(
+        cudaMemcpyAsync(memory_.download.data(), memory_.plan.data() + batch_.layout().tensor_states,
+                        EncodeMemory::download_bytes(batch_), cudaMemcpyDeviceToHost, handle_of(stream_)),
+        "copying a batch's results from a GPU");
+    const ByteCount dense = std::min(batch_.dense_payload_bytes(), memory_.mirror.size());
+    if (dense == 0) return {};
+    return status_of(cudaMemcpyAsync(memory_.mirror.data(), memory_.payload.data(), dense, cudaMemcpyDeviceToHost,
+                                     handle_of(stream_)),
+                     "copying payloads from a GPU");
+}
+
+EncodeRound EncodeLane::describe(std::size_t number) const {
+    const RoundPlan& plan = batch_.rounds()[number];
+    const PlanLayout& layout = batch_.layout();
+    std::byte* device = memory_.plan.data();
+    EncodeRound round{};
+    round.tensors = memory_.plan.as<TensorPlan>(layout.tensors);
+    round.tensor_states = memory_.plan.as<TensorState>(layout.tensor_states);
+    round.chunks = reinterpret_cast<const ChunkPlan*>(device + layout.chunks) + plan.first_chunk;
+    round.first_tiles = reinterpret_cast<const std::uint32_t*>(device + layout.first_tiles) + plan.first_chunk;
+    round.first_groups = reinterpret_cast<const std::uint32_t*>(device + layout.first_groups) + plan.first_chunk;
+    round.chunk_states = reinterpret_cast<ChunkState*>(device + layout.chunk_states) + plan.first_chunk;
+    round.chunk_results = reinterpret_cast<ChunkResult*>(device + layout.results) + plan.first_chunk;
+    round.chunk_count = plan.chunk_count;
+    round.end_tile = plan.tile_count;
+    round.group_count = plan.group_count;
+    round.group_ticket = memory_.plan.as<std::uint32_t>(layout.tickets) + batch_.passes().size() + number;
+    round.slot_indices = memory_.indices.as<std::uint16_t>();
+    round.slot_values = memory_.values.data();
+    round.tiles = memory_.infos.as<TileInfo>();
+    round.gate_words = plan.has_gate ? memory_.gates.as<std::uint32_t>() : nullptr;
+    round.histograms = memory_.histograms.as<std::uint32_t>();
+    round.sample_scratch = memory_.scratch.as<float>();
+    round.slot_value_bytes = plan.value_bytes;
+    round.scratch_samples = plan.scratch_samples;
+    round.payload = memory_.payload.data();
+    round.mirror = memory_.mirror.data();
+    round.cursor = memory_.plan.as<std::uint64_t>(layout.cursor);
+    round.mirror_bytes = memory_.mirror.size();
+    return round;
+}
+
+Status EncodeLane::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round, unsigned threads) {
+    return status_of(cuda::launch(kernel, blocks, threads, handle_of(stream_), round),
+                     "starting a kernel of the encoder");
+}
+
+Status EncodeLane::stage(const PassPlan& pass) {
+    for (const StageCopy& copy : batch_.copies().subspan(pass.first_copy, pass.copy_count))
+        GRADSIEVE_CUDA_TRY(cudaMemcpyPeerAsync(memory_.staging.data() + copy.offset, stream_.device(), copy.source,
+                                               copy.source_device, copy.bytes, handle_of(stream_)),
+                           "copying gradients from another GPU");
+    return {};
+}
+
+Status EncodeLane::run_passes(std::size_t number) {
+    const RoundPlan& plan = batch_.rounds()[number];
+    EncodeRound round = describe(number);
+    GRADSIEVE_ASSIGN(const std::uint32_t blocks, grid_of(plan));
+    for (std::uint32_t pass = plan.first_pass; pass < plan.first_pass + plan.pass_count; ++pass) {
+        GRADSIEVE_TRY(stage(batch_.passes()[pass]));
+        round.ticket = memory_.plan.as<std::uint32_t>(batch_.layout().tickets) + pass;
+        round.end_tile = batch_.passes()[pass].end_tile;
+        GRADSIEVE_TRY(launch(plan.pass, blocks, round, plan.threads));
+    }
+    return {};
+}
+
+Status EncodeLane::run_round(std::size_t number) {
+    const RoundPlan& plan = batch_.rounds()[number];
+    GRADSIEVE_TRY(run_passes(number));
+    if (plan.value_bytes == 0) return {};
+    const EncodeRound round = describe(number);
+    if (plan.has_top_k) {
+        GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));
+        for (unsigned level = 0; level < kSelectLevels; ++level)
+            GRADSIEVE_TRY(launch(histogram_kernel(level), plan.group_count, round));
+        GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
+    }
+    if (plan.is_deferred) GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
+    return launch(code_kernel(), plan.group_count, round);
+}
+
+Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
+    const std::size_t number = first_shared() + shared_round;
+    const RoundPlan& plan = batch_.rounds()[number];
+    if (plan.chunk_count == 0) return {};  // others have all of it
+    GRADSIEVE_TRY(stream_.make_current());
+    const EncodeRound round = describe(number);
+    if (step == 0) {
+        GRADSIEVE_TRY(run_passes(number));
+        return launch(share_listed_kernel(), plan.chunk_count, round);
+    }
+    if (step == 1) GRADSIEVE_TRY(launch(take_listed_kernel(), plan.chunk_count, round));
+    if (step + 1 == shared_steps(plan.has_top_k)) {
+        if (plan.has_top_k) GRADSIEVE_TRY(launch(take_ties_kernel(), plan.chunk_count, round));
+        GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
+        return launch(code_kernel(), plan.group_count, round);
+    }
+    if (step == 1) {
+        GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));
+        return launch(histogram_kernel(0), plan.group_count, round);
+    }
+    GRADSIEVE_TRY(launch(take_bins_kernel(step - 2), plan.chunk_count, round));
+    const bool has_more_levels = step - 1 < kSelectLevels;
+    return launch(has_more_levels ? histogram_kernel(step - 1) : tie_kernel(), plan.group_count, round);
+}
+
+void EncodeLane::take_chunks(std::span<const GpuEncodeRequest> requests, const PayloadPool& own_pool,
+                             std::span<EncodeResult> inout_results) {
+    places_.clear();
+    for (std::size_t chunk = 0; chunk < batch_.chunks().size(); ++chunk) {
+        const ChunkPlan& plan = batch_.chunks()[chunk];
+        EncodeResult& result = inout_results[plan.tensor];
+        const auto& coded = downloaded<ChunkResult>(batch_.layout().results)[chunk];
+        const bool is_dense = batch_.is_dense(plan.tensor);
+        if (result.non_finite || (!is_dense && coded.bytes == 0)) continue;
+        const ByteCount bytes = is_dense ? batch_.dense_chunk_bytes(plan) : coded.bytes;
+        const PayloadPool* pool = requests[plan.tensor].request.payloads;
+        auto payload = (pool == nullptr ? own_pool : *pool).take(bytes);
+        places_.push_back({is_dense ? plan.payload_offset : coded.offset, bytes, payload.data()});
+        result.chunks.push_back({batch_.range(plan.tensor).first_chunk() + plan.chunk_index, std::move(payload)});
+        result.kept_elements += is_dense ? plan.elements : coded.sent;
+    }
+}
+
+}  // namespace gradsieve::codec::cuda

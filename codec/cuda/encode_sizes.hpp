@@ -1,0 +1,44 @@
+// Sizes that follow from a tensor's plan: tiles, and the bytes of payloads. Plain arithmetic; any thread.
+#pragma once
+
+#include "codec/cuda/encode_plan.hpp"
+#include "codec/payload.hpp"
+#include "codec/pipeline.hpp"
+
+namespace gradsieve::codec::cuda {
+
+/// Where a dense payload's values begin: at a vector.
+inline constexpr ByteCount kValueAlignment = 16;
+/// Header, exponents or scales, and what sections lose by ending at a byte.
+inline constexpr ByteCount kListOverheadBytes = 1024;
+
+inline std::uint32_t tiles_in(ElementCount elements) { return static_cast<std::uint32_t>(tiles_of(elements)); }
+inline ByteCount aligned(ByteCount bytes) { return (bytes + kValueAlignment - 1) / kValueAlignment * kValueAlignment; }
+
+/// Every element is sent, in a payload of known size.
+inline bool is_dense_plan(const TensorPlan& plan) {
+    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll &&
+           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2;
+}
+
+/// Bytes that no list of this chunk exceeds: Rice codes need at most a bit per element, as a bitmap does.
+inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
+    const bool has_words = static_cast<IndexCoderKind>(plan.index_coder) == IndexCoderKind::kRaw32;
+    const ByteCount indices = has_words ? 4 * elements : bytes_of_bits(elements);
+    const bool is_sign = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign;
+    const bool is_pow2 = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2;
+    const ByteCount value_bits = is_sign ? 1 : is_pow2 ? plan.pow2_bits : ByteCount{plan.value_bytes} * 8;
+    return aligned(indices + bytes_of_bits(elements * value_bits) + kListOverheadBytes);
+}
+
+/// Bytes of a dense payload before its values or bits.
+inline ByteCount dense_header_bytes(const TensorPlan& plan, std::uint32_t tiles) {
+    const bool is_sign = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign;
+    return 2 + (is_sign ? ByteCount{tiles} * sizeof(float) : 0);
+}
+inline ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {
+    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign) return bytes_of_bits(elements);
+    return elements * plan.value_bytes;
+}
+
+}  // namespace gradsieve::codec::cuda

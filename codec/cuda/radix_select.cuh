@@ -1,0 +1,46 @@
+// The k-th magnitude, found from counts of magnitudes by their leading bits: which bits a level looks at, and which bin
+// holds the wanted-th largest. Integer counts only, whose order cannot show. Device code only.
+#pragma once
+
+#include "codec/cuda/block_scan.cuh"
+#include "codec/cuda/tile_group.cuh"
+
+namespace gradsieve::codec::cuda {
+
+/// Bits of a magnitude that a level looks at; the levels before fixed what is above.
+template <unsigned kLevel>
+struct Level {
+    static constexpr unsigned kWidth = kLevel == 0 ? 11 : 10;
+    static constexpr unsigned kShift = kLevel == 0 ? 20 : kLevel == 1 ? 10 : 0;
+    static constexpr std::uint32_t kBins = 1U << kWidth;
+};
+static_assert(kSelectLevels == 3 && Level<0>::kBins <= kHistogramBins);
+
+/// Finds the bin that holds the wanted-th largest and how many of it are wanted. `take_count(bin)` is asked once for
+/// each bin. A whole block; `wanted` was read before any thread came here.
+template <unsigned kLevel, typename TakeCount>
+__device__ void pick_bin(TensorState& state, std::uint32_t wanted, ScanShared& shared, TakeCount take_count) {
+    constexpr std::uint32_t kPerThread = Level<kLevel>::kBins / kTileThreads;
+    const std::uint32_t highest = Level<kLevel>::kBins - 1 - threadIdx.x * kPerThread;
+    std::uint32_t counts[kPerThread];
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        counts[place] = take_count(highest - place);
+        sum += counts[place];
+    }
+    std::uint32_t total = 0;
+    std::uint32_t above = scan_block(sum, Sum{}, shared, total);
+    if (above >= wanted || above + sum < wanted) return;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        if (above < wanted && above + counts[place] >= wanted) {
+            state.prefix = (state.prefix << Level<kLevel>::kWidth) | (highest - place);
+            state.wanted = wanted - above;
+            state.ties = counts[place];
+        }
+        above += counts[place];
+    }
+}
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,128 @@
+// Snapshots of a job: when one is made, what waits for it, and going on from one.
+#include "daemon/hosted_job.hpp"
+
+#include <unistd.h>
+#include <algorithm>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+/// The snapshot is of this group as it is now: same agreement between the nodes, same tensors and arrays.
+bool fits(const SnapshotHead& head, const shm::StateTable& wanted) {
+    if (head.group >= wanted.groups.size() || head.table.owner != wanted.owner || head.table.spec != wanted.spec)
+        return false;
+    std::vector<const shm::StateTensor*> tensors;
+    for (const auto& tensor : wanted.tensors)
+        if (tensor.group == head.group) tensors.push_back(&tensor);
+    const auto is_same = [](const shm::StateTensor& kept, const shm::StateTensor* now) {
+        return kept.name == now->name && kept.elements == now->elements &&
+               std::equal(kept.arrays.begin(), kept.arrays.end(), now->arrays.begin(), now->arrays.end(),
+                          [](const auto& a, const auto& b) { return a.name == b.name && a.bytes == b.bytes; });
+    };
+    return std::equal(head.table.tensors.begin(), head.table.tensors.end(), tensors.begin(), tensors.end(), is_same);
+}
+
+}  // namespace
+
+void HostedJob::offer_snapshots(const shm::StateTable& wanted) {
+    if (surroundings_.snapshots == nullptr || !can_keep_state()) return;
+    for (auto& found : find_snapshots(surroundings_.config->state_directory, key())) {
+        if (!found.head.is_ok()) {
+            note_lost_state(found.head.error().text());
+            continue;
+        }
+        const auto& head = *found.head;
+        if (!fits(head, wanted) || (!offer_.ranks.empty() && offer_.ranks != head.ranks)) continue;
+        offer_.ranks = head.ranks;
+        auto& steps = offer_.steps[head.group].steps;
+        if (offer_.steps[head.group].has(head.step) || steps.size() >= exchange::kKeptStepsLimit) continue;
+        steps.insert(std::upper_bound(steps.begin(), steps.end(), head.step, std::greater<>()), head.step);
+        snapshots_.emplace(std::pair(head.group, head.step), std::move(found));
+    }
+}
+
+/// Right after the commit of a group's step: the pass after next would overwrite the generation, and waits if it must.
+void HostedJob::save_snapshot(exchange::GroupNumber group) {
+    const auto every = surroundings_.config->snapshot_steps;
+    if (surroundings_.snapshots == nullptr || every == 0 || !state_ || !can_keep_state()) return;
+    if (state_->committed(group) % every != 0) return;
+    if (saving_.contains(group)) {
+        surroundings_.log->warning("no snapshot of step " + std::to_string(state_->committed(group)) +
+                                       ": the one before is still being written: raise state.snapshot_steps",
+                                   {.job = key().name});
+        return;
+    }
+    auto committed = committed_group(*state_, group);
+    auto task = std::make_shared<SnapshotTask>();
+    task->job = this;
+    task->folder = surroundings_.config->state_directory;
+    task->head = std::move(committed.head);
+    task->arrays = std::move(committed.arrays);
+    ++tasks_out_;
+    saving_.emplace(group, task);
+    surroundings_.snapshots->give(std::move(task));
+}
+
+bool HostedJob::is_held(const HostedTensor& tensor) const {
+    const auto found = saving_.find(tensor.group);
+    if (found == saving_.end() || found->second->is_copied.load(std::memory_order_acquire))  // pairs with Snapshotter
+        return false;
+    const auto live = tensor.live_generation(groups_[tensor.group].committed);
+    return tensor.generations[1 - live].stamp == found->second->head.step;
+}
+
+/// Those that still have to wait are put off again.
+void HostedJob::encode_deferred(TimePoint now) {
+    for (auto& action : std::exchange(deferred_, {}))
+        if (!is_ended_) act(action, now);
+}
+
+void HostedJob::load_snapshot(exchange::GroupNumber group, Step step) {
+    auto& found = snapshots_.at({group, step});
+    auto task = std::make_shared<SnapshotTask>();
+    task->kind = SnapshotTask::Kind::kLoad;
+    task->job = this;
+    task->path = found.path;
+    task->head = *found.head;
+    for (const auto& tensor : state_->table().tensors)
+        if (tensor.group == group)
+            for (const auto& array : tensor.arrays)
+                task->arrays.emplace_back(state_->values(array, 0), array.bytes / sizeof(float));
+    ++tasks_out_;
+    ++loads_out_;
+    surroundings_.snapshots->give(std::move(task));
+}
+
+void HostedJob::on_snapshot_done(SnapshotTask& task, TimePoint now) {
+    --tasks_out_;
+    if (task.kind == SnapshotTask::Kind::kLoad) return on_loaded(task, now);
+    saving_.erase(task.head.group);
+    if (!task.status.is_ok())
+        surroundings_.log->error(task.status.text(), {.job = key().name, .step = task.head.step});
+    else
+        groups_[task.head.group].snapshot = task.head.step;
+    if (is_ended_ && end_status_.is_ok()) remove_snapshots(task.folder, key(), 0);
+}
+
+void HostedJob::on_loaded(SnapshotTask& task, TimePoint now) {
+    --loads_out_;
+    if (!task.status.is_ok()) {
+        note_lost_state(task.status.text());
+        if (task.status.code() == StatusCode::kCorrupt) ::unlink(task.path.c_str());  // or it would be offered again
+        if (!is_ended_) machine_.on_rank_left(sessions_.begin()->first, false, task.status.text(), now);
+        return;
+    }
+    std::size_t position = 0;
+    for (std::size_t number = 0; number < tensors_.size(); ++number) {
+        if (tensors_[number].group != task.head.group) continue;
+        state_->invalidate(number, 1);
+        state_->finish(number, 0, task.head.step, task.head.scales[position++]);
+    }
+    state_->commit(task.head.group, task.head.step);
+    if (loads_out_ > 0 || is_ended_ || !pending_start_) return;
+    take_over_generations();
+    announce_start(*std::exchange(pending_start_, std::nullopt));
+}
+
+}  // namespace gradsieve::daemon

@@ -1,0 +1,212 @@
+// Residual and variance of a job in the segment that outlives it: laid out or taken up again, gone back to the step
+// that all nodes have, and left behind or given up at the end. docs/state-format.md.
+#include "daemon/hosted_job.hpp"
+#include "daemon/service.hpp"
+
+#include <algorithm>
+
+namespace gradsieve::daemon {
+
+namespace {
+
+/// Arrays that the tensor's pipeline keeps, in the order in which they lie.
+std::vector<std::string> array_names(const codec::Pipeline& pipeline) {
+    std::vector<std::string> names;
+    if (codec::has_residual(pipeline)) names.emplace_back("residual");
+    if (codec::has_variance(pipeline)) names.emplace_back("variance");
+    return names;
+}
+
+std::vector<std::string> array_names(const shm::StateTensor& tensor) {
+    std::vector<std::string> names;
+    for (const auto& array : tensor.arrays) names.push_back(array.name);
+    return names;
+}
+
+/// Why a job cannot go on from `kept`; empty if it can.
+std::string difference(const shm::StateTable& kept, const shm::StateTable& wanted) {
+    const auto before = exchange::parse_job_spec(kept.spec);
+    if (!before.is_ok()) return before.error().text();
+    const auto now = exchange::parse_job_spec(wanted.spec);
+    if (!now.is_ok()) return now.error().text();
+    auto text = exchange::first_difference(*before, "the kept state", *now, "this run");
+    if (!text.empty()) return text;
+    if (kept.groups != wanted.groups || kept.tensors.size() != wanted.tensors.size()) return "other groups or tensors";
+    for (std::size_t index = 0; index < kept.tensors.size(); ++index) {
+        const auto& old = kept.tensors[index];
+        const auto& fresh = wanted.tensors[index];
+        if (old.name != fresh.name || old.group != fresh.group || old.elements != fresh.elements ||
+            array_names(old) != array_names(fresh))
+            return "tensor '" + fresh.name + "': its arrays are others";
+    }
+    return {};
+}
+
+}  // namespace
+
+/// What the segment is to hold; no arrays if nothing is to be kept.
+shm::StateTable HostedJob::state_table() const {
+    shm::StateTable table;
+    table.job_name = key().name;
+    table.run_id = key().run_id;
+    table.owner = surroundings_.owner;
+    table.world_size = spec_.world_size;
+    table.spec = exchange::build_job_spec(spec_);
+    for (const auto& group : groups_) table.groups.push_back(group.name);
+    for (const auto& tensor : tensors_) {
+        table.tensors.push_back({.name = tensor.name,
+                                 .group = tensor.group,
+                                 .elements = tensor.elements,
+                                 .codec = tensor.codec_text,
+                                 .arrays = {}});
+        if (tensor.on_device && !has_host_state_) continue;
+        for (const auto& name : array_names(tensor.pipeline))
+            table.tensors.back().arrays.push_back({.name = name, .bytes = tensor.elements * sizeof(float)});
+    }
+    return table;
+}
+
+Status HostedJob::lay_out_state() {
+    has_host_state_ =
+        surroundings_.config->gpu_state == "host" &&
+        std::any_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.on_device; });
+    auto table = state_table();
+    const bool has_arrays = std::any_of(table.tensors.begin(), table.tensors.end(),
+                                        [](const auto& tensor) { return !tensor.arrays.empty(); });
+    take_up_state(table);
+    if (!has_arrays) return {};
+    offer_snapshots(table);
+    machine_.offer_state(offer_);
+    if (!state_) {
+        GRADSIEVE_ASSIGN(const auto layout, shm::lay_out_state(table));
+        GRADSIEVE_TRY(surroundings_.budget->take(layout.segment_bytes, "the job's residual and variance"));
+        state_bytes_ = layout.segment_bytes;
+        GRADSIEVE_ASSIGN(state_, shm::StateSegment::make("gradsieve-state:" + key().name, std::move(table)));
+        if (can_keep_state()) park();
+    }
+    for (auto& tensor : tensors_)
+        for (const auto& array : state_->table().tensors[tensor.number].arrays)
+            for (std::size_t index = 0; index < 2; ++index)
+                (array.name == "residual" ? tensor.generations[index].arrays.residual
+                                          : tensor.generations[index].arrays.variance) = state_->values(array, index);
+    return {};
+}
+
+/// The state of an earlier life, if there is one and it fits; else it is given up, and status says why.
+void HostedJob::take_up_state(const shm::StateTable& wanted) {
+    offer_.steps.resize(groups_.size());
+    if (surroundings_.kept == nullptr) return;
+    auto kept = surroundings_.kept->take(key());
+    if (!kept) return;
+    const auto text = can_keep_state() ? difference(kept->table(), wanted) : "the job's tensors lie on a device now";
+    if (!text.empty()) {
+        note_lost_state("kept state does not fit this run: " + text);
+        unpark_descriptor(parked_name(key()));
+        surroundings_.budget->give_back(kept->size_bytes());
+        return;
+    }
+    state_ = std::move(kept);
+    state_bytes_ = state_->size_bytes();
+    was_taken_up_ = true;
+    offer_.ranks = state_->ranks();
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+        const auto steps = state_->steps(group);
+        for (const auto step : {steps.newest, steps.older})
+            if (step > 0) offer_.steps[group].steps.push_back(step);
+    }
+}
+
+void HostedJob::park() {
+    if (const auto status = park_descriptor(parked_name(key()), state_->fd()); !status.is_ok())
+        surroundings_.log->warning(status.text(), {.job = key().name});
+}
+
+/// What lies on a device dies with the daemon so far.
+bool HostedJob::can_keep_state() const {
+    return surroundings_.kept != nullptr && surroundings_.config->keep_state_for > Duration{} &&
+           (has_host_state_ ||
+            std::none_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.on_device; }));
+}
+
+void HostedJob::note_lost_state(const std::string& text) {
+    state_text_ = text;
+    surroundings_.log->warning("state is lost: " + text, {.job = key().name});
+    surroundings_.kept->note_lost(key().name, text, SteadyClock().now());
+}
+
+/// All nodes have agreed on where each group goes on.
+Status HostedJob::begin_from(const exchange::StartJob& start) {
+    for (exchange::GroupNumber group = 0; group < groups_.size(); ++group) {
+        const auto step = start.first_steps[group] - 1;
+        groups_[group].committed = step;
+        groups_[group].resumed = step;
+        const auto name = groups_[group].name.empty() ? std::string() : "group '" + groups_[group].name + "': ";
+        if (step > 0)
+            surroundings_.log->info(name + "state goes on from step " + std::to_string(step), {.job = key().name});
+        if (!start.lost_reasons[group].empty()) note_lost_state(name + start.lost_reasons[group]);
+        if (!state_) continue;
+        const auto steps = state_->steps(group);
+        if (step > 0 && (step == steps.newest || step == steps.older)) {
+            state_->roll_back(group, step);
+            continue;
+        }
+        if (step > 0 && steps.newest > 0)
+            note_lost_state(name + "this node kept it up to step " + std::to_string(steps.newest) +
+                            ", all nodes have only the snapshot of step " + std::to_string(step));
+        if (was_taken_up_) GRADSIEVE_TRY(state_->clear(group));
+        if (step > 0) load_snapshot(group, step);
+    }
+    if (!state_) return {};
+    for (const auto& member : start.members)
+        if (member.peer == surroundings_.config->self) state_->set_ranks(member.ranks);
+    take_over_generations();
+    return {};
+}
+
+void HostedJob::take_over_generations() {
+    for (auto& tensor : tensors_)
+        for (std::size_t index = 0; index < 2; ++index) {
+            const auto seen = state_->generation(tensor.number, index);
+            auto& generation = tensor.generations[index];
+            generation.stamp = seen.stamp;
+            generation.is_valid = seen.is_valid;
+            generation.scale = seen.scale;
+        }
+}
+
+void HostedJob::invalidate(HostedTensor& tensor, std::size_t index) {
+    tensor.generations[index].is_valid = false;
+    if (state_) state_->invalidate(tensor.number, index);
+}
+
+void HostedJob::finish_generation(HostedTensor& tensor, std::size_t index, Step step, double scale) {
+    auto& generation = tensor.generations[index];
+    generation.stamp = step;
+    generation.scale = scale;
+    generation.is_valid = true;
+    if (state_) state_->finish(tensor.number, index, step, scale);
+}
+
+/// All ranks are done with the job: nobody goes on from here.
+void HostedJob::forget_state() {
+    if (!state_) return;
+    for (std::size_t group = 0; group < groups_.size(); ++group) state_->commit(group, 0);
+    if (!can_keep_state()) return;
+    unpark_descriptor(parked_name(key()));
+    if (surroundings_.snapshots != nullptr) remove_snapshots(surroundings_.config->state_directory, key(), 0);
+}
+
+void HostedJob::give_up_state(TimePoint now) {
+    if (!state_) return;
+    if (can_keep_state() && state_->has_committed()) {
+        surroundings_.kept->keep(std::move(*state_), is_ended_ ? end_status_.text() : "its ranks left before it began",
+                                 now);
+    } else {
+        if (can_keep_state()) unpark_descriptor(parked_name(key()));
+        surroundings_.budget->give_back(state_bytes_);
+    }
+    state_.reset();
+    state_bytes_ = 0;
+}
+
+}  // namespace gradsieve::daemon

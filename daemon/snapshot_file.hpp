@@ -1,0 +1,65 @@
+// Snapshots: the committed generation of one group of a job, in one file of the state directory, step-stamped and
+// checksummed. A file is complete or not there: it is written beside its place, synced, and renamed. Reading trusts
+// nothing. Layout: docs/state-format.md. Any thread, one writer per folder.
+#pragma once
+
+#include "exchange/job_spec.hpp"
+#include "shm/state_segment.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gradsieve::daemon {
+
+inline constexpr std::uint64_t kSnapshotMagic = 0x0050414E53565347ULL;  ///< "GSVSNAP" and a zero
+inline constexpr std::uint32_t kSnapshotVersion = 1;
+/// Of each group of a job: nodes may be one snapshot apart.
+inline constexpr std::size_t kSnapshotsKept = 2;
+
+struct SnapshotHead {
+    shm::StateTable table;    ///< of one group; arrays have no place here, they follow one another
+    std::uint32_t group = 0;  ///< its number in the job
+    Step step = 0;
+    std::uint64_t saved_unix_s = 0;
+    std::vector<Rank> ranks;     ///< whose mean it is in
+    std::vector<double> scales;  ///< by tensor
+};
+/// The memory of each array, in the head's order.
+using SnapshotArrays = std::vector<std::span<float>>;
+
+/// Head and memory of what `state` has committed for `group`.
+struct CommittedGroup {
+    SnapshotHead head;
+    SnapshotArrays arrays;  ///< in the segment: the live generation
+};
+[[nodiscard]] CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group);
+
+/// "HASH-GROUP-STEP.snapshot".
+[[nodiscard]] std::string snapshot_name(const exchange::JobKey& key, std::uint32_t group, Step step);
+
+/// Errors: kUnavailable, kResourceExhausted (what the file system says); nothing is left behind then.
+[[nodiscard]] Status write_snapshot(const std::string& folder, const SnapshotHead& head,
+                                    std::span<const std::span<float>> arrays);
+/// Errors: kNotFound, kPermissionDenied, kVersionMismatch, kCorrupt (torn, hostile), naming the file.
+[[nodiscard]] Result<SnapshotHead> read_snapshot_head(const std::string& path);
+/// Reads the values into `ret_arrays`, which have the head's sizes. Errors: as read_snapshot_head; `ret_arrays` holds
+/// anything then.
+[[nodiscard]] Status read_snapshot_arrays(const std::string& path, const SnapshotHead& head,
+                                          std::span<const std::span<float>> ret_arrays);
+
+struct FoundSnapshot {
+    std::string path;
+    Result<SnapshotHead> head;
+};
+/// Every file in the folder that is named like one, newest step first within each group. A folder that is not there has
+/// none.
+[[nodiscard]] std::vector<FoundSnapshot> find_snapshots(const std::string& folder);
+/// The same of one job.
+[[nodiscard]] std::vector<FoundSnapshot> find_snapshots(const std::string& folder, const exchange::JobKey& key);
+/// What a killed daemon was writing. Before any writer starts.
+void remove_snapshot_leftovers(const std::string& folder);
+/// Leaves the newest `kept` of each of the job's groups.
+void remove_snapshots(const std::string& folder, const exchange::JobKey& key, std::size_t kept);
+
+}  // namespace gradsieve::daemon

@@ -1,0 +1,59 @@
+// The thread that moves snapshots between memory and disk, so that neither the conductor nor a step waits for the disk:
+// a save first copies the values aside, and only until then is the generation held. The conductor gives and takes;
+// owned by the daemon, outlives every job.
+#pragma once
+
+#include "daemon/snapshot_file.hpp"
+#include "daemon/wake.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace gradsieve::daemon {
+
+class HostedJob;
+
+struct SnapshotTask {
+    enum class Kind : std::uint8_t { kSave, kLoad };
+    Kind kind = Kind::kSave;
+    HostedJob* job = nullptr;  ///< stays as long as the task is out
+    std::string folder;        ///< save
+    std::string path;          ///< load
+    SnapshotHead head;
+    SnapshotArrays arrays;  ///< save: read until `is_copied`; load: written
+    std::atomic<bool> is_copied{false};
+    Status status;
+};
+
+class Snapshotter {
+public:
+    explicit Snapshotter(WakeFlag& conductor_wake);
+    ~Snapshotter();  ///< after what is under way
+    Snapshotter(const Snapshotter&) = delete;
+    Snapshotter& operator=(const Snapshotter&) = delete;
+
+    /// Conductor thread. The task comes back through `take_done`; until then both sides hold it.
+    void give(std::shared_ptr<SnapshotTask> task);
+    [[nodiscard]] std::deque<std::shared_ptr<SnapshotTask>> take_done();
+    /// Something was copied or done since the last look.
+    [[nodiscard]] bool has_news() const noexcept { return has_news_.load(std::memory_order_acquire); }
+
+private:
+    void run();
+    void carry_out(SnapshotTask& task);
+    void tell() noexcept;
+
+    WakeFlag& conductor_wake_;
+    std::atomic<bool> has_news_{false};
+    std::mutex m_;
+    std::condition_variable given_;
+    std::deque<std::shared_ptr<SnapshotTask>> todo_, done_;  // guarded by m_
+    bool is_stopping_ = false;                               // guarded by m_
+    std::thread thread_;
+};
+
+}  // namespace gradsieve::daemon

@@ -1,0 +1,161 @@
+// A training process that outlives daemons: whenever the job ends under it, it makes it anew and goes on from the step
+// that the daemons kept. Prints "averageGROUP STEP DIGEST" for what it gets. Not a test by itself.
+#include <gradsieve/gradsieve.hpp>
+
+#include <poll.h>
+#include <unistd.h>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using gradsieve::Job;
+using gradsieve::Status;
+using gradsieve::Tensor;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr int kBackOffMs = 20;
+
+std::map<std::string, std::string> options;
+std::string text_option(const std::string& key, const std::string& otherwise) {
+    const auto found = options.find(key);
+    return found == options.end() ? otherwise : found->second;
+}
+std::uint64_t option(const std::string& key, std::uint64_t otherwise) {
+    const auto found = options.find(key);
+    return found == options.end() ? otherwise : std::stoull(found->second);
+}
+
+struct Shape {
+    const char* name;
+    std::uint64_t elements;
+    const char* group;
+};
+/// One large enough for the codec threads, the others for the conductor itself; two groups that step together.
+const std::vector<Shape>& shapes() {
+    static const std::vector<Shape> all{
+        {"conv", 20'000, ""}, {"fc", 2'000, ""}, {"bias", 130, ""}, {"head", 1'500, "two"}};
+    return all;
+}
+
+/// Mostly small, now and then large, so that residual and variance decide what travels.
+float gradient_value(std::uint64_t rank, std::uint64_t step, std::uint64_t tensor, std::uint64_t element) {
+    std::uint64_t hash = ((rank + 1) * 1000003 + step) * 1000003 + tensor * 104729 + element;
+    hash = (hash ^ (hash >> 29U)) * 0xBF58476D1CE4E5B9ULL;
+    hash = (hash ^ (hash >> 32U)) * 0x94D049BB133111EBULL;
+    const auto unit = static_cast<float>(static_cast<double>(hash >> 40U) / (1U << 24U)) - 0.5F;
+    return unit * unit * unit + (element % 7 == 0 ? 0.02F : 0.0F);
+}
+
+void say(const std::string& line) {
+    std::puts(line.c_str());
+    std::fflush(stdout);
+}
+
+struct Life {
+    std::optional<Job> job;
+    std::vector<Tensor> tensors;
+};
+
+std::optional<Life> begin_life(Status& ret_status) {
+    gradsieve::JobOptions job_options;
+    job_options.name = text_option("job", "survivor");
+    job_options.run_id = text_option("run", "one");
+    job_options.rank = static_cast<std::int64_t>(option("rank", 0));
+    job_options.world_size = static_cast<std::int64_t>(option("world", 1));
+    job_options.codec = text_option("codec", "variance(alpha=1.5) | pow2(bits=4) | auto");
+    job_options.socket_path = text_option("socket", "");
+    Life life;
+    auto job = Job::make(job_options);
+    if (!job.is_ok()) {
+        ret_status = job.status();
+        return std::nullopt;
+    }
+    life.job.emplace(std::move(*job));
+    for (const auto& shape : shapes()) {
+        const std::vector<std::uint64_t> extent{shape.elements + option("wider", 0)};
+        auto tensor = life.job->add_tensor(shape.name, std::span<const std::uint64_t>(extent), {.group = shape.group});
+        if (!tensor.is_ok()) {
+            ret_status = tensor.status();
+            return std::nullopt;
+        }
+        life.tensors.push_back(std::move(*tensor));
+    }
+    ret_status = life.job->start(std::chrono::seconds(20));
+    if (!ret_status.is_ok()) return std::nullopt;
+    return life;
+}
+
+/// One step of every group that has not had it; says the digest of each group's averages.
+Status one_step(Life& life, std::uint64_t step) {
+    const auto takes_part = [&](std::size_t number) { return step >= life.job->first_step(shapes()[number].group); };
+    for (std::size_t number = 0; number < life.tensors.size(); ++number) {
+        if (!takes_part(number)) continue;
+        auto values = life.tensors[number].gradient();
+        for (std::uint64_t element = 0; element < values.size(); ++element)
+            values[element] = gradient_value(option("rank", 0), step, number, element);
+        if (auto status = life.tensors[number].submit(step); !status.is_ok()) return status;
+    }
+    std::map<std::string, std::uint64_t> digests;
+    for (std::size_t number = 0; number < life.tensors.size(); ++number) {
+        if (!takes_part(number)) continue;
+        const auto average = life.tensors[number].wait(std::chrono::seconds(30));
+        if (!average.is_ok()) return average.status();
+        auto& digest = digests[shapes()[number].group];
+        digest = digest * 31 + gradsieve::digest_of(std::as_bytes(*average));
+    }
+    for (const auto& [group, digest] : digests) {
+        std::printf("average%s %llu %016llx\n", group.c_str(), static_cast<unsigned long long>(step),
+                    static_cast<unsigned long long>(digest));
+        std::fflush(stdout);
+    }
+    return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    for (int index = 1; index + 1 < argc; index += 2) options[argv[index] + 2] = argv[index + 1];
+    const auto steps = option("steps", 100);
+    auto give_up = SteadyClock::now() + kPatience;
+    while (SteadyClock::now() < give_up) {
+        Status status;
+        auto life = begin_life(status);
+        if (!life) {
+            say("again " + status.to_string());
+            if (option("once", 0) != 0) return 2;
+            ::poll(nullptr, 0, kBackOffMs);
+            continue;
+        }
+        give_up = SteadyClock::now() + kPatience;
+        auto step = std::min(life->job->first_step(""), life->job->first_step("two"));
+        say("started " + std::to_string(step));
+        for (; step <= steps && status.is_ok(); ++step) {
+            status = one_step(*life, step);
+            ::poll(nullptr, 0, static_cast<int>(option("compute-ms", 0)));  // the rest of its training step
+        }
+        if (!status.is_ok()) {
+            say("again " + status.to_string());
+            continue;
+        }
+        say("finished");
+        char byte = 0;
+        while (option("hold", 1) != 0 && ::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') {}
+        if (const auto left = life->job->detach(std::chrono::seconds(20)); !left.is_ok()) {
+            say("error detach " + left.to_string());
+            return 3;
+        }
+        say("done");
+        return 0;
+    }
+    say("error no life within the time");
+    return 4;
+}

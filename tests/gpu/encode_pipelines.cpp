@@ -1,0 +1,37 @@
+#include "encode_pipelines.hpp"
+
+#include <fmt/format.h>
+
+namespace gradsieve::gpu_check {
+
+using codec::DataKind;
+using codec::NamedPipeline;
+
+codec::Pipeline parsed(const std::string& text) { return *codec::parse_pipeline(text); }
+
+std::vector<NamedPipeline> all_pipelines() {
+    auto pipelines = codec::every_pipeline();
+    for (const char* text :
+         {"variance(alpha=1.5) | pow2(bits=4) | rice", "variance(alpha=0.5) | pow2(bits=4) | raw32",
+          "variance(alpha=0.2) | pow2(bits=3) | raw32", "variance(alpha=0.5) | pow2(bits=2) | bitmap",
+          "variance(alpha=0.1) | pow2(bits=8) | auto", "variance(alpha=2) | f32 | raw32",
+          "variance(alpha=0.3, mode=faithful) | sign | rice",
+          "variance_hybrid(tau=0.25, alpha=0.5) | sign(scale=tau) | bitmap", "topk(0.001) | pow2(bits=4) | rice",
+          "topk(0.3, gate=0.5) | pow2(bits=5) | auto", "topk(0.02) | sign | bitmap", "topk(0.5) | bf16 | raw32",
+          "all | pow2(bits=3, scope=tensor)"})
+        pipelines.push_back({text, parsed(text)});
+    return pipelines;
+}
+
+EncodeCase make_case(const NamedPipeline& named, ElementCount elements, std::size_t samples, DataKind kind) {
+    EncodeCase made;
+    made.input = codec::make_input(named.pipeline, elements, samples, DataKind::kZero, 1);
+    made.kind = kind;
+    made.input.batch_samples = samples == 4 ? 64 : 0;
+    made.input.rescale = samples == 2 ? 0.5F : 1.0F;
+    made.state = codec::zero_state(made.input);
+    made.name = fmt::format("{} of {} x {} {}", named.name, elements, samples, codec::data_kind_name(kind));
+    return made;
+}
+
+}  // namespace gradsieve::gpu_check

@@ -1,0 +1,46 @@
+// Whole jobs for the end-to-end sections: daemons of a Cluster and processes of gradsieve-gpu-rank. One thread.
+#pragma once
+
+#include "gpu_check.hpp"
+#include "tests/e2e/cluster.hpp"
+
+namespace gradsieve::gpu_check {
+
+/// Anybody may connect: the ranks of the check run as other users too.
+inline constexpr const char* kOpenSocket = "[socket]\nmode = \"0666\"\n";
+
+[[nodiscard]] std::size_t device_count();
+
+struct JobPlan {
+    std::string name;
+    std::string memory = "device";
+    std::string type = "f32";
+    std::string require{};
+    std::string codec;
+    std::string elements;
+    std::size_t world = 4;
+    std::size_t samples = 1;
+    std::size_t steps = 4;
+    std::size_t until = 0;  ///< not 0: the last step, wherever the job begins
+    bool wants_hash = true;
+    std::size_t devices = 1;
+    bool is_spread = false;  ///< the ranks of a node on different devices
+    bool as_other_user = false;
+
+    [[nodiscard]] std::size_t device_of(std::size_t rank, std::size_t nodes) const {
+        return (is_spread ? rank : rank * nodes / world) % devices;
+    }
+};
+
+[[nodiscard]] e2e::Process start_rank(const e2e::Cluster& cluster, const JobPlan& plan, std::size_t nodes,
+                                      std::size_t rank);
+/// What every rank said last; empty if one said nothing or an error, which then stands in the report.
+[[nodiscard]] std::vector<nlohmann::json> collect(std::vector<e2e::Process>& ranks, const JobPlan& plan,
+                                                  Report& report);
+[[nodiscard]] std::vector<nlohmann::json> run_job(const e2e::Cluster& cluster, std::size_t nodes, const JobPlan& plan,
+                                                  Report& report);
+[[nodiscard]] std::string hash_of(const std::vector<nlohmann::json>& answers);
+/// The plan through host memory, then through device memory: both have to give the same averages.
+void check_against_host(const e2e::Cluster& cluster, std::size_t nodes, JobPlan plan, Report& report);
+
+}  // namespace gradsieve::gpu_check
