@@ -47,7 +47,7 @@ struct Config {
     std::optional<Duration> max_late;                   // max_late_s; absent = without limit
     ByteCount credit_bytes = ByteCount{64} << 20U;      // credit_mib
     // [gpu]
-    ByteCount gpu_memory_limit_bytes = 0;  // memory_limit_mib = 0: state and workspace on one GPU; 0 = all of the card
+    ByteCount gpu_memory_limit_bytes = 0;  // memory_limit_mib = 0: state and workspace on each GPU; 0 = all of the card
     // [codec]
     std::string codec;  // default = "topk(...) | ..."; "" = the built-in default, which steps aside on a single node
     std::string small_codec = "all | bf16";  // small = codec of tensors of one dimension or fewer than small_elements
