@@ -169,10 +169,14 @@ void Conductor::save_states() {
     if (config_.snapshot_steps == 0) return;
     const auto save = [&](shm::StateSegment& state) {
         for (std::uint32_t group = 0; group < state.table().groups.size(); ++group) {
-            if (state.committed(group) == 0) continue;
-            auto committed = committed_group(state, group);
-            auto status = write_snapshot(config_.state_directory, committed.head, committed.arrays);
-            if (!status.is_ok()) log_.error(status.text(), {.job = state.table().job_name});
+            // Both, since another node may have come one step less far.
+            const auto steps = state.steps(group);
+            for (const Step step : {steps.older, steps.newest}) {
+                if (step == 0) continue;
+                const auto committed = committed_group(state, group, step);
+                const auto status = write_snapshot(config_.state_directory, committed.head, committed.arrays);
+                if (!status.is_ok()) log_.error(status.text(), {.job = state.table().job_name});
+            }
         }
     };
     for (auto& [hash, job] : jobs_)
