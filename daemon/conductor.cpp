@@ -128,58 +128,6 @@ bool Conductor::drain_codec(TimePoint now) {
     return !finished.empty();
 }
 
-bool Conductor::drain_gpus(TimePoint now) {
-    bool has_any = false;
-    for (const auto& worker : gpus_.workers())
-        for (auto& task : worker->take_done()) {
-            has_any = true;
-            if (task.codec)
-                if (auto* job = owner_of(task.codec->job_hash, task.codec->tensor))
-                    job->on_task_done(std::move(task.codec), now);
-            if (task.copy)
-                if (auto* job = owner_of(task.copy->job_hash, task.copy->tensor))
-                    job->on_copy_done(std::move(task.copy), now);
-            if (!task.bind) continue;
-            // A session stays as long as its job has a task out, and so does the job.
-            const auto place = sessions_.find(task.bind->session_id);
-            if (place == sessions_.end() || place->second->job == nullptr) continue;
-            place->second->job->on_bind_done(*place->second, *worker, std::move(task.bind));
-        }
-    if (has_any && gpu_failure_.empty())
-        for (const auto& worker : gpus_.workers()) look_after_gpu(*worker, now);
-    return has_any;
-}
-
-void Conductor::look_after_gpu(const GpuWorker& worker, TimePoint now) {
-    for (const auto& figures : worker.figures()) {
-        if (figures.failure.empty()) continue;
-        gpu_failure_ = figures.failure;
-        note_error(figures.failure, now);
-        for (auto& [hash, job] : jobs_) job->on_gpu_lost(worker, figures.failure, now);
-    }
-}
-
-bool Conductor::drain_snapshots(TimePoint now) {
-    if (snapshots_ == nullptr || !snapshots_->has_news()) return false;
-    for (auto& task : snapshots_->take_done()) task->job->on_snapshot_done(*task, now);
-    return true;  // what was only copied lets a job go on, too
-}
-
-void Conductor::save_states() {
-    if (config_.snapshot_steps == 0) return;
-    const auto save = [&](shm::StateSegment& state) {
-        for (std::uint32_t group = 0; group < state.table().groups.size(); ++group) {
-            if (state.committed(group) == 0) continue;
-            auto committed = committed_group(state, group);
-            auto status = write_snapshot(config_.state_directory, committed.head, committed.arrays);
-            if (!status.is_ok()) log_.error(status.text(), {.job = state.table().job_name});
-        }
-    };
-    for (auto& [hash, job] : jobs_)
-        if (auto* state = job->state()) save(*state);
-    for (auto& kept : kept_states_.all()) save(kept.state);
-}
-
 bool Conductor::drain_submissions(TimePoint now) {
     bool has_any = false;
     for (auto& [id, session] : sessions_) has_any |= drain_session(*session, now);

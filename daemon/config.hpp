@@ -47,8 +47,8 @@ struct Config {
     std::optional<Duration> max_late;                   // max_late_s; absent = without limit
     ByteCount credit_bytes = ByteCount{64} << 20U;      // credit_mib
     // [gpu]
-    ByteCount gpu_memory_limit_bytes = 0;   // memory_limit_mib = 0: state and workspace on one GPU; 0 = all of the card
-    std::string gpu_state = "device";       // state = "device" or "host": where state of device tensors lies
+    ByteCount gpu_memory_limit_bytes = 0;  // memory_limit_mib = 0: state and workspace on each GPU; 0 = all of the card
+    std::string gpu_state = "device";      // state = "device" or "host": where state of device tensors lies
     std::uint32_t gpu_multiprocessors = 0;  // max_multiprocessors that a pass fills at a time; 0 = all
     // [state]
     Duration keep_state_for{std::chrono::hours(1)};  // keep_minutes

@@ -182,7 +182,7 @@ std::vector<ConfigKey> network_rows() {
 
 std::vector<ConfigKey> gpu_rows() {
     return {
-        {"gpu", "memory_limit_mib", "0 to 16777216 MiB", "Most state and workspace on one GPU; 0 = all of the card.",
+        {"gpu", "memory_limit_mib", "0 to 16777216 MiB", "Most state and workspace on each GPU; 0 = all of the card.",
          true, set_integer<&Config::gpu_memory_limit_bytes, 0, 16'777'216, 1U << 20U>,
          integer_text<&Config::gpu_memory_limit_bytes, 1U << 20U>},
         {"gpu", "state", "\"device\" or \"host\"",

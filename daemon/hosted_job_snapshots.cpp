@@ -53,7 +53,7 @@ void HostedJob::save_snapshot(exchange::GroupNumber group) {
                                    {.job = key().name});
         return;
     }
-    auto committed = committed_group(*state_, group);
+    auto committed = committed_group(*state_, group, state_->committed(group));
     auto task = std::make_shared<SnapshotTask>();
     task->job = this;
     task->folder = surroundings_.config->state_directory;

@@ -189,7 +189,7 @@ std::vector<FoundSnapshot> find_with_prefix(const std::string& folder, const std
 
 }  // namespace
 
-CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group) {
+CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group, Step step) {
     const auto& whole = state.table();
     CommittedGroup made;
     auto& head = made.head;
@@ -200,7 +200,7 @@ CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group) {
     head.table.spec = whole.spec;
     head.table.groups = {whole.groups[group]};
     head.group = group;
-    head.step = state.committed(group);
+    head.step = step;
     head.ranks = state.ranks();
     head.saved_unix_s = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count());

@@ -28,12 +28,13 @@ struct SnapshotHead {
 /// The memory of each array, in the head's order.
 using SnapshotArrays = std::vector<std::span<float>>;
 
-/// Head and memory of what `state` has committed for `group`.
+/// Head and memory of what `state` has of `group`.
 struct CommittedGroup {
     SnapshotHead head;
-    SnapshotArrays arrays;  ///< in the segment: the live generation
+    SnapshotArrays arrays;  ///< in the segment: the generation of that step
 };
-[[nodiscard]] CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group);
+/// `step`: one of those that the group can go on from.
+[[nodiscard]] CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group, Step step);
 
 /// "HASH-GROUP-STEP.snapshot".
 [[nodiscard]] std::string snapshot_name(const exchange::JobKey& key, std::uint32_t group, Step step);

@@ -52,6 +52,15 @@ TEST(RenderStatus, Empty_document_says_that_nothing_was_published) {
     EXPECT_THAT(text, testing::Not(HasSubstr("no jobs")));
 }
 
+TEST(RenderStatus, Gpus_that_share_tensors_say_how_they_reach_each_other) {
+    auto view = view_of("trouble");
+    ASSERT_FALSE(view.gpus.empty());
+    view.gpus.front().has_context = true;
+    EXPECT_THAT(render_status(view, health("live", 0), plain(120)), testing::Not(HasSubstr("peers staged")));
+    view.gpus.front().peers = "staged";
+    EXPECT_THAT(render_status(view, health("live", 0), plain(120)), HasSubstr("peers staged"));
+}
+
 TEST(RenderStatus, First_line_tells_the_four_states_apart_with_pid_and_age) {
     const auto view = view_of("two_nodes");
     EXPECT_EQ(first_line(render_status(view, health("live", 0.1), plain(100))),

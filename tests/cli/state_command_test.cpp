@@ -31,7 +31,7 @@ void save(const std::string& folder, Step step) {
     auto state = shm::StateSegment::make("test", shm::small_table()).value();
     state.set_ranks(std::vector<Rank>{0, 1, 5});
     state.commit(0, step);
-    const auto committed = daemon::committed_group(state, 0);
+    const auto committed = daemon::committed_group(state, 0, state.committed(0));
     const auto status = daemon::write_snapshot(folder, committed.head, committed.arrays);
     ASSERT_TRUE(status.is_ok()) << status.to_string();
 }

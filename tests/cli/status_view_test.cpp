@@ -44,6 +44,7 @@ TEST(StatusView, The_documented_example_parses_with_every_key_read) {
     ASSERT_TRUE(view.is_ok());
     EXPECT_EQ(view->format, 1);
     EXPECT_EQ(view->daemon.errors.at(0).count, 3U);
+    EXPECT_EQ(view->gpus.at(0).peers, "direct");
     EXPECT_EQ(view->jobs.at(0).missing_ranks, std::vector<std::uint64_t>{3});
     EXPECT_EQ(view->jobs.at(0).tensors.at(0).bits_per_kept, 11.5);
     EXPECT_EQ(view->ended_jobs.at(0).steps_committed, 100U);

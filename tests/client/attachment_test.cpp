@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <unistd.h>
+#include <cstdlib>
+#include <filesystem>
 
 namespace gradsieve::client {
 namespace {
@@ -134,15 +136,21 @@ TEST_F(AttachmentTest, Daemon_without_heartbeat_is_told_from_a_live_one) {
 class AttachmentReply : public AttachmentTest {
 protected:
     Status status_of_reply(ByteView bytes) {
-        auto listener =
-            shm::LocalListener::make({.path = ::testing::TempDir() + "reply-" + std::to_string(::getpid()) + ".sock",
-                                      .mode = 0600,
-                                      .group = ""});
+        std::string folder = ::testing::TempDir() + "reply-XXXXXX";  // a folder: process numbers come again
+        if (::mkdtemp(folder.data()) == nullptr) return {StatusCode::kInternal, "mkdtemp"};
+        const auto status = status_of_reply_at(folder + "/s", bytes);
+        std::filesystem::remove_all(folder);
+        return status;
+    }
+
+private:
+    Status status_of_reply_at(const std::string& path, ByteView bytes) {
+        auto listener = shm::LocalListener::make({.path = path, .mode = 0600, .group = ""});
         if (!listener.is_ok()) return listener.status().with_context("listener");
         ResolvedOptions to_it;
         to_it.name = "job";
         to_it.run_id = "run";
-        to_it.socket_path = ::testing::TempDir() + "reply-" + std::to_string(::getpid()) + ".sock";
+        to_it.socket_path = path;
         auto attachment = Attachment::open(to_it, registry_, soon());
         if (!attachment.is_ok()) return attachment.status().with_context("open");
         auto connection = listener->accept();

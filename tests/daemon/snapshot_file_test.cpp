@@ -28,7 +28,7 @@ protected:
         state.commit(0, 7);
     }
     std::string write() {
-        const auto committed = committed_group(state, 0);
+        const auto committed = committed_group(state, 0, state.committed(0));
         const auto status = write_snapshot(folder(), committed.head, committed.arrays);
         EXPECT_TRUE(status.is_ok()) << status.to_string();
         return folder() + "/" + snapshot_name({"resnet", "seven"}, 0, 7);
@@ -110,7 +110,7 @@ TEST_F(SnapshotFile, Every_flipped_byte_is_refused) {
     EXPECT_THAT(read(path).text(), HasSubstr("format 9.1: this version reads 1.1"));
 }
 TEST_F(SnapshotFile, A_folder_that_cannot_be_is_an_error_that_says_where_to_look) {
-    const auto committed = committed_group(state, 0);
+    const auto committed = committed_group(state, 0, state.committed(0));
     put(folder_ / "file", {});
     const auto status = write_snapshot(folder_ / "file", committed.head, committed.arrays);
     EXPECT_FALSE(status.is_ok());
@@ -125,7 +125,7 @@ TEST_F(SnapshotFile, A_link_in_its_place_is_not_followed) {
 }
 TEST_F(SnapshotFile, The_newest_stand_first_and_only_they_stay) {
     for (const Step step : {20U, 7U, 100U}) {
-        auto committed = committed_group(state, 0);
+        auto committed = committed_group(state, 0, state.committed(0));
         committed.head.step = step;
         ASSERT_TRUE(write_snapshot(folder(), committed.head, committed.arrays).is_ok());
     }
