@@ -47,7 +47,8 @@ double nearest(const Format& format, float value) {
 
 std::vector<float> widened(ElementType type, const std::vector<std::uint16_t>& halves) {
     std::vector<float> values(halves.size(), -7777.0F);
-    std::memcpy(reinterpret_cast<std::byte*>(values.data()) + halves.size() * 2, halves.data(), halves.size() * 2);
+    if (!halves.empty())
+        std::memcpy(reinterpret_cast<std::byte*>(values.data()) + halves.size() * 2, halves.data(), halves.size() * 2);
     widen_in_place(type, values);
     return values;
 }
