@@ -227,7 +227,7 @@ void EncodeCases::forget(std::size_t device, const float* array, std::size_t ele
 /// Compares one output, then forgets it.
 void EncodeCases::check_array(const EncodeCase& encode_case, const std::string& name, std::size_t device,
                               const float* array, std::span<const float> expected) {
-    if (array == nullptr) return;
+    if (array == nullptr || expected.empty()) return;
     const auto& memory = memories_[device];
     std::vector<float> seen(expected.size());
     std::memcpy(seen.data(), memory.after.data() + offset_of(array, memory.device.data()), seen.size() * sizeof(float));
