@@ -88,10 +88,13 @@ void check_killed_rank(const Options& options, Report& report) {
     plan.steps = 100'000;
     auto first = start_rank(cluster, plan, 1, 0);
     auto second = start_rank(cluster, plan, 1, 1);
-    const bool runs = cluster.wait_for_status(0, [](const json& status) {
-        const auto& jobs = status.value("jobs", json::array());
-        return !jobs.empty() && jobs[0]["groups"][0].value("steps_committed", 0) > 3;
-    });
+    const bool runs = cluster.wait_for_status(
+        0,
+        [](const json& status) {
+            const auto& jobs = status.value("jobs", json::array());
+            return !jobs.empty() && jobs[0]["groups"][0].value("steps_committed", 0) > 3;
+        },
+        Milliseconds(120'000));
     report.expect(runs, "killed: the job runs");
     second.send_signal(SIGKILL);
     const auto code = first.wait_for_exit(Milliseconds(10'000));
