@@ -22,7 +22,8 @@ void HostedJob::give_copy(HostedTensor& tensor, std::unique_ptr<GpuCopyTask> tas
     task->values.resize(tensor.elements);
     ++tasks_out_;
     ++tensor.tasks_out;
-    tensor.gpu->give({.codec = nullptr, .bind = nullptr, .release = nullptr, .copy = std::move(task)});
+    // Not the tensor's, which is null until its lowest local rank has bound it: others may have.
+    gpu_->give({.codec = nullptr, .bind = nullptr, .release = nullptr, .copy = std::move(task)});
 }
 
 void HostedJob::read_device_broadcast(const exchange::ReadBroadcast& action, TimePoint now) {
