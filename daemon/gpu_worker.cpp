@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 
 namespace gradsieve::daemon {
 
@@ -231,13 +232,24 @@ Status GpuWorker::bind(GpuBindTask& task) {
 Status GpuWorker::copy(GpuCopyTask& task) {
     GRADSIEVE_TRY(ensure_context());
     const auto& stream = context_->decoder->stream();
-    for (auto* buffer : task.buffers)
-        GRADSIEVE_TRY(task.is_read ? codec::cuda::read_values(stream, buffer->slice(0), buffer->type, task.values)
-                                   : codec::cuda::write_values(stream, task.values, buffer->slice(0), buffer->type));
+    const ByteCount bytes = task.tensor->elements * sizeof(float);
+    std::vector<float> values(task.tensor->elements);
+    if (task.is_read) {
+        const auto& root = *task.buffers.front();
+        GRADSIEVE_TRY(codec::cuda::read_values(stream, root.slice(0), root.type, values));
+        Bytes read(bytes);
+        if (bytes > 0) std::memcpy(read.data(), values.data(), bytes);
+        task.bytes = SharedView::take(std::move(read));
+        return {};
+    }
+    if (bytes > 0) std::memcpy(values.data(), task.bytes.bytes().data(), bytes);  // on any byte, out of a frame
+    for (const auto* buffer : task.buffers)
+        GRADSIEVE_TRY(codec::cuda::write_values(stream, values, buffer->slice(0), buffer->type));
     return {};
 }
 
 Status GpuWorker::make_state(GpuBindTask& task) {
+    if (task.state_tensors.empty()) return {};
     task.state_bytes.resize(devices_.size(), 0);
     std::vector<GpuClaim> claims;
     for (std::size_t place = 0; place < devices_.size(); ++place)
@@ -246,6 +258,10 @@ Status GpuWorker::make_state(GpuBindTask& task) {
     std::vector<codec::cuda::DeviceMemory> all;
     const auto make = [&]() -> Status {
         for (const auto& claim : claims) {
+            if (claim.bytes == 0) {
+                all.emplace_back();
+                continue;
+            }
             GRADSIEVE_ASSIGN(auto state, codec::cuda::DeviceMemory::make(claim.device, claim.bytes,
                                                                          "the job's residual and variance"));
             const auto& stream = context_->encoder->stream(place_of(claim.device));
@@ -259,7 +275,7 @@ Status GpuWorker::make_state(GpuBindTask& task) {
         return status;
     }
     for (std::size_t place = 0; place < devices_.size(); ++place) holdings_[place].state_bytes += all[place].size();
-    if (!task.state_tensors.empty()) task.state = std::move(all);
+    task.state = std::move(all);
     return {};
 }
 
