@@ -18,8 +18,6 @@ using codec::cuda::ElementType;
 /// So long after the last binding the context, a few hundred MiB of the card, goes back to the driver.
 constexpr auto kContextKept = std::chrono::seconds(60);
 
-ByteCount element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
-
 Result<codec::cuda::ImportedMemory> open_memory(int device, GpuMemorySpec& spec, std::span<const int> users) {
     if (spec.pieces.empty())
         return codec::cuda::ImportedMemory::open(device, spec.handle, spec.offset_bytes, spec.bytes);
