@@ -88,14 +88,7 @@ void check_killed_rank(const Options& options, Report& report) {
     plan.steps = 100'000;
     auto first = start_rank(cluster, plan, 1, 0);
     auto second = start_rank(cluster, plan, 1, 1);
-    const bool runs = cluster.wait_for_status(
-        0,
-        [](const json& status) {
-            const auto& jobs = status.value("jobs", json::array());
-            return !jobs.empty() && jobs[0]["groups"][0].value("steps_committed", 0) > 3;
-        },
-        Milliseconds(120'000));
-    report.expect(runs, "killed: the job runs");
+    report.expect(!await_steps(cluster, 3).is_null(), "killed: the job runs");
     second.send_signal(SIGKILL);
     const auto code = first.wait_for_exit(Milliseconds(10'000));
     report.expect(code == 3 && first.output().find("rank 1") != std::string::npos,
@@ -136,16 +129,11 @@ void check_lost_gpu(Report& report) {
 
 /// "encode 0.41, exchange 1.02, decode 0.30 ms" of the last step, by the daemon's own clock.
 std::string parts_of_step(const Cluster& cluster) {
-    std::string text = "no status";
-    static_cast<void>(cluster.wait_for_status(0, [&](const json& status) {
-        const auto jobs = status.value("jobs", json::array());
-        if (jobs.empty() || jobs[0]["groups"][0].value("steps_committed", 0) < 20) return false;
-        const auto& times = jobs[0]["step_ms"];
-        text = fmt::format("encode {}, exchange {}, decode {}", times["encode"].dump(), times["exchange"].dump(),
-                           times["decode"].dump());
-        return true;
-    }));
-    return text;
+    auto job = await_steps(cluster, 20);
+    if (job.is_null()) return "no status";
+    const auto& times = job["step_ms"];
+    return fmt::format("encode {}, exchange {}, decode {}", times["encode"].dump(), times["exchange"].dump(),
+                       times["decode"].dump());
 }
 
 void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t devices, const char* codec,
