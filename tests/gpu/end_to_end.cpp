@@ -9,7 +9,6 @@
 
 #include <signal.h>
 #include <unistd.h>
-#include <filesystem>
 
 namespace gradsieve::gpu_check {
 namespace {
@@ -20,11 +19,8 @@ using e2e::Process;
 using nlohmann::json;
 
 void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, bool as_other_user) {
-    Cluster cluster(nodes, kOpenSocket);
-    namespace fs = std::filesystem;
-    for (const auto& path : {fs::path(cluster.folder()), fs::path(cluster.socket(0)).parent_path(),
-                             fs::path(cluster.socket(nodes - 1)).parent_path()})
-        fs::permissions(path, fs::perms::others_read | fs::perms::others_exec, fs::perm_options::add);
+    const Cluster cluster(nodes, kOpenSocket);
+    open_to_others(cluster, nodes);
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
                               "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)"})
@@ -136,17 +132,19 @@ std::string parts_of_step(const Cluster& cluster) {
                        times["decode"].dump());
 }
 
-void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t devices, const char* codec,
-             const std::string& elements) {
+/// Two ranks: of one node on the first GPU or, spread, on `devices`; of two nodes on a GPU each, if there are two.
+void measure(Report& report, std::size_t nodes, std::size_t devices, const char* codec, const std::string& elements,
+             bool is_spread = false) {
     const Cluster cluster(nodes, kOpenSocket);
     JobPlan plan;
     plan.name = "speed";
     plan.codec = codec;
     plan.elements = elements;
-    plan.world = world;
+    plan.world = 2;
     plan.steps = 100;
     plan.wants_hash = false;
     plan.devices = devices;
+    plan.is_spread = is_spread;
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
     const auto parts = parts_of_step(cluster);
@@ -155,7 +153,7 @@ void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t d
     const auto& answer = answers.front();
     report.figure(fmt::format(
         "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}", codec,
-        elements, nodes, world, devices, answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0),
+        elements, nodes, plan.world, devices, answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0),
         answer.value("p90_ms", 0.0), parts));
 }
 
@@ -181,10 +179,11 @@ void check_end_to_end(const Options& options, Report& report) {
 void measure_end_to_end(const Options&, Report& report) {
     const auto devices = std::min<std::size_t>(2, device_count());
     for (const char* codec : {"variance(1.6) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto", "all | f32"}) {
-        measure(report, 1, 2, devices, codec, "103000000");
-        measure(report, 2, 2, devices, codec, "103000000");
+        measure(report, 1, 1, codec, "103000000");
+        if (devices > 1) measure(report, 1, devices, codec, "103000000", true);
+        measure(report, 2, devices, codec, "103000000");
     }
-    measure(report, 1, 2, devices, "topk(0.01) | pow2(bits=4) | auto", "4");
+    measure(report, 1, 1, "topk(0.01) | pow2(bits=4) | auto", "4");
 }
 
 }  // namespace gradsieve::gpu_check

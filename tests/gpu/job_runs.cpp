@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 namespace gradsieve::gpu_check {
 namespace {
 
@@ -21,9 +23,17 @@ std::size_t device_count() {
     return devices.is_ok() ? devices->size() : 0;
 }
 
+void open_to_others(const Cluster& cluster, std::size_t nodes) {
+    namespace fs = std::filesystem;
+    std::vector<fs::path> folders{cluster.folder()};
+    for (std::size_t node = 0; node < nodes; ++node) folders.push_back(fs::path(cluster.socket(node)).parent_path());
+    for (const auto& folder : folders)
+        fs::permissions(folder, fs::perms::others_read | fs::perms::others_exec, fs::perm_options::add);
+}
+
 Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t nodes, std::size_t rank) {
     std::vector<std::string> arguments;
-    if (plan.as_other_user) arguments = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+    if (plan.as_other_user) arguments = e2e::as_user(65534);
     const std::vector<std::string> rest{"gradsieve-gpu-rank",
                                         "--socket",
                                         cluster.socket(rank * nodes / plan.world),

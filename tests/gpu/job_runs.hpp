@@ -11,6 +11,9 @@ inline constexpr const char* kOpenSocket = "[socket]\nmode = \"0666\"\n";
 
 [[nodiscard]] std::size_t device_count();
 
+/// Lets other users than the daemons' come to their sockets.
+void open_to_others(const e2e::Cluster& cluster, std::size_t nodes);
+
 struct JobPlan {
     std::string name;
     std::string memory = "device";
