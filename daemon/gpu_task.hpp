@@ -72,6 +72,9 @@ struct GpuCopyTask {
     std::vector<GpuBuffer*> buffers;  ///< the root's, or one per local rank; slice 0
     SharedView bytes;                 ///< fp32, one per element: what is to be written, or what was read
     Status status;                    ///< answer
+
+    /// On the worker's thread; waits for the device.
+    [[nodiscard]] Status run(const codec::cuda::Stream& stream);
 };
 /// Objects to be destroyed where they were made.
 struct GpuReleaseTask {

@@ -1,13 +1,11 @@
 #include "daemon/gpu_worker.hpp"
 
-#include "codec/cuda/device_values.hpp"
 #include "codec/cuda/residual_norm.hpp"
 
 #include <pthread.h>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 
 namespace gradsieve::daemon {
 
@@ -140,7 +138,8 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             look_after(task.bind->status);
         }
         if (task.copy) {
-            task.copy->status = copy(*task.copy);
+            task.copy->status = ensure_context();
+            if (task.copy->status.is_ok()) task.copy->status = task.copy->run(context_->decoder->stream());
             look_after(task.copy->status);
         }
         if (task.codec) (task.codec->kind == CodecTask::Kind::kEncode ? encodes : decodes).push_back(task.codec.get());
@@ -224,25 +223,6 @@ Status GpuWorker::bind(GpuBindTask& task) {
     holdings_[task.place].buffers += buffers.size();
     task.descriptors.clear();  // what they name is mapped
     task.buffers = std::move(buffers);
-    return {};
-}
-
-Status GpuWorker::copy(GpuCopyTask& task) {
-    GRADSIEVE_TRY(ensure_context());
-    const auto& stream = context_->decoder->stream();
-    const ByteCount bytes = task.tensor->elements * sizeof(float);
-    std::vector<float> values(task.tensor->elements);
-    if (task.is_read) {
-        const auto& root = *task.buffers.front();
-        GRADSIEVE_TRY(codec::cuda::read_values(stream, root.slice(0), root.type, values));
-        Bytes read(bytes);
-        if (bytes > 0) std::memcpy(read.data(), values.data(), bytes);
-        task.bytes = SharedView::take(std::move(read));
-        return {};
-    }
-    if (bytes > 0) std::memcpy(values.data(), task.bytes.bytes().data(), bytes);  // on any byte, out of a frame
-    for (const auto* buffer : task.buffers)
-        GRADSIEVE_TRY(codec::cuda::write_values(stream, values, buffer->slice(0), buffer->type));
     return {};
 }
 
