@@ -34,7 +34,8 @@ struct Figures {
 
     void add(double value) { values.push_back(value); }
     [[nodiscard]] double mean() const {
-        return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+        return values.empty() ? 0
+                              : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
     }
     [[nodiscard]] double at(double share) const {
         if (values.empty()) return 0;
@@ -57,10 +58,10 @@ public:
         int count = 0;
         must(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
         multiprocessors_ = static_cast<unsigned>(count);
-        must(cudaMalloc(&values_, working_set_ * sizeof(float)), "cudaMalloc");
+        must(cudaMalloc(reinterpret_cast<void**>(&values_), working_set_ * sizeof(float)), "cudaMalloc");
         must(cudaMemset(values_, 0, working_set_ * sizeof(float)), "cudaMemset");
         must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // the stream does not wait for the default one
-        must(cudaMalloc(&gradient_, elements_ * sizeof(float)), "cudaMalloc");
+        must(cudaMalloc(reinterpret_cast<void**>(&gradient_), elements_ * sizeof(float)), "cudaMalloc");
         marks_.resize(kernels_ + 1);
         for (auto& mark : marks_) must(cudaEventCreate(&mark), "cudaEventCreate");
     }
