@@ -123,38 +123,27 @@ void check_lost_gpu(Report& report) {
     report.expect(!run_job(cluster, 1, plan, report).empty(), "lost GPU: a new daemon uses it again");
 }
 
-/// "encode 0.41, exchange 1.02, decode 0.30 ms" of the last step, by the daemon's own clock.
-std::string parts_of_step(const Cluster& cluster) {
-    auto job = await_steps(cluster, 20);
+/// "encode 0.41, exchange 1.02, decode 0.30 ms" of a step behind so many, by the daemon's own clock.
+std::string parts_of_step(const Cluster& cluster, std::size_t steps) {
+    auto job = await_steps(cluster, steps);
     if (job.is_null()) return "no status";
     const auto& times = job["step_ms"];
     return fmt::format("encode {}, exchange {}, decode {}", times["encode"].dump(), times["exchange"].dump(),
                        times["decode"].dump());
 }
 
-/// Two ranks: of one node on the first GPU or, spread, on `devices`; of two nodes on a GPU each, if there are two.
-void measure(Report& report, std::size_t nodes, std::size_t devices, const char* codec, const std::string& elements,
-             bool is_spread = false) {
+void measure(Report& report, std::size_t nodes, const JobPlan& plan) {
     const Cluster cluster(nodes, kOpenSocket);
-    JobPlan plan;
-    plan.name = "speed";
-    plan.codec = codec;
-    plan.elements = elements;
-    plan.world = 2;
-    plan.steps = 100;
-    plan.wants_hash = false;
-    plan.devices = devices;
-    plan.is_spread = is_spread;
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
-    const auto parts = parts_of_step(cluster);
+    const auto parts = parts_of_step(cluster, plan.steps / 5);
     const auto answers = collect(ranks, plan, report);
     if (answers.empty()) return;
     const auto& answer = answers.front();
     report.figure(fmt::format(
-        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}", codec,
-        elements, nodes, plan.world, devices, answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0),
-        answer.value("p90_ms", 0.0), parts));
+        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}",
+        plan.codec, plan.elements, nodes, plan.world, plan.devices, answer.value("median_ms", 0.0),
+        answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0), parts));
 }
 
 }  // namespace
@@ -176,14 +165,28 @@ void check_end_to_end(const Options& options, Report& report) {
     check_lost_gpu(report);
 }
 
-void measure_end_to_end(const Options&, Report& report) {
+void measure_end_to_end(const Options& options, Report& report) {
     const auto devices = std::min<std::size_t>(2, device_count());
+    JobPlan plan;
+    plan.name = "speed";
+    plan.world = 2;
+    plan.steps = options.is_few ? 30 : 100;
+    plan.wants_hash = false;
     for (const char* codec : {"variance(1.6) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto", "all | f32"}) {
-        measure(report, 1, 1, codec, "103000000");
-        if (devices > 1) measure(report, 1, devices, codec, "103000000", true);
-        measure(report, 2, devices, codec, "103000000");
+        plan.codec = codec;
+        plan.elements = "103000000";
+        plan.devices = 1;
+        measure(report, 1, plan);
+        plan.devices = devices;  // for two nodes a GPU each, if there are two
+        measure(report, 2, plan);
+        plan.is_spread = true;
+        if (devices > 1) measure(report, 1, plan);  // its two ranks share both GPUs
+        plan.is_spread = false;
     }
-    measure(report, 1, 1, "topk(0.01) | pow2(bits=4) | auto", "4");
+    plan.codec = "topk(0.01) | pow2(bits=4) | auto";
+    plan.elements = "4";
+    plan.devices = 1;
+    measure(report, 1, plan);
 }
 
 }  // namespace gradsieve::gpu_check

@@ -14,7 +14,7 @@ namespace gradsieve::gpu_check {
 struct Options {
     int device = 0;
     bool is_small = false;  ///< small sizes only, no timing
-    bool is_few = false;    ///< of what several GPUs share: one pipeline in four; of busy-trainer: one round
+    bool is_few = false;    ///< one pipeline in four where several GPUs share; fewer steps of whole jobs that are timed
     bool has_timing = true;
     unsigned repetitions = 25;      ///< of what is timed in encode-speed; 1 under a profiler
     std::uint64_t seed = 0;         ///< printed; fresh for every run unless given

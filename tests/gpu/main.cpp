@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 1000));
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
     app.add_flag("--few", options.is_few,
-                 "one pipeline in four where several GPUs share the work, one round of busy-trainer");
+                 "one pipeline in four where several GPUs share the work, 30 steps of end-to-end-speed, one turn of "
+                 "busy-trainer");
     std::string names;
     for (const auto& section : kSections) names += std::string(" ") + section.name;
     app.add_option("--only", options.only, "sections (busy-trainer runs only if named):" + names);
