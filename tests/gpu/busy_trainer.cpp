@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <memory>
 
 namespace gradsieve::gpu_check {
 namespace {
@@ -58,11 +59,11 @@ struct Outcome {
 };
 
 const std::vector<Mode>& plain_modes() {
-    static const std::vector<Mode> modes{{.name = "alone", .hands_in = false}, {.name = "time slicing"}};
-    return modes;
+    static const std::vector<Mode> kModes{{.name = "alone", .hands_in = false}, {.name = "time slicing"}};
+    return kModes;
 }
 const std::vector<Mode>& mps_modes() {
-    static const std::vector<Mode> modes{
+    static const std::vector<Mode> kModes{
         {.name = "alone, MPS", .hands_in = false},
         {.name = "MPS"},
         {.name = "MPS, max_multiprocessors 16", .multiprocessors = 16},
@@ -70,7 +71,7 @@ const std::vector<Mode>& mps_modes() {
         {.name = "MPS, max_multiprocessors 66", .multiprocessors = 66},
         {.name = "MPS, daemon has 25 % of threads", .daemon_variables = {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25"}}},
         {.name = "MPS, daemon below normal priority", .daemon_variables = {{"CUDA_MPS_CLIENT_PRIORITY", "1"}}}};
-    return modes;
+    return kModes;
 }
 
 Process start_trainer(const Load& load, std::vector<std::string> arguments) {
@@ -106,6 +107,7 @@ Process start_rank(const Load& load, const Layout& layout, const Cluster* cluste
 
 Outcome run_beside_daemons(const Load& load, const Layout& layout, const Mode& mode) {
     std::vector<std::unique_ptr<ChildVariable>> variables;
+    variables.reserve(mode.daemon_variables.size());
     for (const auto& [name, value] : mode.daemon_variables)
         variables.push_back(std::make_unique<ChildVariable>(name, value));
     auto config = std::string(kOpenSocket);
@@ -116,6 +118,7 @@ Outcome run_beside_daemons(const Load& load, const Layout& layout, const Mode& m
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < layout.nodes; ++rank) ranks.push_back(start_rank(load, layout, &cluster, rank));
     std::vector<Outcome> outcomes;
+    outcomes.reserve(ranks.size());
     for (auto& rank : ranks) outcomes.push_back(outcome_of(rank));
     // In good order: a client that is killed may take the whole of MPS with it.
     const bool has_stopped = cluster.stop_daemons();

@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using e2e::Milliseconds;
-using e2e::Process;
 
 constexpr auto kStart = Milliseconds(15'000);
 constexpr auto kQuit = Milliseconds(20'000);
