@@ -41,9 +41,12 @@ std::string trimmed(std::string text) {
     return text;
 }
 
-/// Only a process that is what we take it for: numbers are given again.
+/// Only a process that is what we take it for, since numbers are given again, and that has not ended: one that nobody
+/// has waited for yet has no command line.
 bool is_mps(pid_t process) {
-    return process > 0 && text_of("/proc/" + std::to_string(process) + "/comm").starts_with("nvidia-cuda-mps");
+    const auto folder = "/proc/" + std::to_string(process);
+    return process > 0 && text_of(folder + "/comm").starts_with("nvidia-cuda-mps") &&
+           !text_of(folder + "/cmdline").empty();
 }
 std::vector<pid_t> children_of(pid_t process) {
     const auto number = std::to_string(process);
