@@ -94,4 +94,11 @@ Result<BindingPlan> plan_binding(const CudaDriver& driver, std::uint32_t tensor_
     return plan;
 }
 
+Status not_bound(const std::string& subject) {
+    return {StatusCode::kFailedPrecondition,
+            subject +
+                " is registered with on_device and not bound: allowed is a step or a broadcast of a bound tensor; call "
+                "bind_device first"};
+}
+
 }  // namespace gradsieve::client

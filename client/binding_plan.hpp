@@ -28,4 +28,8 @@ struct BindingPlan {
 [[nodiscard]] Result<BindingPlan> plan_binding(const CudaDriver& driver, std::uint32_t tensor_index,
                                                const shm::TensorEntry& tensor, const DeviceBuffer& buffer);
 
+/// kFailedPrecondition: a tensor registered with on_device was to take a step before it was bound. `subject`: "tensor
+/// 'w'".
+[[nodiscard]] Status not_bound(const std::string& subject);
+
 }  // namespace gradsieve::client

@@ -44,12 +44,7 @@ Status DeviceBindings::check_bound(const Slot& slot, const std::string& tensor_n
         return {StatusCode::kBusy, "tensor '" + tensor_name +
                                        "' is being bound by another thread: allowed is a step after that; let "
                                        "bind_device end first"};
-    if (!slot.is_bound)
-        return {StatusCode::kFailedPrecondition,
-                "tensor '" + tensor_name +
-                    "' is registered with on_device and not bound: allowed is a step of a bound tensor; call "
-                    "bind_device first"};
-    return {};
+    return slot.is_bound ? Status() : not_bound("tensor '" + tensor_name + "'");
 }
 
 Result<DeviceBindings::Place> DeviceBindings::place_of(std::uint32_t tensor_index,

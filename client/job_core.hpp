@@ -157,7 +157,6 @@ private:
         return is_on_device(tensor_index) || is_staged(tensor_index);
     }
     [[nodiscard]] Status not_on_host(std::uint32_t tensor_index) const;
-    [[nodiscard]] Status not_bound(std::uint32_t tensor_index) const;
     /// Before the push of a hand-in. Ok for a tensor in host memory.
     [[nodiscard]] Status write_ready(std::uint32_t tensor_index, Step step);
     /// Waits, without the lock, for what the bound stream holds. Ok for a tensor in host memory.

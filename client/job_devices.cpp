@@ -2,6 +2,7 @@
 // docs/shared-memory.md has the order of work on the device and messages.
 #include "client/flag_guard.hpp"
 #include "client/job_core.hpp"
+#include "client/unlocked.hpp"
 
 #include <algorithm>
 
@@ -12,13 +13,6 @@ Status JobCore::not_on_host(std::uint32_t tensor_index) const {
             tensor_text(tensor_index) +
                 " is on a device and has no slab: allowed is the memory given to bind_device; write there, or register "
                 "the tensor without on_device"};
-}
-
-Status JobCore::not_bound(std::uint32_t tensor_index) const {
-    return {StatusCode::kFailedPrecondition,
-            tensor_text(tensor_index) +
-                " is registered with on_device and not bound: allowed is a step or a broadcast of a bound tensor; call "
-                "bind_device first"};
 }
 
 Status JobCore::check_change(std::uint32_t tensor_index) const {
@@ -163,9 +157,10 @@ Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std:
     for (;;) {
         const TimePoint now = std::chrono::steady_clock::now();
         const auto until = std::min<TimePoint>(deadline, now + kSleepSlice);
-        lock.unlock();
-        auto reply = attachment->receive_bind_reply(number, until);
-        lock.lock();
+        auto reply = [&] {
+            const Unlocked unlocked(lock);
+            return attachment->receive_bind_reply(number, until);
+        }();
         if (reply.is_ok() && *reply) return reply;
         if (!reply.is_ok()) {
             look_for_daemon(now);  // its last words explain more than its silence
@@ -179,22 +174,21 @@ Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std:
 
 Status JobCore::await_device(Lock& lock, std::uint32_t tensor_index) {
     if (!is_on_device(tensor_index)) return {};
-    if (!bindings_) return not_bound(tensor_index);
+    if (!bindings_) return not_bound(tensor_text(tensor_index));
     GRADSIEVE_ASSIGN(const auto place, bindings_->place_of(tensor_index, registry_.tensors()[tensor_index].name));
     const auto driver = bindings_->shared_driver();
-    lock.unlock();
     const auto status = [&]() -> Status {
+        const Unlocked unlocked(lock);
         const ContextScope scope(*driver, place.context);
         GRADSIEVE_TRY(scope.status());
         return driver->synchronize(place.stream);
     }();
-    lock.lock();
     return status.is_ok() ? check_live() : status.with_context(options_.label());
 }
 
 Status JobCore::write_ready(std::uint32_t tensor_index, Step step) {
     if (!is_on_device(tensor_index)) return {};
-    if (!bindings_) return not_bound(tensor_index);
+    if (!bindings_) return not_bound(tensor_text(tensor_index));
     auto status = bindings_->write_ready(tensor_index, registry_.tensors()[tensor_index].name, step);
     return status.is_ok() ? status : status.with_context(options_.label());
 }

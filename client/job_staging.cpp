@@ -3,25 +3,11 @@
 #include "client/job_core.hpp"
 
 #include "client/flag_guard.hpp"
+#include "client/unlocked.hpp"
 
 #include <utility>
 
 namespace gradsieve::client {
-namespace {
-
-/// Lets other threads into the core for a scope.
-class Unlocked {
-public:
-    explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
-    Unlocked(const Unlocked&) = delete;
-    Unlocked& operator=(const Unlocked&) = delete;
-    ~Unlocked() { lock_.lock(); }
-
-private:
-    std::unique_lock<std::mutex>& lock_;
-};
-
-}  // namespace
 
 std::string named(const std::string& first, std::size_t count) {
     if (count <= 1) return first;
@@ -97,7 +83,7 @@ void JobCore::set_due(std::uint32_t tensor_index, Due due) {
 }
 
 Status JobCore::copy_in(Lock& lock, std::uint32_t tensor_index, std::uint32_t sample_count, bool has_moment) {
-    if (!staged_) return not_bound(tensor_index);
+    if (!staged_) return not_bound(tensor_text(tensor_index));
     GRADSIEVE_TRY(staged_->check_place(tensor_index, registry_.tensors()[tensor_index].name));
     auto& place = staged_->place(tensor_index);
     place.due = Due::kNothing;  // the memory holds what is handed in now

@@ -1,6 +1,7 @@
 // Beginning and end of a job: making the core, attaching, waiting for all ranks, leaving. See job_core.hpp.
 #include "client/flag_guard.hpp"
 #include "client/job_core.hpp"
+#include "client/unlocked.hpp"
 
 #include <thread>
 #include <utility>
@@ -99,14 +100,16 @@ Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
     auto attachment = attachment_;
     Result<bool> answered = false;
     for (bool is_to_ask = true; is_to_ask;) {
-        lock.unlock();  // a long wait, and other calls are to answer meanwhile; `registry_` is constant from here on
-        answered = ask_daemon(attachment, options_, registry_, deadline);
-        is_to_ask = is_worth_asking_again(answered, deadline);
-        if (is_to_ask) {
-            attachment.reset();
-            std::this_thread::sleep_for(kBusyPause);
+        {
+            // A long wait, and other calls are to answer meanwhile; `registry_` is constant from here on.
+            const Unlocked unlocked(lock);
+            answered = ask_daemon(attachment, options_, registry_, deadline);
+            is_to_ask = is_worth_asking_again(answered, deadline);
+            if (is_to_ask) {
+                attachment.reset();
+                std::this_thread::sleep_for(kBusyPause);
+            }
         }
-        lock.lock();
         if (phase_ == Phase::kLeft)
             return {StatusCode::kCancelled, options_.label() + " was left with detach during start: make a new job"};
     }

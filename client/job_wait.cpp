@@ -2,6 +2,7 @@
 // everything in under the lock, for all. The ticket tells a thread that slept past somebody else's taking in. No sleep
 // is longer than kSleepSlice, because a daemon that died rings no bell. See job_core.hpp.
 #include "client/job_core.hpp"
+#include "client/unlocked.hpp"
 
 namespace gradsieve::client {
 
@@ -13,9 +14,10 @@ TimePoint deadline_after(Timeout timeout) noexcept {
 void JobCore::sleep_once(Lock& lock, std::uint32_t ticket, TimePoint until) {
     if (!ledger_) return;
     const auto attachment = attachment_;  // keeps the memory mapped if another thread drops the attempt meanwhile
-    lock.unlock();
-    const bool has_completion = attachment->session().wait_for_completion(until, ticket);
-    lock.lock();
+    const bool has_completion = [&] {
+        const Unlocked unlocked(lock);
+        return attachment->session().wait_for_completion(until, ticket);
+    }();
     const TimePoint now = std::chrono::steady_clock::now();
     if (!has_completion && now >= until && attachment == attachment_) look_for_daemon(now);
 }

@@ -58,12 +58,7 @@ Status StagedTensors::check_place(std::uint32_t tensor_index, const std::string&
         return {StatusCode::kBusy, "tensor '" + tensor_name +
                                        "' is being copied by another thread: allowed is one call at a time for a "
                                        "staged tensor; let that one end, then call again"};
-    if (!place.is_bound)
-        return {StatusCode::kFailedPrecondition,
-                "tensor '" + tensor_name +
-                    "' is registered with on_device and not bound: allowed is a step or broadcast of a bound tensor; "
-                    "call bind_device first"};
-    return {};
+    return place.is_bound ? Status() : not_bound("tensor '" + tensor_name + "'");
 }
 
 Status StagedTensors::copy_in(const StagedPlace& place, std::uint32_t sample_count, bool has_moment) const {

@@ -2,6 +2,7 @@
 // by the conductor; every object of the GPU that is inside is made and destroyed on the worker's thread.
 #pragma once
 
+#include "base/shared_view.hpp"
 #include "base/unique_fd.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
@@ -59,7 +60,7 @@ struct GpuBindTask {
     // answers
     Status status;
     std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec
-    std::vector<codec::cuda::DeviceMemory> state;     ///< zero; for each of the worker's devices, or empty
+    std::vector<codec::cuda::DeviceMemory> state;     ///< zero; for each of the worker's devices, which may need none
     std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 /// A broadcast's values, out of the root's memory or into that of every local rank; fp32 on the way.
@@ -69,8 +70,11 @@ struct GpuCopyTask {
     Step number = 0;  ///< the broadcast's
     bool is_read = false;
     std::vector<GpuBuffer*> buffers;  ///< the root's, or one per local rank; slice 0
-    std::vector<float> values;        ///< one per element
+    SharedView bytes;                 ///< fp32, one per element: what is to be written, or what was read
     Status status;                    ///< answer
+
+    /// On the worker's thread; waits for the device.
+    [[nodiscard]] Status run(const codec::cuda::Stream& stream);
 };
 /// Objects to be destroyed where they were made.
 struct GpuReleaseTask {
@@ -79,10 +83,11 @@ struct GpuReleaseTask {
     std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 
+/// One of them.
 struct GpuTask {
-    std::unique_ptr<CodecTask> codec;
-    std::unique_ptr<GpuBindTask> bind;
-    std::unique_ptr<GpuReleaseTask> release;
+    std::unique_ptr<CodecTask> codec{};
+    std::unique_ptr<GpuBindTask> bind{};
+    std::unique_ptr<GpuReleaseTask> release{};
     std::unique_ptr<GpuCopyTask> copy{};
 };
 

@@ -1,6 +1,5 @@
 #include "daemon/gpu_worker.hpp"
 
-#include "codec/cuda/device_values.hpp"
 #include "codec/cuda/residual_norm.hpp"
 
 #include <pthread.h>
@@ -16,8 +15,6 @@ using codec::cuda::ElementType;
 
 /// So long after the last binding the context, a few hundred MiB of the card, goes back to the driver.
 constexpr auto kContextKept = std::chrono::seconds(60);
-
-ByteCount element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
 
 Result<codec::cuda::ImportedMemory> open_memory(int device, GpuMemorySpec& spec, std::span<const int> users) {
     if (spec.pieces.empty())
@@ -141,7 +138,8 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             look_after(task.bind->status);
         }
         if (task.copy) {
-            task.copy->status = copy(*task.copy);
+            task.copy->status = ensure_context();
+            if (task.copy->status.is_ok()) task.copy->status = task.copy->run(context_->decoder->stream());
             look_after(task.copy->status);
         }
         if (task.codec) (task.codec->kind == CodecTask::Kind::kEncode ? encodes : decodes).push_back(task.codec.get());
@@ -228,16 +226,8 @@ Status GpuWorker::bind(GpuBindTask& task) {
     return {};
 }
 
-Status GpuWorker::copy(GpuCopyTask& task) {
-    GRADSIEVE_TRY(ensure_context());
-    const auto& stream = context_->decoder->stream();
-    for (auto* buffer : task.buffers)
-        GRADSIEVE_TRY(task.is_read ? codec::cuda::read_values(stream, buffer->slice(0), buffer->type, task.values)
-                                   : codec::cuda::write_values(stream, task.values, buffer->slice(0), buffer->type));
-    return {};
-}
-
 Status GpuWorker::make_state(GpuBindTask& task) {
+    if (task.state_tensors.empty()) return {};
     task.state_bytes.resize(devices_.size(), 0);
     std::vector<GpuClaim> claims;
     for (std::size_t place = 0; place < devices_.size(); ++place)
@@ -246,6 +236,10 @@ Status GpuWorker::make_state(GpuBindTask& task) {
     std::vector<codec::cuda::DeviceMemory> all;
     const auto make = [&]() -> Status {
         for (const auto& claim : claims) {
+            if (claim.bytes == 0) {
+                all.emplace_back();
+                continue;
+            }
             GRADSIEVE_ASSIGN(auto state, codec::cuda::DeviceMemory::make(claim.device, claim.bytes,
                                                                          "the job's residual and variance"));
             const auto& stream = context_->encoder->stream(place_of(claim.device));
@@ -259,7 +253,7 @@ Status GpuWorker::make_state(GpuBindTask& task) {
         return status;
     }
     for (std::size_t place = 0; place < devices_.size(); ++place) holdings_[place].state_bytes += all[place].size();
-    if (!task.state_tensors.empty()) task.state = std::move(all);
+    task.state = std::move(all);
     return {};
 }
 

@@ -66,7 +66,6 @@ private:
     [[nodiscard]] Status make_state(GpuBindTask& task);
     void encode(std::span<CodecTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
-    [[nodiscard]] Status copy(GpuCopyTask& task);
     /// After a failure: was it a device's last?
     void look_after(const Status& status);
     [[nodiscard]] Status take_norm(CodecTask& task);

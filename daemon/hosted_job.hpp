@@ -260,7 +260,7 @@ private:
         std::vector<UniqueFd> descriptors;
     };
     std::map<Rank, HeldBind> held_binds_;
-    std::vector<std::pair<GpuWorker*, codec::cuda::DeviceMemory>> gpu_state_;
+    std::vector<codec::cuda::DeviceMemory> gpu_state_;         ///< on `gpu_`'s devices, where they have any
     std::optional<codec::cuda::SharedHostMemory> host_state_;  ///< `state_` as GPUs see it
     bool has_host_state_ = false;  ///< state of device tensors lies in `state_`, constant after lay_out_state
     std::optional<shm::ResultArea> results_;

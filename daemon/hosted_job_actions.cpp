@@ -192,7 +192,7 @@ void HostedJob::dispatch(std::unique_ptr<CodecTask> task, TimePoint now) {
     if (task->tensor->on_device) {
         if (task->kind == CodecTask::Kind::kDecode) ++gpu_decodes_out_;
         add_gpu_buffers(*task);
-        return task->tensor->gpu->give({.codec = std::move(task), .bind = nullptr, .release = nullptr});
+        return task->tensor->gpu->give({.codec = std::move(task)});
     }
     if (task->work_elements() > kInlineElements) return surroundings_.pool->give(std::move(task));
     task->run(*surroundings_.workspace);

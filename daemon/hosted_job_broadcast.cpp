@@ -2,8 +2,6 @@
 // every local rank.
 #include "daemon/hosted_job.hpp"
 
-#include <cstring>
-
 namespace gradsieve::daemon {
 
 Status HostedJob::check_bound(const HostedTensor& tensor, std::span<Session* const> sessions) const {
@@ -19,10 +17,10 @@ Status HostedJob::check_bound(const HostedTensor& tensor, std::span<Session* con
 void HostedJob::give_copy(HostedTensor& tensor, std::unique_ptr<GpuCopyTask> task) {
     task->tensor = &tensor;
     task->job_hash = exchange::job_hash(key());
-    task->values.resize(tensor.elements);
     ++tasks_out_;
     ++tensor.tasks_out;
-    tensor.gpu->give({.codec = nullptr, .bind = nullptr, .release = nullptr, .copy = std::move(task)});
+    // Not the tensor's, which is null until its lowest local rank has bound it: others may have.
+    gpu_->give({.copy = std::move(task)});
 }
 
 void HostedJob::read_device_broadcast(const exchange::ReadBroadcast& action, TimePoint now) {
@@ -48,9 +46,7 @@ void HostedJob::deliver_device_broadcast(const exchange::DeliverBroadcast& actio
     task->number = action.number;
     for (auto* session : sessions)
         task->buffers.push_back(session->gpu_buffers[session->index_of_number[action.tensor]].get());
-    const auto bytes = action.bytes.bytes();
-    task->values.resize(tensor.elements);
-    if (!bytes.empty()) std::memcpy(task->values.data(), bytes.data(), bytes.size());
+    task->bytes = action.bytes;
     give_copy(tensor, std::move(task));
 }
 
@@ -61,9 +57,8 @@ void HostedJob::on_copy_done(std::unique_ptr<GpuCopyTask> task, TimePoint now) {
     if (is_ended_) return;
     if (!task->is_read)
         return complete_all(shm::CompletionKind::kBroadcast, {.tensor = tensor.number}, task->number, task->status);
-    Bytes bytes(task->status.is_ok() ? task->values.size() * sizeof(float) : 0);
-    if (!bytes.empty()) std::memcpy(bytes.data(), task->values.data(), bytes.size());
-    machine_.on_broadcast_bytes(tensor.number, task->number, SharedView::take(std::move(bytes)), now);
+    // No bytes if it failed, as above.
+    machine_.on_broadcast_bytes(tensor.number, task->number, task->bytes, now);
 }
 
 }  // namespace gradsieve::daemon

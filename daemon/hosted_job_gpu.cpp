@@ -52,10 +52,12 @@ shm::BindReply refusal(std::uint64_t number, Status status) {
 Status HostedJob::check_places(std::span<const shm::TensorEntry> sorted) const {
     for (std::size_t number = 0; number < std::min(sorted.size(), tensors_.size()); ++number)
         if (sorted[number].name == tensors_[number].name && sorted[number].on_device != tensors_[number].on_device)
-            return {StatusCode::kMismatch, "tensor '" + sorted[number].name + "': this rank has it " +
-                                               (sorted[number].on_device ? "on a device" : "in host memory") +
-                                               ", the job's other local ranks do not: allowed is one place for all "
-                                               "ranks of a node; register it the same way"};
+            return {StatusCode::kMismatch,
+                    "tensor '" + sorted[number].name + "': this rank has it " +
+                        (sorted[number].on_device ? "on a device" : "in host memory, or staged there") +
+                        ", the job's other local ranks do not: allowed is one place for all "
+                        "ranks of a node; register it the same way, with memory that can be "
+                        "shared on all of them or on none"};
     return {};
 }
 
@@ -137,7 +139,7 @@ void HostedJob::bind(Session& session, const shm::BindRequest& request, std::vec
     }
     session.is_binding = true;
     ++tasks_out_;
-    gpu_->give({.codec = nullptr, .bind = std::move(task), .release = nullptr});
+    gpu_->give({.bind = std::move(task)});
 }
 
 void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task) {
@@ -151,7 +153,8 @@ void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_pt
         else if (!next.empty())
             place_state(tensors_[number], next);
     }
-    for (auto& state : task->state) gpu_state_.emplace_back(&worker, std::move(state));
+    for (auto& state : task->state)
+        if (state.size() > 0) gpu_state_.push_back(std::move(state));
     if (task->status.is_ok())
         for (const auto number : task->state_tensors) tensors_[number].gpu = &worker;
     if (session.is_gone) return release(std::move(task->buffers));
@@ -229,20 +232,15 @@ void HostedJob::release(std::vector<std::unique_ptr<GpuBuffer>> buffers) {
     if (buffers.empty()) return;
     auto task = std::make_unique<GpuReleaseTask>();
     task->buffers = std::move(buffers);
-    gpu_->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
+    gpu_->give({.release = std::move(task)});
 }
 
 void HostedJob::release_gpu_state() {
-    if (host_state_) {
-        auto task = std::make_unique<GpuReleaseTask>();
-        task->host_state = std::exchange(host_state_, std::nullopt);
-        gpu_->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
-    }
-    for (auto& [worker, state] : std::exchange(gpu_state_, {})) {
-        auto task = std::make_unique<GpuReleaseTask>();
-        task->state.push_back(std::move(state));
-        worker->give({.codec = nullptr, .bind = nullptr, .release = std::move(task)});
-    }
+    if (!host_state_ && gpu_state_.empty()) return;
+    auto task = std::make_unique<GpuReleaseTask>();
+    task->host_state = std::exchange(host_state_, std::nullopt);
+    task->state = std::exchange(gpu_state_, {});
+    gpu_->give({.release = std::move(task)});
 }
 
 void HostedJob::on_gpu_lost(const GpuWorker& worker, const std::string& text, TimePoint now) {

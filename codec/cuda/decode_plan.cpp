@@ -1,6 +1,7 @@
 #include "codec/cuda/decode_plan.hpp"
 
 #include "codec/bit_stream.hpp"
+#include "codec/cuda/vector_bytes.hpp"
 #include "codec/digest.hpp"
 
 #include <algorithm>
@@ -16,14 +17,11 @@ namespace {
 constexpr std::uint64_t kRoundEntries = std::uint64_t{1} << 27U;
 /// Tables of one round of kernels: 20 bytes for each 4,096 elements of each node.
 constexpr std::uint64_t kRoundTableWords = std::uint64_t{1} << 26U;
-/// Vector loads, and results' groups of four.
-constexpr ByteCount kPieceAlignment = 16;
-constexpr ByteCount kReadBehind = 16;
+/// Kernels load whole vectors.
+constexpr ByteCount kReadBehind = kVectorBytes;
 constexpr std::size_t kMaximumContributions = std::numeric_limits<std::uint16_t>::max();
 /// Longest section of tile exponents: 254 zeros, a one and 6 bits for each tile.
 constexpr std::uint64_t kLongestExponents = bytes_of_bits(kMaximumTiles * (254 + 1 + 6));
-
-ByteCount align(ByteCount offset) { return (offset + kPieceAlignment - 1) & ~(kPieceAlignment - 1); }
 
 bool are_whole(const GpuDecodeRequest& request, std::size_t devices) {
     ElementCount next = 0;
@@ -56,11 +54,10 @@ Status check_request(const GpuDecodeRequest& request, std::size_t place, std::si
                       " devices: allowed is one each, ascending from chunk to chunk, together the whole tensor; cut it "
                       "with split_over_devices");
     for (const GpuResult& result : request.results) {
-        const std::uintptr_t element_bytes = result.type == ElementType::kF32 ? 4 : 2;
         if (request.elements > 0 && result.data == nullptr)
             return refuse("a result without memory: allowed is device memory of all elements; hand it over");
-        if (reinterpret_cast<std::uintptr_t>(result.data) % element_bytes != 0)
-            return refuse("a result at a byte that is no multiple of " + std::to_string(element_bytes) +
+        if (reinterpret_cast<std::uintptr_t>(result.data) % element_bytes(result.type) != 0)
+            return refuse("a result at a byte that is no multiple of " + std::to_string(element_bytes(result.type)) +
                           ": allowed are whole elements; align it");
     }
     return {};
@@ -247,7 +244,7 @@ void DecodePlan::add_dense(const PayloadView& view, DevicePayload& inout_payload
 ByteCount DecodePlan::place(ByteView bytes) {
     const ByteCount offset = piece_bytes_;
     pieces_.push_back({bytes.data(), bytes.size(), offset});
-    piece_bytes_ = align(offset + bytes.size());
+    piece_bytes_ = aligned(offset + bytes.size());
     return offset;
 }
 
@@ -319,7 +316,7 @@ void DecodePlan::lay_out() {
     ByteCount end = 0;
     const auto take = [&](std::size_t rows, std::size_t row_bytes) {
         const ByteCount offset = end;
-        end = align(end + rows * row_bytes);
+        end = aligned(end + rows * row_bytes);
         return offset;
     };
     layout_.reports = take(plans_.size(), sizeof(TensorReport));

@@ -20,14 +20,14 @@ bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const TensorPla
     const auto is_at = [](const void* array, std::size_t alignment) {
         return reinterpret_cast<std::uintptr_t>(array) % alignment == 0;
     };
-    bool is_aligned = is_at(plan.residual_in, 16) && is_at(plan.residual_out, 16) && is_at(plan.variance_in, 16) &&
-                      is_at(plan.variance_out, 16);
+    bool is_aligned = is_at(plan.residual_in, kVectorBytes) && is_at(plan.residual_out, kVectorBytes) &&
+                      is_at(plan.variance_in, kVectorBytes) && is_at(plan.variance_out, kVectorBytes);
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
-        const bool is_f32 = gpu_request.sample_types.empty() || gpu_request.sample_types[sample] == ElementType::kF32;
-        is_aligned = is_aligned && is_at(request.samples[sample], is_f32 ? 16 : 8);
+        const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
+        is_aligned = is_aligned && is_at(request.samples[sample], 4 * element_bytes(type));
     }
     for (std::uint32_t rank = 0; rank < plan.moment_count; ++rank)
-        is_aligned = is_aligned && is_at(request.second_moments[rank], 16);
+        is_aligned = is_aligned && is_at(request.second_moments[rank], kVectorBytes);
     return is_aligned;
 }
 
@@ -160,7 +160,7 @@ void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const DevicePl
     const EncodeRequest& request = gpu_request.request;
     const auto source_of = [&](const float* array, ElementType type, std::span<const int> devices, std::size_t number) {
         StagedSamples::Source source;
-        source.element_bytes = type == ElementType::kF32 ? 4 : 2;
+        source.element_bytes = element_bytes(type);
         source.data = reinterpret_cast<const std::byte*>(array) + ranges_.back().first * source.element_bytes;
         source.device = devices.empty() ? -1 : devices[number];
         source.is_staged = !place.reaches(source.device);

@@ -53,8 +53,6 @@ Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count
                    "; allowed is the whole tensor; cut it with split_over_devices");
 }
 
-std::size_t bytes_of(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
-
 }  // namespace
 
 Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
@@ -77,7 +75,7 @@ Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device
                            std::to_string(static_cast<unsigned>(type)) +
                            "; allowed are 0 (fp32), 1 (fp16), 2 (bf16); pass one of them");
         }
-        GRADSIEVE_TRY(check_alignment(request.samples[sample], bytes_of(type), "sample"));
+        GRADSIEVE_TRY(check_alignment(request.samples[sample], element_bytes(type), "sample"));
     }
     for (const float* moments : request.second_moments) GRADSIEVE_TRY(check_alignment(moments, 4, "second moments"));
     GRADSIEVE_TRY(check_devices(gpu_request.sample_devices, request.samples.size(), "sample devices"));

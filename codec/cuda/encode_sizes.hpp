@@ -2,18 +2,16 @@
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
+#include "codec/cuda/vector_bytes.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
 
 namespace gradsieve::codec::cuda {
 
-/// Where a dense payload's values begin: at a vector.
-inline constexpr ByteCount kValueAlignment = 16;
 /// Header, exponents or scales, and what sections lose by ending at a byte.
 inline constexpr ByteCount kListOverheadBytes = 1024;
 
 inline std::uint32_t tiles_in(ElementCount elements) { return static_cast<std::uint32_t>(tiles_of(elements)); }
-inline ByteCount aligned(ByteCount bytes) { return (bytes + kValueAlignment - 1) / kValueAlignment * kValueAlignment; }
 
 /// Every element is sent, in a payload of known size.
 inline bool is_dense_plan(const TensorPlan& plan) {

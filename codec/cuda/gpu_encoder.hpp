@@ -15,6 +15,7 @@ namespace gradsieve::codec::cuda {
 
 /// How a gradient's elements lie in memory; converted to fp32 exactly as they are read.
 enum class ElementType : std::uint8_t { kF32 = 0, kF16 = 1, kBf16 = 2 };
+[[nodiscard]] constexpr ByteCount element_bytes(ElementType type) noexcept { return type == ElementType::kF32 ? 4 : 2; }
 
 /// What one of several devices codes of a tensor: both generations of that range's state, in that device's memory.
 /// Element 0 of the arrays is element `range.first` of the tensor.

@@ -1,16 +1,10 @@
 #include "codec/cuda/staged_results.hpp"
 
+#include "codec/cuda/vector_bytes.hpp"
+
 #include <algorithm>
 
 namespace gradsieve::codec::cuda {
-namespace {
-
-constexpr ByteCount kVectorBytes = 16;
-
-ByteCount bytes_of(std::size_t type) { return type == static_cast<std::size_t>(ElementType::kF32) ? 4 : 2; }
-ByteCount aligned(ByteCount offset) { return (offset + kVectorBytes - 1) / kVectorBytes * kVectorBytes; }
-
-}  // namespace
 
 void StagedResults::clear() {
     tensors_.clear();
@@ -38,7 +32,8 @@ void StagedResults::add_tensor(const GpuDecodeRequest& request, const DevicePlac
 ByteCount StagedResults::chunk_bytes(std::size_t tensor, ElementCount elements) const {
     ByteCount bytes = 0;
     for (std::size_t type = 0; type < kTypes; ++type)
-        if (tensors_[tensor].is_staged[type]) bytes += elements * bytes_of(type) + kVectorBytes;
+        if (tensors_[tensor].is_staged[type])
+            bytes += elements * element_bytes(static_cast<ElementType>(type)) + kVectorBytes;
     return bytes;
 }
 
@@ -49,25 +44,25 @@ void StagedResults::stage_chunk(DeviceChunk& inout_chunk, ByteCount& inout_offse
     if (std::ranges::none_of(tensor.is_staged, [](bool is_staged) { return is_staged; })) return;
     inout_chunk.first_result = static_cast<std::uint32_t>(rows_.size());
     for (std::uint32_t row = 0; row < tensor.direct_rows; ++row) rows_.push_back(Row(rows_[tensor.first_row + row]));
-    for (std::size_t type = 0; type < kTypes; ++type) {
-        if (!tensor.is_staged[type]) continue;
+    for (std::size_t number = 0; number < kTypes; ++number) {
+        if (!tensor.is_staged[number]) continue;
+        const auto type = static_cast<ElementType>(number);
         const ByteCount offset = aligned(inout_offset);
-        inout_offset = offset + inout_chunk.elements * bytes_of(type);
-        auto* data = reinterpret_cast<void*>(offset - inout_chunk.first_element * bytes_of(type));
-        rows_.push_back({{data, static_cast<ElementType>(type), false}, true});
+        inout_offset = offset + inout_chunk.elements * element_bytes(type);
+        auto* data = reinterpret_cast<void*>(offset - inout_chunk.first_element * element_bytes(type));
+        rows_.push_back({{data, type, false}, true});
         ++inout_chunk.results;
-        copy_to_all(tensor, static_cast<ElementType>(type), inout_chunk, offset);
+        copy_to_all(tensor, type, inout_chunk, offset);
     }
     most_bytes_ = std::max(most_bytes_, inout_offset);
 }
 
 void StagedResults::copy_to_all(const TensorResults& tensor, ElementType type, const DeviceChunk& chunk,
                                 ByteCount offset) {
-    const ByteCount element_bytes = bytes_of(static_cast<std::size_t>(type));
     for (const GpuResult& result : tensor.results)
         if (result.type == type && !place_.reaches(result.device))
-            copies_.push_back({offset, static_cast<std::byte*>(result.data) + chunk.first_element * element_bytes,
-                               result.device, chunk.elements * element_bytes});
+            copies_.push_back({offset, static_cast<std::byte*>(result.data) + chunk.first_element * element_bytes(type),
+                               result.device, chunk.elements * element_bytes(type)});
 }
 
 void StagedResults::write_rows(const std::byte* staging, DeviceResult* ret_rows) const {

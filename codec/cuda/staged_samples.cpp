@@ -1,12 +1,11 @@
 #include "codec/cuda/staged_samples.hpp"
 
+#include "codec/cuda/vector_bytes.hpp"
+
 #include <algorithm>
 
 namespace gradsieve::codec::cuda {
 namespace {
-
-/// A copy lies as its source does between boundaries of so many bytes, so that both allow the same vectors.
-constexpr ByteCount kVectorBytes = 16;
 
 std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
@@ -56,8 +55,8 @@ StagedSamples::Row StagedSamples::stage(const Source& source, std::uint32_t chun
     if (!source.is_staged) return plain;
     const ByteCount before_bytes = chunk_index * kChunkElements * source.element_bytes;
     const std::byte* begin = source.data + before_bytes;
-    const ByteCount offset =
-        (inout_offset + kVectorBytes - 1) / kVectorBytes * kVectorBytes + number_of(begin) % kVectorBytes;
+    // Between the same boundaries as its source, so that both allow the same vectors.
+    const ByteCount offset = aligned(inout_offset) + number_of(begin) % kVectorBytes;
     const ByteCount bytes = elements * source.element_bytes;
     copies_.push_back({begin, source.device, offset, bytes});
     inout_offset = offset + bytes;

@@ -1,6 +1,8 @@
-// A folder of its own with a socket path and a status page beside it, for tests of the tool.
+// A folder of its own with a socket path and a status page beside it, for tests of the tool; and what a command of it
+// said.
 #pragma once
 
+#include "cli/commands.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/status_page.hpp"
 #include "tests/cli/golden.hpp"
@@ -9,8 +11,26 @@
 
 #include <filesystem>
 #include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace gradsieve::cli {
+
+/// What a command left behind. `Code`: ExitCode where it ran in this process, int where it was one by itself.
+template <typename Code>
+struct Ran {
+    Code code;
+    std::string out, error;
+};
+/// Runs the tool's command line in this process, with 100 columns, Unicode and no colour.
+inline Ran<ExitCode> run_here(const std::vector<std::string>& arguments) {
+    std::ostringstream out;
+    std::ostringstream error;
+    Console console{out, error, {100, 0, false, true}, false};
+    const auto code = run_command_line(arguments, console);
+    return {code, out.str(), error.str()};
+}
 
 class CliTest : public testing::Test {
 protected:

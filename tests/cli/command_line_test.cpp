@@ -4,40 +4,26 @@
 
 #include <gmock/gmock.h>
 
-#include <sstream>
-
 namespace gradsieve::cli {
 namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
 
-struct Ran {
-    ExitCode code;
-    std::string out, error;
-};
-Ran run(const std::vector<std::string>& arguments) {
-    std::ostringstream out;
-    std::ostringstream error;
-    Console console{out, error, {100, 0, false, true}, false};
-    const auto code = run_command_line(arguments, console);
-    return {code, out.str(), error.str()};
-}
-
 TEST_F(CliTest, Version_and_help_succeed) {
-    EXPECT_EQ(run({"--version"}).out, "gradsieve " GRADSIEVE_VERSION "\n");
-    const auto help = run({"--help"});
+    EXPECT_EQ(run_here({"--version"}).out, "gradsieve " GRADSIEVE_VERSION "\n");
+    const auto help = run_here({"--help"});
     EXPECT_EQ(help.code, ExitCode::kOk);
     for (const auto* word :
          {"status", "peers", "codecs", "check-config", "state", "doctor", "Examples:", "Exit status:"})
         EXPECT_THAT(help.out, HasSubstr(word));
-    EXPECT_THAT(run({"status", "--help"}).out, HasSubstr("--watch"));
+    EXPECT_THAT(run_here({"status", "--help"}).out, HasSubstr("--watch"));
 }
 TEST_F(CliTest, Wrong_usage_fails_with_one_and_says_so_on_the_error_stream) {
     const std::vector<std::vector<std::string>> wrong = {
         {}, {"statsu"}, {"status", "--no-such"}, {"status", "--watch", "--json"}, {"peers", "x"}};
     for (const auto& arguments : wrong) {
-        const auto ran = run(arguments);
+        const auto ran = run_here(arguments);
         EXPECT_EQ(ran.code, ExitCode::kFailed);
         EXPECT_EQ(ran.out, "");
         EXPECT_NE(ran.error, "");
@@ -45,36 +31,36 @@ TEST_F(CliTest, Wrong_usage_fails_with_one_and_says_so_on_the_error_stream) {
 }
 TEST_F(CliTest, Status_without_a_page_says_where_it_looked_and_what_to_do) {
     for (const auto* command : {"status", "peers"}) {
-        const auto ran = run({command, "--socket", socket()});
+        const auto ran = run_here({command, "--socket", socket()});
         EXPECT_EQ(ran.code, ExitCode::kNeverRan);
         EXPECT_EQ(ran.out, "");
         EXPECT_EQ(ran.error, "gradsieve: no daemon has run here: there is no status page " + folder() +
                                  "/status; start it (systemctl start gradsieved, or gradsieved as a user), or name its "
                                  "socket with --socket\n");
     }
-    EXPECT_THAT(run({"status", "--json", "--socket", socket()}).out, HasSubstr("\"state\": \"never-ran\""));
+    EXPECT_THAT(run_here({"status", "--json", "--socket", socket()}).out, HasSubstr("\"state\": \"never-ran\""));
 }
 TEST_F(CliTest, Status_of_a_live_page_draws_it) {
     const auto page = make_page(golden_text("two_nodes.json"));
-    const auto ran = run({"status", "--socket", socket()});
+    const auto ran = run_here({"status", "--socket", socket()});
     EXPECT_EQ(ran.code, ExitCode::kOk);
     EXPECT_EQ(ran.error, "");
     EXPECT_THAT(ran.out, StartsWith("● live  pid " + std::to_string(::getpid()) + " · "));
     EXPECT_THAT(ran.out, HasSubstr("job fashion"));
-    const auto peers = run({"peers", "--socket", socket()});
+    const auto peers = run_here({"peers", "--socket", socket()});
     EXPECT_EQ(peers.code, ExitCode::kOk);
     EXPECT_THAT(peers.out, HasSubstr("10.0.0.2:7077  up"));
-    EXPECT_THAT(run({"peers", "--json", "--socket", socket()}).out, HasSubstr("\"bytes_sent\": 18123456"));
+    EXPECT_THAT(run_here({"peers", "--json", "--socket", socket()}).out, HasSubstr("\"bytes_sent\": 18123456"));
 }
 TEST_F(CliTest, Page_that_is_no_page_is_unreadable) {
     std::ofstream(folder() + "/status") << std::string(100'000, 'x');
-    const auto ran = run({"status", "--socket", socket()});
+    const auto ran = run_here({"status", "--socket", socket()});
     EXPECT_EQ(ran.code, ExitCode::kUnreadable);
     EXPECT_THAT(ran.error, HasSubstr(folder() + "/status"));
 }
 TEST_F(CliTest, Document_that_is_no_json_is_unreadable_but_health_is_told) {
     const auto page = make_page("not json");
-    const auto ran = run({"status", "--socket", socket()});
+    const auto ran = run_here({"status", "--socket", socket()});
     EXPECT_EQ(ran.code, ExitCode::kUnreadable);
     EXPECT_THAT(ran.out, StartsWith("● live  pid "));
     EXPECT_THAT(ran.error, HasSubstr("not a JSON object"));
@@ -82,24 +68,24 @@ TEST_F(CliTest, Document_that_is_no_json_is_unreadable_but_health_is_told) {
 TEST_F(CliTest, Check_config_prints_values_or_the_problem) {
     const auto file = folder() + "/c.toml";
     std::ofstream(file) << "[network]\nlanes = 2\n";
-    const auto good = run({"check-config", file, "--socket", socket(), "--state", folder()});
+    const auto good = run_here({"check-config", file, "--socket", socket(), "--state", folder()});
     EXPECT_EQ(good.code, ExitCode::kOk);
     EXPECT_THAT(good.out, HasSubstr("lanes = 2"));
     EXPECT_THAT(good.out, HasSubstr("path = \"" + socket() + "\""));
     std::ofstream(file) << "[network]\nlanse = 2\n";
-    const auto bad = run({"check-config", file});
+    const auto bad = run_here({"check-config", file});
     EXPECT_EQ(bad.code, ExitCode::kFailed);
     EXPECT_EQ(bad.out, "");
     EXPECT_THAT(bad.error, StartsWith(file + ":2: unknown key 'lanse' in [network]"));
 }
 TEST_F(CliTest, Codecs_lists_every_stage_of_the_table) {
-    const auto text = run({"codecs"});
+    const auto text = run_here({"codecs"});
     EXPECT_EQ(text.code, ExitCode::kOk);
     for (const auto* stage : {"variance(", "topk(", "pow2(", "rice", "auto"}) EXPECT_THAT(text.out, HasSubstr(stage));
-    EXPECT_THAT(run({"codecs", "--json"}).out, StartsWith("[\n  {\n    \"name\": "));
+    EXPECT_THAT(run_here({"codecs", "--json"}).out, StartsWith("[\n  {\n    \"name\": "));
 }
 TEST_F(CliTest, Doctor_fails_without_a_daemon_and_lists_its_checks) {
-    const auto ran = run({"doctor", "--socket", socket()});
+    const auto ran = run_here({"doctor", "--socket", socket()});
     EXPECT_EQ(ran.code, ExitCode::kFailed);
     for (const auto* subject :
          {"configuration", "daemon", "socket", "versions", "shared memory", "locked memory", "memory", "processor"})
@@ -111,7 +97,7 @@ TEST_F(CliTest, Doctor_is_content_with_a_live_daemon) {
     ASSERT_TRUE(listener.is_ok());
     const auto file = folder() + "/c.toml";
     std::ofstream(file) << "";
-    const auto ran = run({"doctor", file, "--socket", socket()});
+    const auto ran = run_here({"doctor", file, "--socket", socket()});
     EXPECT_EQ(ran.code, ExitCode::kOk) << ran.out;
     EXPECT_THAT(ran.out, HasSubstr(", 0 failed\n"));
 }

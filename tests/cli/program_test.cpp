@@ -22,11 +22,6 @@ using testing::StartsWith;
 
 constexpr int kWatchdogMs = 20'000;
 
-struct Ran {
-    int code = -1;
-    std::string out, error;
-};
-
 /// A child whose standard output and error are read here; killed at the end if it is still there.
 class Child {
 public:
@@ -69,7 +64,7 @@ public:
         return status;
     }
     /// Until it ends.
-    Ran finish() {
+    Ran<int> finish() {
         while (read_some(out_, ran_.out)) {}
         while (read_some(error_, ran_.error)) {}
         const int status = wait_for_change(0);
@@ -90,7 +85,7 @@ private:
 
     pid_t pid_ = -1;
     UniqueFd out_, error_;
-    Ran ran_;
+    Ran<int> ran_{-1, {}, {}};
 };
 
 std::function<void()> tool(std::vector<std::string> arguments) {
@@ -105,7 +100,7 @@ std::function<void()> tool(std::vector<std::string> arguments) {
         ::execv(program.c_str(), pointers.data());
     };
 }
-Ran run(const std::vector<std::string>& arguments) { return Child(tool(arguments)).finish(); }
+Ran<int> run(const std::vector<std::string>& arguments) { return Child(tool(arguments)).finish(); }
 
 class ProgramTest : public CliTest {
 protected:

@@ -8,7 +8,6 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 namespace gradsieve::cli {
 namespace {
@@ -16,17 +15,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Ran {
-    ExitCode code;
-    std::string out, error;
-};
-Ran run(const std::vector<std::string>& arguments) {
-    std::ostringstream out;
-    std::ostringstream error;
-    Console console{out, error, {100, 0, false, true}, false};
-    const auto code = run_command_line(arguments, console);
-    return {code, out.str(), error.str()};
-}
 void save(const std::string& folder, Step step) {
     auto state = shm::StateSegment::make("test", shm::small_table()).value();
     state.set_ranks(std::vector<Rank>{0, 1, 5});
@@ -37,18 +25,18 @@ void save(const std::string& folder, Step step) {
 }
 
 TEST_F(CliTest, State_list_of_an_empty_folder_says_how_to_have_some) {
-    const auto ran = run({"state", "list", "--state", folder() + "/nothing"});
+    const auto ran = run_here({"state", "list", "--state", folder() + "/nothing"});
     EXPECT_EQ(ran.code, ExitCode::kOk);
     EXPECT_EQ(ran.out, "no snapshots in " + folder() + "/nothing: set snapshot_steps in [state] to have some made\n");
 }
 TEST_F(CliTest, State_list_shows_each_snapshot_newest_first) {
     save(folder() + "/state", 40);
     save(folder() + "/state", 50);
-    const auto ran = run({"state", "list", "--state", folder() + "/state"});
+    const auto ran = run_here({"state", "list", "--state", folder() + "/state"});
     EXPECT_EQ(ran.code, ExitCode::kOk) << ran.error;
     EXPECT_THAT(ran.out, AllOf(HasSubstr("resnet"), HasSubstr("seven"), HasSubstr("0-1, 5 of 70"), HasSubstr("ago")));
     EXPECT_LT(ran.out.find(" 50 "), ran.out.find(" 40 ")) << ran.out;
-    const auto list = nlohmann::json::parse(run({"state", "list", "--json", "--state", folder() + "/state"}).out);
+    const auto list = nlohmann::json::parse(run_here({"state", "list", "--json", "--state", folder() + "/state"}).out);
     ASSERT_EQ(list.size(), 2U);
     EXPECT_EQ(list[0]["step"], 50);
     EXPECT_EQ(list[1]["bytes"], 1200 + 1200 + 8000);
@@ -58,14 +46,14 @@ TEST_F(CliTest, State_list_names_a_damaged_file_and_fails) {
     save(folder() + "/state", 40);
     const auto bad = folder() + "/state/0123456789abcdef-0-9.snapshot";
     std::ofstream(bad) << "nonsense";
-    const auto ran = run({"state", "list", "--state", folder() + "/state"});
+    const auto ran = run_here({"state", "list", "--state", folder() + "/state"});
     EXPECT_EQ(ran.code, ExitCode::kFailed);
     EXPECT_THAT(ran.out, HasSubstr("resnet"));
     EXPECT_THAT(ran.error, HasSubstr("snapshot " + bad + ": it ends early"));
 }
 TEST_F(CliTest, State_without_or_with_an_unknown_action_is_wrong_usage) {
-    EXPECT_EQ(run({"state"}).code, ExitCode::kFailed);
-    EXPECT_EQ(run({"state", "burn"}).code, ExitCode::kFailed);
+    EXPECT_EQ(run_here({"state"}).code, ExitCode::kFailed);
+    EXPECT_EQ(run_here({"state", "burn"}).code, ExitCode::kFailed);
 }
 
 }  // namespace

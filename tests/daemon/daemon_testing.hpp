@@ -8,8 +8,10 @@
 
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -131,13 +133,17 @@ private:
     std::vector<shm::Completion> completions_;
 };
 
-/// A session as the conductor makes it, without a socket; `client` is there once a job took it.
+/// A session as the conductor makes it; `client` is there once a job took it.
 struct MemoryRank {
     explicit MemoryRank(shm::AttachRequest wanted, pid_t pid = 4711) : request(std::move(wanted)) {
         session.id = request.rank + 1;
         session.who = {pid, 1000, 1000};
         session.user = "alice";
         session.doorbell.emplace(shm::Doorbell::make().value());
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+        session.connection = shm::LocalConnection(UniqueFd(ends[0]));
+        socket = shm::LocalConnection(UniqueFd(ends[1]));
     }
     Status attach(HostedJob& job, TimePoint now) {
         auto attachment = job.attach(session, request, now);
@@ -149,6 +155,7 @@ struct MemoryRank {
     }
     shm::AttachRequest request;
     Session session;
+    shm::LocalConnection socket;  ///< the client's end
     std::optional<ClientEnd> client;
 };
 

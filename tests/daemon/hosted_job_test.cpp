@@ -1,7 +1,6 @@
 #include "daemon/hosted_job.hpp"
 
-#include "tests/daemon/daemon_testing.hpp"
-#include "tests/daemon/pipe_network.hpp"
+#include "tests/daemon/job_host.hpp"
 
 #include <cmath>
 #include <limits>
@@ -13,86 +12,6 @@ namespace {
 using shm::CompletionKind;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// Everything that a job uses of one daemon, and the turns that a conductor would make.
-class Host {
-public:
-    explicit Host(PipeNetwork* network = nullptr, PeerIndex self = 0)
-        : doorbell_(shm::Doorbell::make().value()), wake_(doorbell_.fd()), pool_(1, wake_) {
-        budget.limit_bytes = ByteCount{64} << 20U;
-        if (network == nullptr) return;
-        config.nodes = {{"a", "192.0.2.1"}, {"b", "192.0.2.2"}};
-        config.self = self;
-        network_ = std::make_unique<NetworkThread>(network->make_endpoint(self), wake_, log.log());
-    }
-    [[nodiscard]] JobSurroundings surroundings() {
-        return {&config, &pool_, &gpus_, network_.get(), &workspace_, &budget, &log.log(), 17};
-    }
-    Status make_job(const shm::AttachRequest& request) {
-        auto made = HostedJob::make(request, surroundings(), now());
-        if (!made.is_ok()) return made.error();
-        job = std::move(*made);
-        return {};
-    }
-    /// The rank has a job from here on; the test fails if it is refused.
-    MemoryRank& attach(const shm::AttachRequest& request, pid_t pid = 4711) {
-        if (!job) {
-            EXPECT_TRUE(make_job(request).is_ok());
-        }
-        auto& rank = *ranks.emplace_back(std::make_unique<MemoryRank>(request, pid));
-        const auto status = rank.attach(*job, now());
-        EXPECT_TRUE(status.is_ok()) << status.to_string();
-        return rank;
-    }
-    void turn() {
-        for (auto& rank : ranks) {
-            shm::Submission submission;
-            while (rank->client && !rank->session.is_gone && rank->session.memory->try_pop(submission).value())
-                job->on_submission(rank->session, submission, now());
-        }
-        for (auto& task : pool_.take_done()) {
-            ++tasks_from_pool;
-            job->on_task_done(std::move(task), now());
-        }
-        if (network_) {
-            transport::Inbox inbox;
-            network_->take_inbox(inbox);
-            network_->on_tick(1);
-            for (const auto& event : inbox.events) job->on_peer_event(event, now());
-            for (const auto& frame : inbox.frames) job->on_frame(frame, now());
-        }
-        job->run(now());
-    }
-    [[nodiscard]] static TimePoint now() { return SteadyClock().now(); }
-
-    Config config;
-    LogLines log;
-    MemoryBudget budget;
-    std::vector<std::unique_ptr<MemoryRank>> ranks;  // outlive the job's pointers to their sessions
-    std::unique_ptr<HostedJob> job;
-    std::size_t tasks_from_pool = 0;
-
-private:
-    shm::Doorbell doorbell_;
-    WakeFlag wake_;
-    CodecPool pool_;
-    GpuPool gpus_{wake_};
-    codec::EncodeWorkspace workspace_;
-    std::unique_ptr<NetworkThread> network_;
-};
-
-std::vector<shm::TensorEntry> two_tensors() { return {{.name = "w", .shape = {2, 3}}, {.name = "b", .shape = {2}}}; }
-/// Turns until the rank's client has the completion.
-bool wait_for(const std::vector<Host*>& hosts, MemoryRank& rank, CompletionKind kind, Step step) {
-    return wait_until([&] {
-        for (auto* host : hosts) host->turn();
-        return rank.client->has(kind, step);
-    });
-}
-std::string text_of(const shm::Completion* completion) {
-    return completion == nullptr ? "none"
-                                 : std::string(status_code_name(completion->code)) + ": " + completion->text.data();
-}
 
 TEST(HostedJob, Two_ranks_get_the_mean_and_the_step_is_settled_before_its_last_tensor) {
     Host host;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -131,6 +132,11 @@ Ran run(std::vector<std::string> arguments, Milliseconds timeout) {
     return {code.value_or(-1), process.output()};
 }
 
+std::vector<std::string> as_user(unsigned user) {
+    const auto number = std::to_string(user);
+    return {"setpriv", "--reuid=" + number, "--regid=" + number, "--clear-groups"};
+}
+
 std::string health(const nlohmann::json& status) {
     return status.value("health", nlohmann::json::object()).value("state", "");
 }
@@ -181,7 +187,9 @@ std::uint16_t free_port() {
     throw std::runtime_error("no free port");
 }
 
-Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address, bool has_managers) {
+Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address, bool has_managers,
+                 unsigned user)
+    : user_(user) {
     for (std::size_t node = 0; has_managers && node < nodes; ++node)
         managers_.push_back(std::make_unique<ServiceManager>());
     char pattern[] = "/tmp/gradsieve-e2e-XXXXXX";
@@ -197,6 +205,12 @@ Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string&
         std::filesystem::create_directories(folder_ + "/" + static_cast<char>('a' + node));
     }
     config.close();
+    if (user != 0) {
+        std::vector<std::string> paths{folder_};
+        for (const auto& entry : std::filesystem::directory_iterator(folder_)) paths.push_back(entry.path());
+        for (const auto& path : paths)
+            if (::chown(path.c_str(), user, user) != 0) throw std::runtime_error("chown");
+    }
     for (std::size_t node = 0; node < nodes; ++node) {
         daemons_.push_back(std::make_unique<Process>(make_daemon(node)));
         if (!daemons_[node]->wait_for_line("", Milliseconds(10'000)) ||
@@ -212,15 +226,17 @@ Cluster::~Cluster() {
 }
 
 Process Cluster::make_daemon(std::size_t node) const {
-    std::vector<std::string> arguments{E2E_DAEMON,
-                                       "--config",
-                                       config_file(),
-                                       "--socket",
-                                       socket(node),
-                                       "--state",
-                                       folder_ + "/" + static_cast<char>('a' + node)};
+    std::vector<std::string> arguments;
+    if (user_ != 0) arguments = as_user(user_);
+    arguments.insert(arguments.end(), {E2E_DAEMON, "--config", config_file(), "--socket", socket(node), "--state",
+                                       folder_ + "/" + static_cast<char>('a' + node)});
     if (ports_.size() > 1) arguments.insert(arguments.end(), {"--node", std::string(1, static_cast<char>('a' + node))});
     return managers_.empty() ? Process(arguments) : managers_[node]->start(arguments);
+}
+
+bool Cluster::stop_daemons() {
+    for (const auto& daemon : daemons_) daemon->send_signal(SIGTERM);
+    return std::ranges::all_of(daemons_, [](const auto& daemon) { return daemon->wait_for_exit().has_value(); });
 }
 
 void Cluster::kill_daemon(std::size_t node) {

@@ -47,6 +47,9 @@ private:
     std::optional<int> exit_code_;
 };
 
+/// A command line's beginning that runs the rest under another user id, without groups; needs root.
+std::vector<std::string> as_user(unsigned user);
+
 /// "live", "hung", "dead" or "stopped" from `gradsieve status --json`; empty if it said nothing.
 std::string health(const nlohmann::json& status);
 
@@ -80,9 +83,10 @@ private:
 
 class Cluster {
 public:
-    /// `nodes` daemons named a, b, c ... at `address`; `extra` is put before them into the configuration file.
+    /// `nodes` daemons named a, b, c ... at `address`; `extra` is put before them into the configuration file. `user`:
+    /// not 0: the daemons run under this user id, which needs root.
     explicit Cluster(std::size_t nodes, const std::string& extra = "", const std::string& address = "127.0.0.1",
-                     bool has_managers = false);
+                     bool has_managers = false, unsigned user = 0);
     ~Cluster();
 
     /// One training process on `node`; `options` are rank_program's.
@@ -91,6 +95,8 @@ public:
     [[nodiscard]] std::vector<Process> ranks(std::size_t world, const std::vector<std::string>& options) const;
     [[nodiscard]] Process& daemon(std::size_t node) { return *daemons_[node]; }
     void restart_daemon(std::size_t node);
+    /// SIGTERM, and waits until all have ended; false if one has not.
+    [[nodiscard]] bool stop_daemons();
     /// SIGKILL, and waits until it is gone.
     void kill_daemon(std::size_t node);
     /// Only of a cluster that has_managers.
@@ -114,6 +120,7 @@ public:
 
 private:
     std::string folder_;
+    unsigned user_ = 0;
     std::vector<std::uint16_t> ports_;
     std::vector<std::unique_ptr<ServiceManager>> managers_;  ///< empty: daemons are started by hand
     std::vector<std::unique_ptr<Process>> daemons_;

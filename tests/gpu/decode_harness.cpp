@@ -19,8 +19,6 @@ using codec::cuda::ElementType;
 constexpr std::size_t kGuardBytes = 256;
 constexpr std::byte kPoison{0xA5};
 
-std::size_t bytes_of(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
-
 /// To nearest, ties to even, by arithmetic in double: independent of any conversion instruction.
 std::uint16_t half_bits(float value) {
     const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000U : 0U);
@@ -170,8 +168,8 @@ void DecodeComparison::place_results(std::size_t variant) {
             result.place = placed++ % memories_.size();
             std::size_t& end = ends[result.place];
             result.begin = end;
-            result.data = end + kGuardBytes + layout.offset_elements * bytes_of(layout.type);
-            end = result.data + cases_[place].elements * bytes_of(layout.type) + kGuardBytes;
+            result.data = end + kGuardBytes + layout.offset_elements * element_bytes(layout.type);
+            end = result.data + cases_[place].elements * element_bytes(layout.type) + kGuardBytes;
             end = (end + 255) / 256 * 256;
             result.end = end;
             side.results.push_back(result);
@@ -197,7 +195,7 @@ void DecodeComparison::poison(bool is_all) {
         for (const PlacedResult& result : sides_[place].results) {
             if (!is_all && result.layout.holds_last && sides_[place].remembers && !sides_[place].is_lost) continue;
             require_cuda(cudaMemset(memories_[result.place].data.data() + result.data, static_cast<int>(kPoison),
-                                    cases_[place].elements * bytes_of(result.layout.type)),
+                                    cases_[place].elements * element_bytes(result.layout.type)),
                          "poisoning results");
         }
 }
@@ -247,7 +245,7 @@ void DecodeComparison::compare(std::size_t place, const Result<codec::DecodeResu
     Side& side = sides_[place];
     const std::string where = fmt::format("{}, step {}", cases_[place].name, step + 1);
     for (const PlacedResult& result : side.results) {
-        const std::size_t data_end = result.data + cases_[place].elements * bytes_of(result.layout.type);
+        const std::size_t data_end = result.data + cases_[place].elements * element_bytes(result.layout.type);
         const std::byte* seen = memories_[result.place].seen.data();
         report.expect(is_poison(seen + result.begin, result.data - result.begin) &&
                           is_poison(seen + data_end, result.end - data_end),

@@ -9,7 +9,6 @@
 
 #include <signal.h>
 #include <unistd.h>
-#include <filesystem>
 
 namespace gradsieve::gpu_check {
 namespace {
@@ -20,11 +19,8 @@ using e2e::Process;
 using nlohmann::json;
 
 void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, bool as_other_user) {
-    Cluster cluster(nodes, kOpenSocket);
-    namespace fs = std::filesystem;
-    for (const auto& path : {fs::path(cluster.folder()), fs::path(cluster.socket(0)).parent_path(),
-                             fs::path(cluster.socket(nodes - 1)).parent_path()})
-        fs::permissions(path, fs::perms::others_read | fs::perms::others_exec, fs::perm_options::add);
+    const Cluster cluster(nodes, kOpenSocket);
+    open_to_others(cluster, nodes);
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
                               "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)"})
@@ -88,14 +84,7 @@ void check_killed_rank(const Options& options, Report& report) {
     plan.steps = 100'000;
     auto first = start_rank(cluster, plan, 1, 0);
     auto second = start_rank(cluster, plan, 1, 1);
-    const bool runs = cluster.wait_for_status(
-        0,
-        [](const json& status) {
-            const auto& jobs = status.value("jobs", json::array());
-            return !jobs.empty() && jobs[0]["groups"][0].value("steps_committed", 0) > 3;
-        },
-        Milliseconds(120'000));
-    report.expect(runs, "killed: the job runs");
+    report.expect(!await_steps(cluster, 3).is_null(), "killed: the job runs");
     second.send_signal(SIGKILL);
     const auto code = first.wait_for_exit(Milliseconds(10'000));
     report.expect(code == 3 && first.output().find("rank 1") != std::string::npos,
@@ -134,41 +123,27 @@ void check_lost_gpu(Report& report) {
     report.expect(!run_job(cluster, 1, plan, report).empty(), "lost GPU: a new daemon uses it again");
 }
 
-/// "encode 0.41, exchange 1.02, decode 0.30 ms" of the last step, by the daemon's own clock.
-std::string parts_of_step(const Cluster& cluster) {
-    std::string text = "no status";
-    static_cast<void>(cluster.wait_for_status(0, [&](const json& status) {
-        const auto jobs = status.value("jobs", json::array());
-        if (jobs.empty() || jobs[0]["groups"][0].value("steps_committed", 0) < 20) return false;
-        const auto& times = jobs[0]["step_ms"];
-        text = fmt::format("encode {}, exchange {}, decode {}", times["encode"].dump(), times["exchange"].dump(),
-                           times["decode"].dump());
-        return true;
-    }));
-    return text;
+/// "encode 0.41, exchange 1.02, decode 0.30 ms" of a step behind so many, by the daemon's own clock.
+std::string parts_of_step(const Cluster& cluster, std::size_t steps) {
+    auto job = await_steps(cluster, steps);
+    if (job.is_null()) return "no status";
+    const auto& times = job["step_ms"];
+    return fmt::format("encode {}, exchange {}, decode {}", times["encode"].dump(), times["exchange"].dump(),
+                       times["decode"].dump());
 }
 
-void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t devices, const char* codec,
-             const std::string& elements) {
+void measure(Report& report, std::size_t nodes, const JobPlan& plan) {
     const Cluster cluster(nodes, kOpenSocket);
-    JobPlan plan;
-    plan.name = "speed";
-    plan.codec = codec;
-    plan.elements = elements;
-    plan.world = world;
-    plan.steps = 100;
-    plan.wants_hash = false;
-    plan.devices = devices;
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
-    const auto parts = parts_of_step(cluster);
+    const auto parts = parts_of_step(cluster, plan.steps / 5);
     const auto answers = collect(ranks, plan, report);
     if (answers.empty()) return;
     const auto& answer = answers.front();
     report.figure(fmt::format(
-        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}", codec,
-        elements, nodes, world, devices, answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0),
-        answer.value("p90_ms", 0.0), parts));
+        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}",
+        plan.codec, plan.elements, nodes, plan.world, plan.devices, answer.value("median_ms", 0.0),
+        answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0), parts));
 }
 
 }  // namespace
@@ -190,13 +165,28 @@ void check_end_to_end(const Options& options, Report& report) {
     check_lost_gpu(report);
 }
 
-void measure_end_to_end(const Options&, Report& report) {
+void measure_end_to_end(const Options& options, Report& report) {
     const auto devices = std::min<std::size_t>(2, device_count());
+    JobPlan plan;
+    plan.name = "speed";
+    plan.world = 2;
+    plan.steps = options.is_few ? 30 : 100;
+    plan.wants_hash = false;
     for (const char* codec : {"variance(1.6) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto", "all | f32"}) {
-        measure(report, 1, 2, devices, codec, "103000000");
-        measure(report, 2, 2, devices, codec, "103000000");
+        plan.codec = codec;
+        plan.elements = "103000000";
+        plan.devices = 1;
+        measure(report, 1, plan);
+        plan.devices = devices;  // for two nodes a GPU each, if there are two
+        measure(report, 2, plan);
+        plan.is_spread = true;
+        if (devices > 1) measure(report, 1, plan);  // its two ranks share both GPUs
+        plan.is_spread = false;
     }
-    measure(report, 1, 2, devices, "topk(0.01) | pow2(bits=4) | auto", "4");
+    plan.codec = "topk(0.01) | pow2(bits=4) | auto";
+    plan.elements = "4";
+    plan.devices = 1;
+    measure(report, 1, plan);
 }
 
 }  // namespace gradsieve::gpu_check

@@ -70,12 +70,7 @@ void check_killed_rank(Report& report, std::size_t devices, const std::string& e
     plan.steps = 100'000;
     std::vector<e2e::Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, 1, rank));
-    const auto has_steps = [](const json& status) {
-        const auto& jobs = status.value("jobs", json::array());
-        return !jobs.empty() && jobs[0]["groups"][0].value("steps_committed", 0) > 1;
-    };
-    // A chunk takes the emulated card its time, under a sanitizer on a busy machine most of all.
-    const bool runs = cluster.wait_for_status(0, has_steps, Milliseconds(120'000));
+    const bool runs = !await_steps(cluster, 1).is_null();
     report.expect(runs, "killed: the job runs");
     if (runs) check_status(report, devices, cluster.status(0));
     ranks.back().send_signal(SIGKILL);

@@ -36,14 +36,7 @@ void check_killed_daemon(Report& report, std::size_t devices) {
     Cluster cluster(1, kHostState, "127.0.0.1", true);
     std::vector<e2e::Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, 1, rank));
-    const bool runs = cluster.wait_for_status(
-        0,
-        [](const json& status) {
-            const auto& jobs = status.value("jobs", json::array());
-            return !jobs.empty() && jobs[0]["groups"][0].value("steps_committed", 0) > 5;
-        },
-        Milliseconds(120'000));
-    report.expect(runs, "state on the host: the job runs");
+    report.expect(!await_steps(cluster, 5).is_null(), "state on the host: the job runs");
     cluster.kill_daemon(0);
     for (auto& rank : ranks)
         report.expect(rank.wait_for_exit(Milliseconds(20'000)) == 3,

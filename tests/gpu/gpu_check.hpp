@@ -14,7 +14,7 @@ namespace gradsieve::gpu_check {
 struct Options {
     int device = 0;
     bool is_small = false;  ///< small sizes only, no timing
-    bool is_few = false;    ///< of what several GPUs share: one pipeline in four
+    bool is_few = false;    ///< one pipeline in four where several GPUs share; fewer steps of whole jobs that are timed
     bool has_timing = true;
     unsigned repetitions = 25;      ///< of what is timed in encode-speed; 1 under a profiler
     std::uint64_t seed = 0;         ///< printed; fresh for every run unless given
@@ -33,6 +33,8 @@ public:
     void figure(const std::string& line);
     /// A part that could not run here, with the reason.
     void skip(const std::string& what);
+    /// Figures that could not be taken here: "not measured: REASON". Counts as skipped.
+    void not_measured(const std::string& reason);
     [[nodiscard]] bool has_failed() const noexcept { return failed_ > 0; }
     /// "gpu-check: 812 equalities held, 0 failed, 1 skipped".
     [[nodiscard]] std::string summary() const;
@@ -55,5 +57,6 @@ void check_end_to_end(const Options& options, Report& report);
 void check_gpus_end_to_end(const Options& options, Report& report);
 void check_state_end_to_end(const Options& options, Report& report);
 void measure_end_to_end(const Options& options, Report& report);
+void measure_busy_trainer(const Options& options, Report& report);
 
 }  // namespace gradsieve::gpu_check

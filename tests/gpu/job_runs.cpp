@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 namespace gradsieve::gpu_check {
 namespace {
 
@@ -21,9 +23,17 @@ std::size_t device_count() {
     return devices.is_ok() ? devices->size() : 0;
 }
 
+void open_to_others(const Cluster& cluster, std::size_t nodes) {
+    namespace fs = std::filesystem;
+    std::vector<fs::path> folders{cluster.folder()};
+    for (std::size_t node = 0; node < nodes; ++node) folders.push_back(fs::path(cluster.socket(node)).parent_path());
+    for (const auto& folder : folders)
+        fs::permissions(folder, fs::perms::others_read | fs::perms::others_exec, fs::perm_options::add);
+}
+
 Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t nodes, std::size_t rank) {
     std::vector<std::string> arguments;
-    if (plan.as_other_user) arguments = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+    if (plan.as_other_user) arguments = e2e::as_user(65534);
     const std::vector<std::string> rest{"gradsieve-gpu-rank",
                                         "--socket",
                                         cluster.socket(rank * nodes / plan.world),
@@ -81,6 +91,19 @@ std::vector<json> run_job(const Cluster& cluster, std::size_t nodes, const JobPl
 
 std::string hash_of(const std::vector<json>& answers) {
     return answers.empty() ? "" : answers.front().value("hash", "");
+}
+
+json await_steps(const Cluster& cluster, std::size_t steps) {
+    json job;
+    const auto has_steps = [&](const json& status) {
+        const auto jobs = status.value("jobs", json::array());
+        if (jobs.empty()) return !status.value("ended_jobs", json::array()).empty();
+        if (jobs[0]["groups"][0].value("steps_committed", std::size_t{0}) <= steps) return false;
+        job = jobs[0];
+        return true;
+    };
+    static_cast<void>(cluster.wait_for_status(0, has_steps, kLong));
+    return job;
 }
 
 void check_against_host(const Cluster& cluster, std::size_t nodes, JobPlan plan, Report& report) {

@@ -11,6 +11,9 @@ inline constexpr const char* kOpenSocket = "[socket]\nmode = \"0666\"\n";
 
 [[nodiscard]] std::size_t device_count();
 
+/// Lets other users than the daemons' come to their sockets.
+void open_to_others(const e2e::Cluster& cluster, std::size_t nodes);
+
 struct JobPlan {
     std::string name;
     std::string memory = "device";
@@ -40,6 +43,10 @@ struct JobPlan {
 [[nodiscard]] std::vector<nlohmann::json> run_job(const e2e::Cluster& cluster, std::size_t nodes, const JobPlan& plan,
                                                   Report& report);
 [[nodiscard]] std::string hash_of(const std::vector<nlohmann::json>& answers);
+/// Waits until node 0's first job has committed more than `steps`; its entry of the status that showed it. Null if it
+/// ended unseen, or after two minutes: the emulated card takes its time, under a sanitizer on a busy machine most of
+/// all.
+[[nodiscard]] nlohmann::json await_steps(const e2e::Cluster& cluster, std::size_t steps);
 /// The plan through host memory, then through device memory: both have to give the same averages.
 void check_against_host(const e2e::Cluster& cluster, std::size_t nodes, JobPlan plan, Report& report);
 

@@ -14,23 +14,29 @@ namespace {
 using namespace gradsieve;
 using namespace gradsieve::gpu_check;
 
+enum class When : std::uint8_t {
+    kAlways,
+    kNotSmall,  ///< timings, which mean nothing of small sizes
+    kIfNamed,   ///< takes minutes, and starts an MPS daemon
+};
 struct Section {
     const char* name;
-    bool is_timing;
+    When when;
     void (*run)(const Options&, Report&);
 };
 constexpr std::array kSections{
-    Section{"encode", false, check_encode_equality},
-    Section{"decode", false, check_decode_equality},
-    Section{"decode-hostile", false, check_decode_hostile},
-    Section{"gpus-encode", false, check_encode_on_gpus},
-    Section{"gpus-decode", false, check_decode_on_gpus},
-    Section{"encode-speed", true, measure_encode},
-    Section{"decode-speed", true, measure_decode},
-    Section{"end-to-end", false, check_end_to_end},
-    Section{"gpus-end-to-end", false, check_gpus_end_to_end},
-    Section{"state-end-to-end", false, check_state_end_to_end},
-    Section{"end-to-end-speed", true, measure_end_to_end},
+    Section{"encode", When::kAlways, check_encode_equality},
+    Section{"decode", When::kAlways, check_decode_equality},
+    Section{"decode-hostile", When::kAlways, check_decode_hostile},
+    Section{"gpus-encode", When::kAlways, check_encode_on_gpus},
+    Section{"gpus-decode", When::kAlways, check_decode_on_gpus},
+    Section{"encode-speed", When::kNotSmall, measure_encode},
+    Section{"decode-speed", When::kNotSmall, measure_decode},
+    Section{"end-to-end", When::kAlways, check_end_to_end},
+    Section{"gpus-end-to-end", When::kAlways, check_gpus_end_to_end},
+    Section{"state-end-to-end", When::kAlways, check_state_end_to_end},
+    Section{"end-to-end-speed", When::kNotSmall, measure_end_to_end},
+    Section{"busy-trainer", When::kIfNamed, measure_busy_trainer},
 };
 
 bool print_devices(int chosen) {
@@ -60,18 +66,24 @@ int main(int argc, char** argv) {
     app.add_option("--repetitions", options.repetitions, "of each measurement of encode-speed; 1 under a profiler")
         ->check(CLI::Range(1, 1000));
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
-    app.add_flag("--few", options.is_few, "one pipeline in four where several GPUs share the work, for sanitizers");
+    app.add_flag("--few", options.is_few,
+                 "one pipeline in four where several GPUs share the work, 30 steps of end-to-end-speed, one turn of "
+                 "busy-trainer");
     std::string names;
     for (const auto& section : kSections) names += std::string(" ") + section.name;
-    app.add_option("--only", options.only, "sections:" + names);
+    app.add_option("--only", options.only, "sections (busy-trainer runs only if named):" + names);
+    bool is_list = false;
+    app.add_flag("--list", is_list, "print the devices, and end");
     CLI11_PARSE(app, argc, argv);
     options.has_timing = !options.is_small;
     if (!print_devices(options.device)) return 2;
+    if (is_list) return 0;
     fmt::print("seed {}\n", options.seed);
     Report report;
     for (const auto& section : kSections) {
-        if (section.is_timing && !options.has_timing) continue;
-        if (!options.only.empty() && std::ranges::count(options.only, section.name) == 0) continue;
+        if (section.when == When::kNotSmall && !options.has_timing) continue;
+        const bool is_named = std::ranges::count(options.only, section.name) > 0;
+        if (!is_named && (!options.only.empty() || section.when == When::kIfNamed)) continue;
         report.begin_section(section.name);
         section.run(options, report);
     }

@@ -33,6 +33,11 @@ void Report::skip(const std::string& what) {
     fmt::print("skipped: {}\n", what);
 }
 
+void Report::not_measured(const std::string& reason) {
+    ++skipped_;
+    fmt::print("not measured: {}\n", reason);
+}
+
 std::string Report::summary() const {
     return fmt::format("gpu-check: {} equalities held, {} failed, {} skipped", held_, failed_, skipped_);
 }

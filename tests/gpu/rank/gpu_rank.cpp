@@ -1,55 +1,28 @@
 // A training process for the GPU checks: the same made-up gradients in device memory that is bound to the daemon, in
 // device memory that cannot be shared and is staged, or in the daemon's shared memory, so that all ways can be compared
 // bit for bit. Prints one line of JSON. Not a test by itself.
-#include <gradsieve/gradsieve.hpp>
-
 #include "tests/client/real_cuda.hpp"
+#include "tests/gpu/rank/gpu_program.hpp"
 #include "tests/gpu/rank/noise.hpp"
-
-#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
 namespace {
 
+using gradsieve::gpu_check::fail;
+using gradsieve::gpu_check::must;
+using gradsieve::gpu_check::RankOptions;
 using Clock = std::chrono::steady_clock;
 constexpr auto kTimeout = gradsieve::Timeout(60'000);
 /// Gradients that differ between steps; more would only cost memory.
 constexpr std::size_t kGradientSets = 2;
-
-struct Options {
-    std::map<std::string, std::string> values;
-    [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise = "") const {
-        const auto found = values.find(key);
-        return found == values.end() ? otherwise : found->second;
-    }
-    [[nodiscard]] std::uint64_t number(const std::string& key, std::uint64_t otherwise) const {
-        const auto found = values.find(key);
-        return found == values.end() ? otherwise : std::stoull(found->second);
-    }
-};
-
-[[noreturn]] void fail(const std::string& what, const std::string& why) {
-    std::printf("{\"event\":\"error\",\"what\":\"%s\",\"why\":\"%s\"}\n", what.c_str(), why.c_str());
-    std::fflush(stdout);
-    std::_Exit(3);
-}
-void must(const gradsieve::Status& status, const char* what) {
-    if (!status.is_ok()) fail(what, status.to_string());
-}
-void must(cudaError_t error, const char* what) {
-    if (error != cudaSuccess) fail(what, cudaGetErrorString(error));
-}
 
 /// Bell-shaped and heavy-tailed; the same on every host for the same arguments.
 void fill(std::vector<float>& values, std::uint64_t seed) {
@@ -82,7 +55,9 @@ struct RankTensor {
 };
 
 struct Rank {
-    Options options;
+    explicit Rank(RankOptions given) : options(std::move(given)) {}
+
+    RankOptions options;
     bool on_device = false;
     bool is_staged = false;  ///< on a device, in memory that cannot be shared
     bool is_bf16 = false;    ///< values as bfloat16 holds them; on the device in that type
@@ -317,8 +292,6 @@ struct Rank {
 /// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hash 0|1] [--job NAME]
 /// [--run ID]
 int main(int argc, char** argv) {
-    Rank rank;
-    for (int place = 1; place + 1 < argc; place += 2)
-        rank.options.values[std::string(argv[place]).substr(2)] = argv[place + 1];
+    Rank rank(RankOptions(argc, argv));
     return rank.run();
 }
