@@ -148,27 +148,31 @@ std::string parts_of_step(const Cluster& cluster) {
     return text;
 }
 
-void measure(Report& report, std::size_t nodes, std::size_t world, std::size_t devices, const char* codec,
+/// Two ranks; with several nodes, their traffic in plain text or encrypted.
+void measure(const Options& options, Report& report, std::size_t nodes, e2e::Security security, const char* codec,
              const std::string& elements) {
-    const Cluster cluster(nodes, kOpenSocket);
+    const Cluster cluster(nodes, kOpenSocket, "127.0.0.1", false, security);
     JobPlan plan;
     plan.name = "speed";
     plan.codec = codec;
     plan.elements = elements;
-    plan.world = world;
+    plan.world = 2;
     plan.steps = 100;
     plan.wants_hash = false;
-    plan.devices = devices;
+    plan.devices = std::min<std::size_t>(2, device_count());
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
-    const auto parts = parts_of_step(cluster);
+    const auto parts = options.is_small ? "not looked at" : parts_of_step(cluster);  // small jobs are over too soon
     const auto answers = collect(ranks, plan, report);
     if (answers.empty()) return;
     const auto& answer = answers.front();
     report.figure(fmt::format(
-        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}", codec,
-        elements, nodes, world, devices, answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0),
-        answer.value("p90_ms", 0.0), parts));
+        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs{}: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}",
+        codec, elements, nodes, plan.world, plan.devices,
+        nodes < 2                           ? ""
+        : security == e2e::Security::kCurve ? ", CURVE"
+                                            : ", plain text",
+        answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0), parts));
 }
 
 }  // namespace
@@ -190,13 +194,15 @@ void check_end_to_end(const Options& options, Report& report) {
     check_lost_gpu(report);
 }
 
-void measure_end_to_end(const Options&, Report& report) {
-    const auto devices = std::min<std::size_t>(2, device_count());
+void measure_end_to_end(const Options& options, Report& report) {
+    using e2e::Security;
+    const std::string elements = options.is_small ? "20000" : "103000000";
     for (const char* codec : {"variance(1.6) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto", "all | f32"}) {
-        measure(report, 1, 2, devices, codec, "103000000");
-        measure(report, 2, 2, devices, codec, "103000000");
+        measure(options, report, 1, Security::kPlain, codec, elements);
+        measure(options, report, 2, Security::kPlain, codec, elements);
+        measure(options, report, 2, Security::kCurve, codec, elements);
     }
-    measure(report, 1, 2, devices, "topk(0.01) | pow2(bits=4) | auto", "4");
+    measure(options, report, 1, Security::kPlain, "topk(0.01) | pow2(bits=4) | auto", "4");
 }
 
 }  // namespace gradsieve::gpu_check
