@@ -43,13 +43,13 @@ Status pin_to_cpus(const std::string& list) {
 
 }  // namespace
 
-Result<Daemon::SecretKey> Daemon::load_secret_key(const Config& config) {
-    if (!is_encrypted(config)) return SecretKey();
+Result<Daemon::OptionalKey> Daemon::load_secret_key(const Config& config) {
+    if (!is_encrypted(config)) return OptionalKey();
     GRADSIEVE_ASSIGN(auto key, load_node_key(config));
-    return SecretKey(std::move(key));
+    return OptionalKey(std::move(key));
 }
 
-Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config, const SecretKey& secret_key) {
+Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config, const OptionalKey& secret_key) {
     if (config.nodes.size() <= 1) return std::unique_ptr<NetworkThread>();
     transport::ZmqOptions options;
     for (const auto& node : config.nodes)
@@ -61,6 +61,7 @@ Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config
     options.heartbeat_every = config.heartbeat;
     options.silent_after = config.silent_after;
     GRADSIEVE_ASSIGN(auto transport, transport::make_zmq_transport(options, clock_));
+    if (!secret_key) log_.warning(kPlainTextWarning, {});
     return std::make_unique<NetworkThread>(std::move(transport), *wake_, log_);
 }
 
@@ -77,7 +78,6 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, HandedDescri
     daemon->wake_.emplace(daemon->doorbell_->fd());
     GRADSIEVE_ASSIGN(const auto secret_key, load_secret_key(config));
     GRADSIEVE_ASSIGN(auto network, daemon->make_network(config, secret_key));
-    if (network && !secret_key) log.warning(kPlainTextWarning, {});
     GRADSIEVE_ASSIGN(daemon->status_page_,
                      shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
     daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);

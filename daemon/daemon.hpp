@@ -38,11 +38,11 @@ public:
 
 private:
     Daemon(const Config& config, Log& log) : config_(config), log_(log) {}
-    using SecretKey = std::optional<transport::SecretKey>;
+    using OptionalKey = std::optional<transport::SecretKey>;
     /// None for plain text, and for a single node.
-    [[nodiscard]] static Result<SecretKey> load_secret_key(const Config& config);
+    [[nodiscard]] static Result<OptionalKey> load_secret_key(const Config& config);
     [[nodiscard]] Result<std::unique_ptr<NetworkThread>> make_network(const Config& config,
-                                                                      const SecretKey& secret_key);
+                                                                      const OptionalKey& secret_key);
     /// Replaces the node list and the network that goes with it.
     void change_nodes(const Config& fresh);
     void run_conductor();

@@ -294,11 +294,11 @@ std::optional<LinkChange> ZmqSocket::try_next_change() {
 }
 
 Status ZmqSocket::redial() {
-    has_given_up_ = false;
     try {
         // What is left of the last attempt, if anything is: else endpoints would pile up.
         if (zmq_disconnect(socket_->handle(), endpoint_.c_str()) != 0 && zmq_errno() != ENOENT) throw zmq::error_t();
         socket_->connect(endpoint_);
+        has_given_up_ = false;
         return {};
     } catch (const zmq::error_t& error) {
         return zmq_status(error, "connecting to " + endpoint_);

@@ -57,7 +57,9 @@ int main(int argc, char** argv) {
     options.seed = std::random_device{}();
     CLI::App app{"Checks the GPU's codecs against the CPU's, bit for bit, and times them."};
     app.add_option("--device", options.device, "ordinal of the GPU")->check(CLI::NonNegativeNumber);
-    app.add_flag("--small", options.is_small, "small sizes, and no timing but a named end-to-end-speed, for compute-sanitizer and the emulated card");
+    app.add_flag(
+        "--small", options.is_small,
+        "small sizes, and no timing but a named end-to-end-speed, for compute-sanitizer and the emulated card");
     app.add_option("--repetitions", options.repetitions, "of each measurement of encode-speed; 1 under a profiler")
         ->check(CLI::Range(1, 1000));
     app.add_option("--seed", options.seed, "seed of the inputs (default: fresh, printed)");
