@@ -162,17 +162,17 @@ void measure(const Options& options, Report& report, std::size_t nodes, e2e::Sec
     plan.devices = std::min<std::size_t>(2, device_count());
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
-    const auto parts = options.is_small ? "not looked at" : parts_of_step(cluster);  // small jobs are over too soon
+    const auto parts = options.is_small ? "" : "; one step: " + parts_of_step(cluster);  // small jobs are over too soon
     const auto answers = collect(ranks, plan, report);
     if (answers.empty()) return;
     const auto& answer = answers.front();
-    report.figure(fmt::format(
-        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs{}: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}",
-        codec, elements, nodes, plan.world, plan.devices,
-        nodes < 2                           ? ""
-        : security == e2e::Security::kCurve ? ", CURVE"
-                                            : ", plain text",
-        answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0), parts));
+    report.figure(
+        fmt::format("{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs{}: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}){}",
+                    codec, elements, nodes, plan.world, plan.devices,
+                    nodes < 2                           ? ""
+                    : security == e2e::Security::kCurve ? ", CURVE"
+                                                        : ", plain text",
+                    answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0), parts));
 }
 
 }  // namespace
