@@ -19,6 +19,7 @@ Examples:
   gradsieve status --watch          what runs now, redrawn each second
   gradsieve status --json | jq .    the same for programs
   gradsieve check-config FILE       is the file right, and what are the values?
+  gradsieve keygen                  make this node's key pair
   gradsieve state list              what is on disk to go on from
   gradsieve doctor                  what keeps it from working here?
 
@@ -37,6 +38,7 @@ public:
         add_peers();
         add_codecs();
         add_check_config();
+        add_keygen();
         add_state();
         add_doctor();
 #ifdef GRADSIEVE_HAVE_DEMO
@@ -104,6 +106,14 @@ private:
         sub->add_option("--state", state_.state_directory, "Their folder, as the daemon's option")->type_name("FOLDER");
         sub->add_flag("--json", state_.is_json, "Print them as JSON");
     }
+    void add_keygen() {
+        auto* sub = add("keygen", "Make the key pair of a node, and print its public half",
+                        [this] { return run_keygen(keygen_, console_); });
+        sub->add_option("--out", keygen_.out, "Folder or file for the secret key")->type_name("PATH");
+        auto* force = sub->add_flag("--force", keygen_.may_replace, "Replace a key that is there");
+        sub->add_flag("--show", keygen_.is_shown, "Make nothing: print the public half of the key that is there")
+            ->excludes(force);
+    }
     void add_doctor() {
         auto* sub =
             add("doctor", "Look for what keeps it from working here", [this] { return run_doctor(doctor_, console_); });
@@ -132,6 +142,7 @@ private:
     PeersOptions peers_;
     CodecsOptions codecs_;
     CheckConfigOptions check_config_;
+    KeygenOptions keygen_;
     StateOptions state_;
     DoctorOptions doctor_;
 };

@@ -46,6 +46,14 @@ struct StateOptions {
 /// Reads the snapshots' heads; fails if one of them is damaged, and names it.
 [[nodiscard]] ExitCode run_state(const StateOptions& options, Console& console);
 
+struct KeygenOptions {
+    std::string out;           ///< a folder or a file; "" = where this user's daemon looks
+    bool may_replace = false;  ///< what is there
+    bool is_shown = false;     ///< nothing is made: print the public half of what is there
+};
+/// Makes a node's key pair: the secret into a file of mode 0600, the public half to standard output.
+[[nodiscard]] ExitCode run_keygen(const KeygenOptions& options, Console& console);
+
 struct DoctorOptions {
     std::string file;
     std::string node;

@@ -2,6 +2,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/human.hpp"
+#include "daemon/config_key_file.hpp"
 #include "shm/local_socket.hpp"
 
 #include <fmt/format.h>
@@ -59,6 +60,7 @@ std::vector<Finding> findings_of(const DoctorOptions& options) {
                                      check_versions(reading)};
     append(findings, check_document(reading));
     if (config.is_ok() && !config->nodes.empty()) {
+        if (daemon::is_encrypted(*config)) findings.push_back(check_key(*config, reading));
         findings.push_back(check_port(config->nodes[config->self], pid));
         append(findings, check_peers(config->nodes, config->self, kPeerPatience));
     }

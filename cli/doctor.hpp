@@ -35,8 +35,12 @@ struct Finding {
 [[nodiscard]] Finding check_health(const PageReading& reading);
 [[nodiscard]] Finding check_socket(const std::string& path);
 [[nodiscard]] Finding check_versions(const PageReading& reading);
-/// What the daemon itself reports as errors, refused frames and differing digests.
+/// What the daemon itself reports: plain text, refused keys and frames, failing handshakes, errors, differing digests.
 [[nodiscard]] std::vector<Finding> check_document(const PageReading& reading);
+
+/// Whether a live daemon runs with this node's key of the configuration; without one, whether the key file fits.
+/// `config`: an encrypted one.
+[[nodiscard]] Finding check_key(const daemon::Config& config, const PageReading& reading);
 
 // -- the network --
 /// Whether this node's port is free, or held by the daemon with `daemon_pid` (0 = none runs).

@@ -1,6 +1,7 @@
 // The doctor's look at the daemon: is it there, may this user talk to it, what does it complain about.
 #include "cli/doctor.hpp"
 #include "cli/human.hpp"
+#include "daemon/config_key_file.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/message.hpp"
 
@@ -27,7 +28,46 @@ std::string owner_text(const struct stat& facts) {
                        group != nullptr ? group->gr_name : fmt::format("{}", facts.st_gid));
 }
 
+std::vector<Finding> security_findings(const StatusView& view) {
+    std::vector<Finding> findings;
+    const auto& security = view.security;
+    if (!security.warning.empty()) findings.push_back({Grade::kWarn, "security", security.warning, ""});
+    if (const auto refused = security.keys_refused + security.handshakes_failed; refused > 0)
+        findings.push_back(
+            {Grade::kWarn, "strangers",
+             fmt::format("{} connections refused; the last: {}", count_text(refused), security.last_refusal),
+             "a node of this cluster? then mend its key; else look who reaches the port"});
+    for (const auto& peer : view.peers)
+        if (!peer.handshake.empty())
+            findings.push_back({Grade::kFail, fmt::format("peer {}", peer.name), peer.handshake,
+                                "its own status and doctor tell the other side"});
+    return findings;
+}
+
 }  // namespace
+
+Finding check_key(const daemon::Config& config, const PageReading& reading) {
+    const auto& own = config.nodes[config.self].public_key;
+    const auto view = parse_status_document(reading.document);
+    const bool is_live = reading.code == ExitCode::kOk && view.is_ok() && view->security.mode == "curve";
+    if (is_live && view->security.public_key == own)
+        return {Grade::kOk, "key", fmt::format("the daemon runs with this node's, {}", own), ""};
+    if (is_live)
+        return {Grade::kFail, "key",
+                fmt::format("the daemon runs with {}, the configuration says {}", view->security.public_key, own),
+                "reload the daemon (systemctl reload gradsieved), or mend public_key of this node's [[node]]"};
+    const auto loaded = daemon::load_node_key(config);
+    if (loaded.is_ok()) return {Grade::kOk, "key", fmt::format("{} is this node's, {}", config.key_file, own), ""};
+    // Only the daemon's user may read it, and its default place is another one for each user.
+    const bool is_closed = ::access(config.key_file.c_str(), R_OK) != 0 && errno == EACCES;
+    const bool may_be_elsewhere = loaded.error().code() == StatusCode::kNotFound && ::geteuid() != 0 &&
+                                  config.origins.at("network.key_file") != "file";
+    if (is_closed || may_be_elsewhere)
+        return {Grade::kWarn, "key", fmt::format("{} cannot be checked by this user", config.key_file),
+                "run this as root or as the daemon's user"};
+    return {Grade::kFail, "key", loaded.error().text(),
+            "'gradsieve keygen --show' prints what a key file's public half is"};
+}
 
 Finding check_health(const PageReading& reading) {
     const auto& health = reading.health;
@@ -83,6 +123,7 @@ std::vector<Finding> check_document(const PageReading& reading) {
     if (view->format == 0) return {{Grade::kWarn, "status page", "nothing published yet", "try again in a second"}};
     findings.push_back(
         {Grade::kOk, "status page", fmt::format("{}, {} bytes", reading.health.page, reading.document.size()), ""});
+    for (auto& finding : security_findings(*view)) findings.push_back(std::move(finding));
     for (const auto& error : view->daemon.errors)
         findings.push_back(
             {Grade::kWarn, "daemon's error",

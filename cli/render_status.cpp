@@ -82,6 +82,19 @@ std::string render_gpus(const std::vector<GpuView>& gpus, const Look& look) {
     return text;
 }
 
+std::string render_security(const SecurityView& security, const Look& look) {
+    std::string text;
+    if (security.mode == "curve") text = render_line("security", {{"CURVE"}, {"key " + security.public_key}}, look);
+    if (!security.warning.empty()) text = render_line("security", {{security.warning, Ink::kWarn}}, look);
+    const auto refused = security.keys_refused + security.handshakes_failed;
+    if (refused > 0)
+        text += render_line("refused",
+                            {{fmt::format("{} connection{}", count_text(refused), refused == 1 ? "" : "s"), Ink::kWarn},
+                             {"last: " + security.last_refusal, Ink::kWarn}},
+                            look);
+    return text;
+}
+
 std::string render_daemon(const StatusView& view, const Look& look) {
     const auto& daemon = view.daemon;
     std::string text;
@@ -94,6 +107,7 @@ std::string render_daemon(const StatusView& view, const Look& look) {
               Ink::kWarn}},
             look);
     text += render_line("listens", {{daemon.bound.empty() ? "for no peers: single node" : daemon.bound}}, look);
+    text += render_security(view.security, look);
     text += render_line("socket", {{daemon.socket}}, look);
     text +=
         render_line("config", {{daemon.config_file.empty() ? "no file: built-in values" : daemon.config_file}}, look);
@@ -199,7 +213,7 @@ std::string render_peers(const std::vector<PeerView>& peers, const Look& look) {
                                          {"HEARD", true, 0, 8},  {"SENT", true, 0, 7},      {"RECEIVED", true, 0, 7},
                                          {"QUEUED", true, 0, 6}, {"REFUSED", true, 0, 4}};
     std::vector<Row> rows;
-    std::string refusals;
+    std::string troubles;
     for (const auto& peer : peers) {
         if (peer.is_self) {
             rows.push_back({{peer.name}, {peer.address}, {"this node", Ink::kDim}, {}, {}, {}, {}, {}});
@@ -214,10 +228,11 @@ std::string render_peers(const std::vector<PeerView>& peers, const Look& look) {
                         {bytes_text(peer.queued_bytes)},
                         {count_text(peer.frames_refused), peer.frames_refused > 0 ? Ink::kWarn : Ink::kPlain}});
         if (!peer.last_refusal.empty())
-            refusals +=
+            troubles +=
                 render_line("refused", {{fmt::format("from {}: {}", peer.name, peer.last_refusal), Ink::kWarn}}, look);
+        if (!peer.handshake.empty()) troubles += render_line("handshake", {{peer.handshake, Ink::kWarn}}, look);
     }
-    return look.paint(Ink::kTitle, "peers") + '\n' + render_table(columns, rows, look) + refusals;
+    return look.paint(Ink::kTitle, "peers") + '\n' + render_table(columns, rows, look) + troubles;
 }
 
 std::string render_status(const StatusView& view, const HealthView& health, const Look& look, std::size_t tensor_rows) {

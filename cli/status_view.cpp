@@ -72,12 +72,18 @@ DaemonView daemon_of(const Json& object) {
     return daemon;
 }
 
+SecurityView security_of(const Json& object) {
+    return {text(object, "mode"),         text(object, "public_key"),    text(object, "warning"),
+            text(object, "last_refusal"), count(object, "keys_refused"), count(object, "handshakes_failed")};
+}
+
 PeerView peer_of(const Json& object) {
     PeerView peer;
     peer.name = text(object, "name");
     peer.address = text(object, "address");
     peer.state = text(object, "state");
     peer.last_refusal = text(object, "last_refusal");
+    peer.handshake = text(object, "handshake");
     peer.is_self = flag(object, "self");
     peer.silent_s = figure(object, "silent_s");
     peer.bytes_sent = count(object, "bytes_sent");
@@ -206,6 +212,7 @@ Result<StatusView> parse_status_document(std::string_view document) {
     StatusView view;
     view.format = static_cast<std::int64_t>(count(root, "format"));
     view.daemon = daemon_of(member(root, "daemon"));
+    view.security = security_of(member(root, "security"));
     view.gpus = list(root, "gpus", gpu_of);
     view.peers = list(root, "peers", peer_of);
     view.jobs = list(root, "jobs", job_of);

@@ -25,8 +25,15 @@ struct DaemonView {
     std::uint64_t threads = 0, memory_bytes = 0, memory_limit_bytes = 0;
     std::vector<ErrorView> errors;
 };
+/// How traffic between nodes is secured, and what the node's port turned away.
+struct SecurityView {
+    std::string mode;  ///< "curve", "plain", or "none" for a single node; "" = an older daemon
+    std::string public_key, warning, last_refusal;
+    std::uint64_t keys_refused = 0, handshakes_failed = 0;
+};
 struct PeerView {
     std::string name, address, state, last_refusal;
+    std::string handshake;  ///< why this node's connections to it do not come about; empty unless so
     bool is_self = false;
     std::optional<double> silent_s;
     std::uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0, frames_refused = 0;
@@ -91,6 +98,7 @@ struct KeptStateView {
 struct StatusView {
     std::int64_t format = 0;  ///< 0 = no document yet
     DaemonView daemon;
+    SecurityView security;
     std::vector<GpuView> gpus;
     std::vector<PeerView> peers;
     std::vector<JobView> jobs;

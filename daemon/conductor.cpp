@@ -306,6 +306,7 @@ StatusFacts Conductor::status_facts() const {
     StatusFacts facts{.config = config_,
                       .peers = peers_,
                       .counters = network_ ? network_->counters() : std::vector<transport::PeerCounters>(),
+                      .port = network_ ? network_->port_counters() : transport::PortCounters(),
                       .bound = network_ ? network_->bound_address() : "",
                       .jobs = {},
                       .ended_jobs = ended_jobs_,

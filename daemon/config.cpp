@@ -51,6 +51,11 @@ Status set_paths(Config& config, const ConfigQuery& query, const HostFacts& host
         config.state_directory = std::move(found.path);
         config.origins["daemon.state_directory"] = std::move(found.origin);
     }
+    if (config.key_file.empty()) {
+        auto found = default_key_file(host, config.state_directory);
+        config.key_file = std::move(found.path);
+        config.origins["network.key_file"] = std::move(found.origin);
+    }
     return {};
 }
 
@@ -99,7 +104,9 @@ std::string config_text(const Config& config) {
     }
     for (std::size_t index = 0; index < config.nodes.size(); ++index) {
         text += index == config.self ? "\n[[node]] # this node\n" : "\n[[node]]\n";
-        for (const auto& key : node_keys()) text += fmt::format("{} = {}\n", key.name, key.text(config.nodes[index]));
+        for (const auto& key : node_keys())
+            if (const auto value = key.text(config.nodes[index]); !value.empty())
+                text += fmt::format("{} = {}\n", key.name, value);
     }
     return text;
 }
@@ -123,7 +130,7 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     running.gpu_state = fresh.gpu_state;
     running.keep_state_for = fresh.keep_state_for;
     running.snapshot_steps = fresh.snapshot_steps;
-    if (is_same_self(running, fresh)) running.nodes = fresh.nodes;
+    if (is_same_self(running, fresh) && running.security == fresh.security) running.nodes = fresh.nodes;
     for (const auto& key : config_keys())
         if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())
             running.origins[key.dotted()] = origin->second;

@@ -14,11 +14,20 @@
 namespace gradsieve::daemon {
 
 inline constexpr std::uint16_t kDefaultPort = 7077;
+inline constexpr const char* kSecurityCurve = "curve";  ///< encrypted, and only the nodes' keys are let in
+inline constexpr const char* kSecurityPlain = "plain";
+/// What plain text costs, for the log and the status.
+inline constexpr const char* kPlainTextWarning =
+    "traffic between nodes is plain text, as security = \"plain\" in [network] says: whoever reaches its network can "
+    "read and change it; make keys with 'gradsieve keygen' and set security = \"curve\"";
+/// Usual name of the file with the secret key, in the state directory or among the service manager's credentials.
+inline constexpr const char* kKeyFileName = "node.key";
 
 struct NodeConfig {                     // [[node]], in file order: the position is the PeerIndex on every node
     std::string name;                   // name = "a"
     std::string address;                // address = "10.0.0.1" (IP or resolvable name)
     std::uint16_t port = kDefaultPort;  // port = 7077
+    std::string public_key{};           // public_key = "...": Z85; "" = none, which plain text alone allows
     /// "10.0.0.1:7077", "[2001:db8::1]:7077".
     [[nodiscard]] std::string endpoint() const {
         const bool is_ipv6 = address.find(':') != std::string::npos;
@@ -38,8 +47,10 @@ struct Config {
     unsigned socket_mode = 0660;  // mode = "0660"
     std::string socket_group;     // group; "" = the daemon's own
     // [network]
-    std::string interface;    // interface = "" (what routes to the peers), name, address, CIDR, "!name"
-    std::uint32_t lanes = 1;  // lanes: data connections per peer, 1..16
+    std::string security = kSecurityCurve;  // security = "curve" or "plain": of the traffic between nodes
+    std::string key_file;                   // key_file: this node's secret key
+    std::string interface;                  // interface = "" (what routes to the peers), name, address, CIDR, "!name"
+    std::uint32_t lanes = 1;                // lanes: data connections per peer, 1..16
     Duration heartbeat{std::chrono::seconds(1)};        // heartbeat_ms
     Duration silent_after{std::chrono::seconds(3)};     // silent_ms
     Duration peer_timeout{std::chrono::seconds(60)};    // peer_timeout_s
@@ -82,7 +93,8 @@ struct ConfigQuery {
 [[nodiscard]] std::string config_text(const Config& config);
 /// Keys that differ and need a restart (everything but nodes' peers, limits, log level).
 [[nodiscard]] std::vector<std::string> changed_keys_needing_restart(const Config& running, const Config& fresh);
-/// Takes over exactly the others, and their origins. The nodes stay if this node's own entry has changed.
+/// Takes over exactly the others, and their origins. The nodes stay if this node's own entry (but for its public key)
+/// or `security` has changed.
 void take_reloadable_keys(Config& running, const Config& fresh);
 
 }  // namespace gradsieve::daemon

@@ -24,7 +24,8 @@ struct HostFacts {
     /// Numeric addresses of a name, empty if there are none. May ask a name server.
     std::function<std::vector<std::string>(const std::string&)> resolve;
 };
-/// This process on this host. Variables: RUNTIME_DIRECTORY, STATE_DIRECTORY, XDG_RUNTIME_DIR, XDG_STATE_HOME, HOME.
+/// This process on this host. Variables: RUNTIME_DIRECTORY, STATE_DIRECTORY, CREDENTIALS_DIRECTORY, XDG_RUNTIME_DIR,
+/// XDG_STATE_HOME, HOME.
 [[nodiscard]] HostFacts read_host_facts();
 
 /// One spelling per IPv4 or IPv6 address (mapped ones as IPv4, zones cut); "" if `text` is none.
@@ -47,6 +48,9 @@ struct DefaultPath {
 /// Where state lies if nobody says so: systemd's $STATE_DIRECTORY, /var/lib/gradsieve for root, $XDG_STATE_HOME, else
 /// ~/.local/state. Errors: kFailedPrecondition (no home: --state).
 [[nodiscard]] Result<DefaultPath> default_state_directory(const HostFacts& host);
+/// Where this node's secret key lies if nobody says so: systemd's $CREDENTIALS_DIRECTORY if it is among them, else in
+/// the state directory.
+[[nodiscard]] DefaultPath default_key_file(const HostFacts& host, const std::string& state_directory);
 
 /// `load_config` on a described host.
 [[nodiscard]] Result<Config> load_config_on(const ConfigQuery& query, const HostFacts& host);

@@ -114,6 +114,7 @@ public:
     Status read(const toml::table& root) {
         for (const auto& [key, value] : root) read_section(std::string(key.str()), key.source(), value);
         check_nodes();
+        check_keys();
         check_times();
         return problems_.status();
     }
@@ -187,6 +188,7 @@ private:
             if (row.is_required && seen.count(row.name) == 0)
                 problems_.add(table.source(), fmt::format("[[node]] number {} has no '{}': allowed is {}; add {} = ...",
                                                           config_.nodes.size() + 1, row.name, row.allowed, row.name));
+        if (seen.count("public_key") == 0) keyless_.push_back(config_.nodes.size());
         config_.nodes.push_back(std::move(node));
         node_lines_.push_back(table.source());
     }
@@ -196,9 +198,10 @@ private:
         const auto& keys = node_keys();
         const auto row = std::find_if(keys.begin(), keys.end(), [&](const NodeKey& key) { return key.name == name; });
         if (row == keys.end()) {
-            const auto hint = unknown_key_hint(name, {"name", "address", "port"});
-            return problems_.add(
-                where, fmt::format("unknown key '{}' in [[node]]: allowed are name, address, port; {}", name, hint));
+            std::vector<std::string> known;
+            for (const auto& key : keys) known.push_back(key.name);
+            return problems_.add(where, fmt::format("unknown key '{}' in [[node]]: allowed are {}; {}", name,
+                                                    fmt::join(known, ", "), unknown_key_hint(name, known)));
         }
         const auto scalar = scalar_of(value);
         const Refusal refusal = scalar ? row->set(node, *scalar) : Refusal("");
@@ -224,6 +227,29 @@ private:
         }
     }
 
+    /// Plain text only if the file says so; a single node has nobody to talk to.
+    void check_keys() {
+        if (config_.security != kSecurityCurve || config_.nodes.size() < 2) return;
+        std::map<std::string, std::size_t> keys;
+        for (std::size_t index = 0; index < config_.nodes.size(); ++index) {
+            const auto& node = config_.nodes[index];
+            if (!node.public_key.empty() && !keys.emplace(node.public_key, index).second)
+                problems_.add(node_lines_[index],
+                              fmt::format("public_key of node '{}' is that of node '{}' too: allowed is one node per "
+                                          "key; run 'gradsieve keygen' on each",
+                                          node.name, config_.nodes[keys[node.public_key]].name));
+        }
+        if (keyless_.empty()) return;
+        std::vector<std::string> names;
+        for (const auto index : keyless_) names.push_back(fmt::format("'{}'", config_.nodes[index].name));
+        problems_.add(node_lines_[keyless_.front()],
+                      fmt::format("[[node]] {} without public_key: traffic between nodes is encrypted unless this file "
+                                  "says otherwise; run 'gradsieve keygen' on each node and enter what it prints as "
+                                  "public_key = \"...\", or set security = \"plain\" in [network] if only the nodes "
+                                  "can reach their network",
+                                  fmt::join(names, ", ")));
+    }
+
     void check_times() {
         if (config_.silent_after >= 2 * config_.heartbeat) return;
         const auto line =
@@ -239,6 +265,7 @@ private:
     Config& config_;
     std::map<std::string, toml::source_region> lines_;
     std::vector<toml::source_region> node_lines_;
+    std::vector<std::size_t> keyless_;  ///< places in the node list
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where the socket and the state lie if nobody says so.
+// Where the socket, the state and the secret key lie if nobody says so.
 #include "daemon/config_host.hpp"
 
 #include <fmt/format.h>
@@ -44,6 +44,13 @@ Result<DefaultPath> default_state_directory(const HostFacts& host) {
         StatusCode::kFailedPrecondition,
         "no place for state: neither XDG_STATE_HOME nor HOME is set: an absolute path is needed; give --state PATH, or "
         "set state_directory in [daemon]");
+}
+
+DefaultPath default_key_file(const HostFacts& host, const std::string& state_directory) {
+    if (const auto folder = first_of(host, "CREDENTIALS_DIRECTORY"); !folder.empty())
+        if (auto path = fmt::format("{}/{}", folder, kKeyFileName); host.file_exists(path))
+            return {std::move(path), "environment"};
+    return {fmt::format("{}/{}", state_directory, kKeyFileName), "default"};
 }
 
 }  // namespace gradsieve::daemon

@@ -1,6 +1,7 @@
 #include "daemon/config_schema.hpp"
 
 #include "daemon/config_check.hpp"
+#include "transport/curve_key.hpp"
 
 #include <fmt/format.h>
 
@@ -126,6 +127,8 @@ bool is_cpus(const std::string& text) { return is_cpu_list(text); }
 bool is_group(const std::string& text) { return text.empty() || is_group_name(text); }
 bool is_socket_path(const std::string& text) { return is_absolute_path(text, kSocketPathLimitBytes); }
 bool is_gpu_state(const std::string& text) { return text == "device" || text == "host"; }
+bool is_security(const std::string& text) { return text == kSecurityCurve || text == kSecurityPlain; }
+bool is_key_path(const std::string& text) { return is_absolute_path(text, kPathLimitBytes); }
 bool is_state_directory(const std::string& text) { return is_absolute_path(text, kPathLimitBytes); }
 
 std::vector<ConfigKey> daemon_rows() {
@@ -156,6 +159,12 @@ std::vector<ConfigKey> daemon_rows() {
 
 std::vector<ConfigKey> network_rows() {
     return {
+        {"network", "security", "\"curve\" or \"plain\"",
+         "Traffic between nodes: encrypted, and only with the nodes' keys, or plain text with whoever comes.", false,
+         set_text<&Config::security, is_security>, text_text<&Config::security>},
+        {"network", "key_file", "an absolute path",
+         "File with this node's secret key, as gradsieve keygen writes it; only the daemon may be able to read it.",
+         false, set_text<&Config::key_file, is_key_path>, text_text<&Config::key_file>},
         {"network", "interface",
          "an interface's name, an address, a network such as \"10.0.0.0/8\", or one of them after \"!\"",
          "Where peers reach this node; \"\" = the interface that routes to them.", false,
@@ -251,6 +260,15 @@ Refusal set_node_port(NodeConfig& node, const ConfigValue& value) {
     node.port = static_cast<std::uint16_t>(*port);
     return std::nullopt;
 }
+Refusal set_node_public_key(NodeConfig& node, const ConfigValue& value) {
+    const auto* text = as<std::string>(value);
+    if (text == nullptr || !transport::is_key_text(*text)) return "";
+    node.public_key = *text;
+    return std::nullopt;
+}
+std::string node_public_key_text(const NodeConfig& node) {
+    return node.public_key.empty() ? "" : toml_text(node.public_key);
+}
 
 std::vector<NodeKey> build_node_keys() {
     return {
@@ -260,6 +278,9 @@ std::vector<NodeKey> build_node_keys() {
          set_node_address, [](const NodeConfig& node) { return toml_text(node.address); }},
         {"port", "1 to 65535", "TCP port of its daemon, for all jobs.", false, set_node_port,
          [](const NodeConfig& node) { return fmt::format("{}", node.port); }},
+        {"public_key", "40 characters of Z85, as gradsieve keygen prints them",
+         "Public half of its key pair; needed unless security is \"plain\".", false, set_node_public_key,
+         node_public_key_text},
     };
 }
 

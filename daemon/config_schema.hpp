@@ -33,7 +33,7 @@ struct NodeKey {
     std::string meaning;
     bool is_required;
     Refusal (*set)(NodeConfig&, const ConfigValue&);
-    std::string (*text)(const NodeConfig&);
+    std::string (*text)(const NodeConfig&);  ///< as a TOML literal; "" = absent
 };
 
 /// In the order in which they are printed; sections are contiguous.

@@ -1,5 +1,6 @@
 #include "daemon/daemon.hpp"
 
+#include "daemon/config_key_file.hpp"
 #include "transport/zmq_transport.hpp"
 
 #include <pthread.h>
@@ -42,16 +43,25 @@ Status pin_to_cpus(const std::string& list) {
 
 }  // namespace
 
-Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config) {
+Result<Daemon::OptionalKey> Daemon::load_secret_key(const Config& config) {
+    if (!is_encrypted(config)) return OptionalKey();
+    GRADSIEVE_ASSIGN(auto key, load_node_key(config));
+    return OptionalKey(std::move(key));
+}
+
+Result<std::unique_ptr<NetworkThread>> Daemon::make_network(const Config& config, const OptionalKey& secret_key) {
     if (config.nodes.size() <= 1) return std::unique_ptr<NetworkThread>();
     transport::ZmqOptions options;
-    for (const auto& node : config.nodes) options.nodes.push_back({node.name, node.address, node.port});
+    for (const auto& node : config.nodes)
+        options.nodes.push_back({node.name, node.address, node.port, node.public_key});
+    options.secret_key = secret_key;
     options.self = config.self;
     options.bind_interface = config.interface;
     options.lanes = config.lanes;
     options.heartbeat_every = config.heartbeat;
     options.silent_after = config.silent_after;
     GRADSIEVE_ASSIGN(auto transport, transport::make_zmq_transport(options, clock_));
+    if (!secret_key) log_.warning(kPlainTextWarning, {});
     return std::make_unique<NetworkThread>(std::move(transport), *wake_, log_);
 }
 
@@ -66,7 +76,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, HandedDescri
     }
     GRADSIEVE_ASSIGN(daemon->doorbell_, shm::Doorbell::make());
     daemon->wake_.emplace(daemon->doorbell_->fd());
-    GRADSIEVE_ASSIGN(auto network, daemon->make_network(config));
+    GRADSIEVE_ASSIGN(const auto secret_key, load_secret_key(config));
+    GRADSIEVE_ASSIGN(auto network, daemon->make_network(config, secret_key));
     GRADSIEVE_ASSIGN(daemon->status_page_,
                      shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
     daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);
@@ -122,20 +133,25 @@ void Daemon::take_reload() {
     }
     if (!pending_nodes_ || conductor_->has_jobs()) return;  // the node list changes between jobs
     const auto is_same = [](const NodeConfig& a, const NodeConfig& b) {
-        return a.name == b.name && a.address == b.address && a.port == b.port;
+        return a.name == b.name && a.address == b.address && a.port == b.port && a.public_key == b.public_key;
     };
     const auto& nodes = conductor_->config().nodes;
-    if (!std::equal(nodes.begin(), nodes.end(), pending_nodes_->nodes.begin(), pending_nodes_->nodes.end(), is_same)) {
-        conductor_->set_nodes(*pending_nodes_, nullptr);  // closes the old port, which may be the new one too
-        auto network = make_network(*pending_nodes_);
-        if (network.is_ok())
-            conductor_->set_nodes(*pending_nodes_, std::move(*network));
-        else
-            log_.error("new node list: " + network.error().text() +
-                           ": this node has no peers until the configuration is mended and reloaded",
-                       {});
-    }
+    if (!std::equal(nodes.begin(), nodes.end(), pending_nodes_->nodes.begin(), pending_nodes_->nodes.end(), is_same))
+        change_nodes(*pending_nodes_);
     pending_nodes_.reset();
+}
+
+void Daemon::change_nodes(const Config& fresh) {
+    // The key first, which may be a new one too: without it the old list and its connections go on.
+    const auto secret_key = load_secret_key(fresh);
+    if (!secret_key.is_ok())
+        return log_.error("new node list not applied: " + secret_key.error().text() + "; then reload again", {});
+    conductor_->set_nodes(fresh, nullptr);  // closes the old port, which may be the new one too
+    auto network = make_network(fresh, *secret_key);
+    if (network.is_ok()) return conductor_->set_nodes(fresh, std::move(*network));
+    log_.error("new node list: " + network.error().text() +
+                   ": this node has no peers until the configuration is mended and reloaded",
+               {});
 }
 
 void Daemon::run_conductor() {

@@ -4,6 +4,7 @@
 
 #include "daemon/conductor.hpp"
 #include "daemon/config.hpp"
+#include "transport/curve_key.hpp"
 
 #include <atomic>
 #include <memory>
@@ -37,7 +38,13 @@ public:
 
 private:
     Daemon(const Config& config, Log& log) : config_(config), log_(log) {}
-    [[nodiscard]] Result<std::unique_ptr<NetworkThread>> make_network(const Config& config);
+    using OptionalKey = std::optional<transport::SecretKey>;
+    /// None for plain text, and for a single node.
+    [[nodiscard]] static Result<OptionalKey> load_secret_key(const Config& config);
+    [[nodiscard]] Result<std::unique_ptr<NetworkThread>> make_network(const Config& config,
+                                                                      const OptionalKey& secret_key);
+    /// Replaces the node list and the network that goes with it.
+    void change_nodes(const Config& fresh);
     void run_conductor();
     void take_reload();
 

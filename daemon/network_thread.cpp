@@ -52,6 +52,11 @@ std::vector<transport::PeerCounters> NetworkThread::counters() const {
     return counters_;
 }
 
+transport::PortCounters NetworkThread::port_counters() const {
+    const std::lock_guard lock(counters_mutex_);
+    return port_counters_;
+}
+
 bool NetworkThread::has_counted(TimePoint time) const {
     const std::lock_guard lock(counters_mutex_);
     // Taken a whole period later: the thread's clock was read before it emptied the queue.
@@ -70,9 +75,17 @@ void NetworkThread::publish_counters(TimePoint now) {
     if (now < counters_due_) return;
     counters_due_ = now + kCountersEvery;
     auto fresh = transport_->counters();
+    auto fresh_port = transport_->port_counters();
     const std::lock_guard lock(counters_mutex_);
     counters_ = std::move(fresh);
+    port_counters_ = std::move(fresh_port);
     counters_taken_ = now;
+}
+
+void NetworkThread::log_notices(std::vector<transport::Notice>& notices) {
+    for (const auto& notice : notices)  // strangers' are bounded by the transport
+        log_.warning(notice.text, {.peer = notice.peer});
+    notices.clear();
 }
 
 void NetworkThread::run() {
@@ -93,6 +106,7 @@ void NetworkThread::run() {
         publish_counters(now);
         if (const auto status = transport_->poll(kPollFor, *inbox); !status.is_ok())
             log_.warning("network: " + status.to_string(), {});
+        log_notices(inbox->notices);
         if (inbox->frames.empty() && inbox->events.empty()) continue;
         // A full queue means a conductor that is far behind: what arrived stays here, and TCP slows the peers down.
         if (to_conductor_.try_push(inbox)) {

@@ -34,6 +34,7 @@ public:
     void on_tick(std::uint64_t tick);
     /// At most `kCountersEvery` old.
     [[nodiscard]] std::vector<transport::PeerCounters> counters() const;
+    [[nodiscard]] transport::PortCounters port_counters() const;
     /// Whether the counters hold whatever was handed to `send` before `time`.
     [[nodiscard]] bool has_counted(TimePoint time) const;
     [[nodiscard]] const std::string& bound_address() const noexcept { return bound_address_; }
@@ -50,6 +51,7 @@ private:
     void run();
     void send_queued();
     void publish_counters(TimePoint now);
+    void log_notices(std::vector<transport::Notice>& notices);
 
     // constant after construction
     std::unique_ptr<transport::Transport> transport_;  // used by the network thread; `wake` by any
@@ -63,6 +65,7 @@ private:
     std::atomic<bool> is_stopping_{false};
     mutable std::mutex counters_mutex_;              // status only, never on the gradient's path
     std::vector<transport::PeerCounters> counters_;  // guarded by counters_mutex_
+    transport::PortCounters port_counters_;          // guarded by counters_mutex_
     TimePoint counters_taken_{};                     // guarded by counters_mutex_
     // owned by the conductor thread
     std::deque<std::unique_ptr<Outgoing>> backlog_;

@@ -1,6 +1,7 @@
 #include "daemon/status_document.hpp"
 
 #include "codec/cpu_form.hpp"
+#include "daemon/config_key_file.hpp"
 #include "daemon/hosted_job.hpp"
 #include "daemon/service.hpp"
 
@@ -58,6 +59,18 @@ Json daemon_part(const StatusFacts& facts, TimePoint now) {
             {"errors", errors}};
 }
 
+Json security_part(const StatusFacts& facts) {
+    const auto& nodes = facts.config.nodes;
+    const bool has_peers = nodes.size() > 1;
+    const bool has_key = is_encrypted(facts.config);
+    return {{"mode", has_peers ? facts.config.security : "none"},
+            {"public_key", has_key ? nodes[facts.config.self].public_key : ""},
+            {"warning", has_peers && !has_key ? kPlainTextWarning : ""},
+            {"keys_refused", facts.port.keys_refused},
+            {"handshakes_failed", facts.port.handshakes_failed},
+            {"last_refusal", facts.port.last_refusal}};
+}
+
 Json gpus_part(const StatusFacts& facts) {
     Json gpus = Json::array();
     for (const auto& gpu : facts.gpus)
@@ -101,6 +114,7 @@ Json peers_part(const StatusFacts& facts, TimePoint now) {
              {"queued_bytes", counter.queued_bytes},
              {"tick", counter.peer_tick},
              {"last_refusal", counter.last_refusal},
+             {"handshake", counter.handshake},
              {"text", view.text}});
     }
     return peers;
@@ -303,6 +317,7 @@ std::string status_document(const StatusFacts& facts, TimePoint now) {
                          {"ago_s", rounded(seconds(now - job.at), 10)}});
     const Json document = {{"format", 1},
                            {"daemon", daemon_part(facts, now)},
+                           {"security", security_part(facts)},
                            {"gpus", gpus_part(facts)},
                            {"peers", peers_part(facts, now)},
                            {"jobs", jobs},

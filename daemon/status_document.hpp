@@ -43,6 +43,7 @@ struct StatusFacts {
     const Config& config;
     const std::vector<PeerView>& peers;             ///< one per node of the configuration
     std::vector<transport::PeerCounters> counters;  ///< the same; empty without a network
+    transport::PortCounters port{};                 ///< all zero without a network
     std::string bound;                              ///< empty without a network
     std::vector<const HostedJob*> jobs;             ///< those that have not ended
     const std::deque<EndedJob>& ended_jobs;

@@ -21,6 +21,7 @@ public:
     Status poll(Duration timeout, Inbox& ret_inbox) override;
     void wake() override { inner_->wake(); }
     void set_tick(std::uint64_t tick) override { inner_->set_tick(tick); }
+    PortCounters port_counters() const override { return inner_->port_counters(); }
     std::vector<PeerCounters> counters() const override { return inner_->counters(); }
     std::string bound_address() const override { return inner_->bound_address(); }
     FaultCounts fault_counts() const override;

@@ -49,12 +49,20 @@ struct PeerEvent {
     std::string text;  ///< cause in words, e.g. "connection closed by 10.0.0.2:7070"
 };
 
+/// News for the log that changes no peer's state: a refused key, a handshake that fails. Each is told once.
+struct Notice {
+    std::string peer;  ///< its name; empty: a stranger
+    std::string text;
+};
+
 struct Inbox {
     std::vector<InFrame> frames;
     std::vector<PeerEvent> events;
+    std::vector<Notice> notices;
     void clear() {
         frames.clear();
         events.clear();
+        notices.clear();
     }
 };
 
@@ -71,6 +79,15 @@ struct PeerCounters {
     std::uint64_t peer_tick = 0;  ///< the peer's conductor tick from its last heartbeat
     TimePoint last_heard{};
     std::string address;  ///< what we connect to
+    /// Why the handshake of our connections to it fails, e.g. "key refused by b (10.0.0.2:7077): ..."; empty unless so.
+    std::string handshake;
+};
+/// What this node's port turned away before a frame could come.
+struct PortCounters {
+    std::uint64_t keys_refused = 0;  ///< connections under a key that is no peer's
+    std::uint64_t handshakes_failed =
+        0;                     ///< plain text where CURVE is wanted, the reverse, or for another server's key
+    std::string last_refusal;  ///< of either
 };
 
 class Transport {
@@ -88,6 +105,8 @@ public:
     /// What our heartbeats carry, so that a hung conductor shows at the peers.
     virtual void set_tick(std::uint64_t tick) = 0;
     [[nodiscard]] virtual std::vector<PeerCounters> counters() const = 0;
+    /// All zero where there is no port.
+    [[nodiscard]] virtual PortCounters port_counters() const { return {}; }
     /// Where peers reach us, e.g. "10.0.0.1:7070", and why it was chosen.
     [[nodiscard]] virtual std::string bound_address() const = 0;
 };

@@ -6,6 +6,10 @@
 
 namespace gradsieve::transport {
 
+namespace {
+constexpr Duration kRedialAfter = std::chrono::seconds(1);  // each try costs the other side a handshake
+}
+
 Result<ZmqChannel> ZmqChannel::make(ZmqContext& context, const DialOptions& options, SharedView hello) {
     GRADSIEVE_ASSIGN(auto socket, context.make_dialer(options));
     return ZmqChannel(std::move(socket), std::move(hello));
@@ -16,6 +20,10 @@ ZmqChannel::ZmqChannel(ZmqSocket socket, SharedView hello) : socket_(std::move(s
 Result<std::vector<LinkChange>> ZmqChannel::take_changes() {
     std::vector<LinkChange> changes;
     while (const auto change = socket_.try_next_change()) {
+        if (*change != LinkChange::kConnected && *change != LinkChange::kDisconnected) {
+            changes.push_back(*change);
+            continue;
+        }
         const bool is_up = *change == LinkChange::kConnected;
         if (is_up == is_connected_) continue;  // an attempt that failed before it stood
         is_connected_ = is_up;
@@ -25,6 +33,14 @@ Result<std::vector<LinkChange>> ZmqChannel::take_changes() {
     }
     if (!changes.empty()) GRADSIEVE_TRY(flush());
     return changes;
+}
+
+Status ZmqChannel::redial(TimePoint now) {
+    if (!socket_.has_given_up()) return {};
+    if (redial_at_ == TimePoint::max()) redial_at_ = now + kRedialAfter;
+    if (now < redial_at_) return {};
+    redial_at_ = TimePoint::max();
+    return socket_.redial();
 }
 
 Status ZmqChannel::send(std::vector<SharedView> parts) {
@@ -57,7 +73,7 @@ Status ZmqChannel::flush() {
 Result<SendOutcome> ZmqChannel::transmit(std::span<const SharedView> parts) {
     GRADSIEVE_ASSIGN(const auto outcome, socket_.try_send(parts, gauge_));
     if (outcome == SendOutcome::kSent) {
-        sent_bytes_ += message_wire_bytes(parts);
+        sent_bytes_ += message_wire_bytes(parts, socket_.is_encrypted());
         ++sent_frames_;
     }
     return outcome;

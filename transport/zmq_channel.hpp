@@ -13,8 +13,13 @@ public:
     /// `hello`: a whole message of one part.
     [[nodiscard]] static Result<ZmqChannel> make(ZmqContext& context, const DialOptions& options, SharedView hello);
 
-    /// Takes in changes of the connection, oldest first; after a kConnected the hello is on its way.
+    /// Takes in changes of the connection and handshakes that failed, oldest first; after a kConnected the hello is on
+    /// its way.
     [[nodiscard]] Result<std::vector<LinkChange>> take_changes();
+    /// Connects again, a while after ZeroMQ has given up. Call it in every turn.
+    [[nodiscard]] Status redial(TimePoint now);
+    /// When to call `redial` next; far away unless ZeroMQ has given up.
+    [[nodiscard]] TimePoint redial_at() const noexcept { return redial_at_; }
     /// Sends now, or keeps it back until the connection stands.
     [[nodiscard]] Status send(std::vector<SharedView> parts);
     /// Sends if the connection stands, else drops: for what is worthless later.
@@ -49,6 +54,7 @@ private:
     bool is_connected_ = false;
     bool is_hello_sent_ = false;  ///< on the present connection
     bool is_refused_ = false;     ///< likewise
+    TimePoint redial_at_ = TimePoint::max();
     std::uint64_t sent_bytes_ = 0;
     std::uint64_t sent_frames_ = 0;
 };

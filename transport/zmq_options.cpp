@@ -35,10 +35,33 @@ Status check_nodes(const ZmqOptions& options) {
     return {};
 }
 
+Status check_keys(const ZmqOptions& options) {
+    if (!options.secret_key || options.nodes.empty()) return {};
+    std::set<std::string> keys;
+    for (const auto& node : options.nodes) {
+        if (!is_key_text(node.public_key)) {
+            return invalid("node " + node.name + ": public key \"" + node.public_key + "\": allowed are " +
+                           std::to_string(kKeyTextBytes) + " characters of Z85; enter what 'gradsieve keygen' printed");
+        }
+        if (!keys.insert(node.public_key).second) {
+            return invalid("node " + node.name + ": public key " + node.public_key +
+                           " is another node's too: allowed is one node per key; make each its own");
+        }
+    }
+    GRADSIEVE_ASSIGN(const auto own, public_key_of(*options.secret_key));
+    if (own != options.nodes[options.self].public_key) {
+        return invalid("node " + options.nodes[options.self].name + ": the public half of its secret key is " + own +
+                       ": allowed is the node list's, " + options.nodes[options.self].public_key +
+                       "; enter the former there, or use the other key file");
+    }
+    return {};
+}
+
 }  // namespace
 
 Status check_options(const ZmqOptions& options) {
     GRADSIEVE_TRY(check_nodes(options));
+    GRADSIEVE_TRY(check_keys(options));
     if (options.lanes < 1 || options.lanes > kLanesMax) {
         return invalid("lanes " + std::to_string(options.lanes) + ": allowed are 1 to " + std::to_string(kLanesMax) +
                        "; change lanes");

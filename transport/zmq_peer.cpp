@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::size_t kControlChannel = 0, kHeartbeatChannel = 1, kFirstDataChannel = 2;
 constexpr int kHeartbeatQueueMessages = 16;  // older ones would say nothing new
+// A daemon that starts, stops or notices a mismatch first hangs up in the handshake too: only so many in a row are a
+// cause of their own.
+constexpr std::size_t kBrokenTold = 15;
 
 Hello hello_to(const ZmqOptions& options, PeerIndex peer, std::uint64_t instance, std::size_t channel) {
     Hello hello;
@@ -28,7 +31,9 @@ Hello hello_to(const ZmqOptions& options, PeerIndex peer, std::uint64_t instance
 
 ZmqPeer::ZmqPeer(const ZmqOptions& options, PeerIndex peer)
     : node_(options.nodes[peer]),
+      self_(options.nodes[options.self]),
       peer_(peer),
+      secret_key_(options.secret_key),
       life_(peer, peer_text(node_), options.silent_after, kFirstDataChannel + options.lanes) {}
 
 Status ZmqPeer::dial(ZmqContext& context, const ZmqOptions& options, std::uint64_t instance, ZmqPoller& poller) {
@@ -41,6 +46,7 @@ Status ZmqPeer::dial(ZmqContext& context, const ZmqOptions& options, std::uint64
         dialing.is_ipv6 = is_ipv6;
         dialing.routing_id = build_routing_id(hello);
         dialing.queue_limit_messages = is_heartbeat ? kHeartbeatQueueMessages : 0;
+        if (secret_key_) dialing.keys = DialKeys{node_.public_key, self_.public_key, *secret_key_};
         // Heartbeats that nobody acknowledges mean a dead route; a new connection finds the way back sooner than TCP's
         // doubling pauses. Losing them loses nothing.
         dialing.unacknowledged_limit = is_heartbeat ? 2 * options.silent_after : Duration::zero();
@@ -79,10 +85,58 @@ Status ZmqPeer::take_changes(std::vector<PeerEvent>& ret_events) {
 Status ZmqPeer::take_changes_of(std::size_t channel, std::vector<PeerEvent>& ret_events) {
     GRADSIEVE_ASSIGN(const auto changes, channels_[channel].take_changes());
     for (const auto change : changes) {
-        if (change == LinkChange::kConnected) life_.on_connected(channel, ret_events);
-        if (change == LinkChange::kDisconnected) life_.on_disconnected(channel, ret_events);
+        if (change == LinkChange::kConnected) {
+            handshake_.clear();
+            broken_in_row_ = 0;
+            is_cause_known_ = false;
+            life_.on_connected(channel, ret_events);
+        } else if (change == LinkChange::kDisconnected) {
+            life_.on_disconnected(channel, ret_events);
+        } else {
+            on_handshake_failed(change);
+        }
     }
     return {};
+}
+
+void ZmqPeer::on_handshake_failed(LinkChange how) {
+    if (how == LinkChange::kBroken && (is_cause_known_ || ++broken_in_row_ < kBrokenTold)) return;
+    is_cause_known_ = how != LinkChange::kBroken;
+    auto text = handshake_text(how);
+    if (text == handshake_) return;
+    handshake_ = std::move(text);
+    notices_.push_back({node_.name, handshake_});
+}
+
+std::string ZmqPeer::handshake_text(LinkChange how) const {
+    const auto peer = peer_text(node_);
+    if (how == LinkChange::kKeyRefused)
+        return "key refused by " + peer + ": it must have " + self_.public_key + " as the public_key of node " +
+               self_.name + "; enter it there, then reload that daemon";
+    if (how == LinkChange::kMismatch && secret_key_)
+        return peer + " speaks plain text: this node wants CURVE; set security the same in [network] on all nodes";
+    if (how == LinkChange::kMismatch)
+        return peer + " wants CURVE: this node speaks plain text; set security the same in [network] on all nodes";
+    if (secret_key_)
+        return peer + " ends the handshake: it must own the key " + node_.public_key +
+               " and want CURVE; compare with 'gradsieve keygen --show' and [network] there";
+    return peer + " ends the handshake: it must be a gradsieve node that speaks plain text; look at its [network]";
+}
+
+Status ZmqPeer::redial(TimePoint now) {
+    for (auto& channel : channels_) GRADSIEVE_TRY(channel.redial(now));
+    return {};
+}
+
+TimePoint ZmqPeer::redial_at() const noexcept {
+    auto due = TimePoint::max();
+    for (const auto& channel : channels_) due = std::min(due, channel.redial_at());
+    return due;
+}
+
+void ZmqPeer::take_notices(std::vector<Notice>& ret_notices) {
+    for (auto& notice : notices_) ret_notices.push_back(std::move(notice));
+    notices_.clear();
 }
 
 Status ZmqPeer::take_answers(std::vector<PeerEvent>& ret_events) {
@@ -155,6 +209,7 @@ PeerCounters ZmqPeer::counters() const {
     counters.peer_tick = tick_;
     counters.last_heard = life_.last_heard();
     counters.address = address_text(node_);
+    counters.handshake = handshake_;
     return counters;
 }
 

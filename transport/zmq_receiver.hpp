@@ -1,5 +1,6 @@
 // The listening side: takes messages off the ROUTER, checks them, and knows by their hellos who speaks on which
-// connection. Must never trust a byte of a message, nor a routing id that no valid hello vouched for. Network thread.
+// connection; with CURVE, the connection's key has to agree. Must never trust a byte of a message, nor a routing id
+// that no valid hello vouched for. Network thread.
 #pragma once
 
 #include "transport/handshake.hpp"
@@ -33,6 +34,10 @@ public:
 
     /// The next message, or nothing if none is there.
     [[nodiscard]] Result<std::optional<std::variant<Arrival, Refusal>>> try_receive();
+    /// Takes in handshakes that failed at the listener; what is news is appended.
+    void take_failures(std::vector<Notice>& ret_notices);
+    [[nodiscard]] std::uint64_t handshakes_failed() const noexcept { return handshakes_failed_; }
+    [[nodiscard]] const std::string& last_failure() const noexcept { return last_failure_; }
     [[nodiscard]] ZmqSocket& socket() noexcept { return listener_; }
 
 private:
@@ -41,8 +46,11 @@ private:
         std::uint64_t instance = 0;
     };
     using Outcome = std::variant<Arrival, Refusal>;
-    [[nodiscard]] Result<Arrival> judge(const std::vector<SharedView>& parts);
-    [[nodiscard]] Result<Arrival> judge_hello(const SharedView& routing_id, const SharedView& body);
+    [[nodiscard]] Result<Arrival> judge(const std::vector<SharedView>& parts, std::optional<PeerIndex> key_owner);
+    [[nodiscard]] Result<Arrival> judge_hello(const SharedView& routing_id, const SharedView& body,
+                                              std::optional<PeerIndex> key_owner);
+    /// Error kPermissionDenied: the key of the connection is another node's than `claimed`.
+    [[nodiscard]] Status check_key(PeerIndex claimed, std::optional<PeerIndex> key_owner) const;
     void refuse_hello(const SharedView& routing_id, const Status& cause);
     [[nodiscard]] Status unknown_sender(const SharedView& routing_id, std::uint16_t type) const;
 
@@ -53,6 +61,9 @@ private:
     std::map<std::string, Sender> senders_;  ///< by routing id; bounded: one per connection a node of the list may open
     std::map<std::string, std::string> refused_;  ///< causes by routing id; cleared when it has grown to a bound
     std::shared_ptr<ByteGauge> answer_gauge_ = std::make_shared<ByteGauge>(0);
+    std::uint64_t handshakes_failed_ = 0;
+    std::string last_failure_;
+    bool has_said_mismatch_ = false, has_said_broken_ = false;
 };
 
 }  // namespace gradsieve::transport

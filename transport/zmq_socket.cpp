@@ -23,6 +23,10 @@ constexpr std::size_t kSocketsMax = 60000;   // ZeroMQ takes at most 65535
 constexpr int kAnswerQueueMessages = 16;     // refusals on a dialer, towards it on the listener
 constexpr std::size_t kFrameShortBytesMax = 255, kFramingShortBytes = 2,
                       kFramingLongBytes = 9;  // ZMTP 3.1, section 3.2
+// Around each part in a CURVE MESSAGE (ZeroMQ RFC 26): command name 8, nonce 8, authenticator 16, flags 1.
+constexpr std::size_t kCurveBytes = 33;
+constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
+constexpr const char* kZapDomain = "gradsieve";
 
 Status zmq_status(const zmq::error_t& error, const std::string& doing) {
     StatusCode code = StatusCode::kInternal;
@@ -60,6 +64,41 @@ void set_connection_options(zmq::socket_t& socket, bool is_ipv6) {
     socket.set(zmq::sockopt::tcp_keepalive_cnt, kKeepaliveCount);
 }
 
+void set_server_keys(zmq::socket_t& socket, const std::optional<SecretKey>& secret_key) {
+    if (!secret_key) return;
+    socket.set(zmq::sockopt::curve_server, true);
+    socket.set(zmq::sockopt::curve_secretkey, std::string_view(secret_key->text()));
+    socket.set(zmq::sockopt::zap_domain, kZapDomain);
+}
+
+void set_client_keys(zmq::socket_t& socket, const std::optional<DialKeys>& keys) {
+    if (!keys) return;
+    socket.set(zmq::sockopt::curve_serverkey, keys->server_key);
+    socket.set(zmq::sockopt::curve_publickey, keys->public_key);
+    socket.set(zmq::sockopt::curve_secretkey, std::string_view(keys->secret_key.text()));
+}
+
+/// The end at which the events of `socket` come out.
+std::unique_ptr<zmq::socket_t> make_monitor(zmq::context_t& context, zmq::socket_t& socket, int events) {
+    const auto endpoint = "inproc://monitor-" + std::to_string(reinterpret_cast<std::uintptr_t>(socket.handle()));
+    if (zmq_socket_monitor(socket.handle(), endpoint.c_str(), events) != 0) throw zmq::error_t();
+    auto monitor = std::make_unique<zmq::socket_t>(context, zmq::socket_type::pair);
+    monitor->set(zmq::sockopt::linger, 0);
+    monitor->connect(endpoint);
+    return monitor;
+}
+
+LinkChange change_of(std::uint16_t event, std::uint32_t value) {
+    switch (event) {
+        case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: return LinkChange::kConnected;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return LinkChange::kKeyRefused;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            return value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH ? LinkChange::kMismatch : LinkChange::kBroken;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL: return LinkChange::kBroken;
+        default: return LinkChange::kDisconnected;
+    }
+}
+
 /// Keeps a part's bytes alive while ZeroMQ has them.
 struct SentPart {
     SharedView view;
@@ -93,10 +132,10 @@ zmq::message_t make_message(const SharedView& view, const std::shared_ptr<ByteGa
 
 }  // namespace
 
-ByteCount message_wire_bytes(std::span<const SharedView> parts) noexcept {
+ByteCount message_wire_bytes(std::span<const SharedView> parts, bool is_encrypted) noexcept {
     ByteCount sum = 0;
     for (const auto& part : parts) {
-        const auto bytes = part.bytes().size();
+        const auto bytes = part.bytes().size() + (is_encrypted ? kCurveBytes : 0);
         sum += bytes + (bytes <= kFrameShortBytesMax ? kFramingShortBytes : kFramingLongBytes);
     }
     return sum;
@@ -121,12 +160,17 @@ Result<ZmqSocket> ZmqContext::make_listener(const ListenerOptions& options) {
     try {
         ZmqSocket made;
         made.socket_ = std::make_unique<zmq::socket_t>(*context_, zmq::socket_type::router);
+        made.is_encrypted_ = options.secret_key.has_value();
         set_connection_options(*made.socket_, options.is_ipv6);
-        made.socket_->set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(options.message_part_limit_bytes));
+        set_server_keys(*made.socket_, options.secret_key);
+        const auto part_limit = options.message_part_limit_bytes + (made.is_encrypted_ ? kCurveBytes : 0);
+        made.socket_->set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(part_limit));
         made.socket_->set(zmq::sockopt::rcvhwm, kReceiveQueueMessages);
         made.socket_->set(zmq::sockopt::sndhwm, kAnswerQueueMessages);
         made.socket_->set(zmq::sockopt::router_mandatory, true);  // else an answer to nobody vanishes without a word
         made.socket_->set(zmq::sockopt::router_handover, true);   // a reconnecting peer replaces its half-open past
+        // Not what merely hangs up: that is any port scanner.
+        made.monitor_ = make_monitor(*context_, *made.socket_, ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
         made.socket_->bind(options.endpoint);
         return made;
     } catch (const zmq::error_t& error) {
@@ -138,9 +182,12 @@ Result<ZmqSocket> ZmqContext::make_dialer(const DialOptions& options) {
     try {
         ZmqSocket made;
         made.socket_ = std::make_unique<zmq::socket_t>(*context_, zmq::socket_type::dealer);
+        made.is_encrypted_ = options.keys.has_value();
+        made.endpoint_ = options.endpoint;
         auto& socket = *made.socket_;
         set_connection_options(socket, options.is_ipv6);
         socket.set(zmq::sockopt::routing_id, zmq::const_buffer(options.routing_id.data(), options.routing_id.size()));
+        set_client_keys(socket, options.keys);
         socket.set(zmq::sockopt::immediate, true);  // no queue while not connected: the hello has to go first
         socket.set(zmq::sockopt::sndhwm, options.queue_limit_messages);
         socket.set(zmq::sockopt::rcvhwm, kAnswerQueueMessages);
@@ -149,19 +196,26 @@ Result<ZmqSocket> ZmqContext::make_dialer(const DialOptions& options) {
         socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);
         socket.set(zmq::sockopt::connect_timeout, kConnectTimeoutMs);
         socket.set(zmq::sockopt::tcp_maxrt, to_milliseconds(options.unacknowledged_limit));
-        const auto monitor_endpoint =
-            "inproc://monitor-" + std::to_string(reinterpret_cast<std::uintptr_t>(socket.handle()));
-        if (zmq_socket_monitor(socket.handle(), monitor_endpoint.c_str(),
-                               ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) != 0) {
-            throw zmq::error_t();
-        }
-        made.monitor_ = std::make_unique<zmq::socket_t>(*context_, zmq::socket_type::pair);
-        made.monitor_->set(zmq::sockopt::linger, 0);
-        made.monitor_->connect(monitor_endpoint);
+        made.monitor_ =
+            make_monitor(*context_, socket,
+                         ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                             ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
         socket.connect(options.endpoint);
         return made;
     } catch (const zmq::error_t& error) {
         return zmq_status(error, "connecting to " + options.endpoint);
+    }
+}
+
+Result<ZmqSocket> ZmqContext::make_zap_handler() {
+    try {
+        ZmqSocket made;
+        made.socket_ = std::make_unique<zmq::socket_t>(*context_, zmq::socket_type::rep);
+        made.socket_->set(zmq::sockopt::linger, 0);
+        made.socket_->bind(kZapEndpoint);
+        return made;
+    } catch (const zmq::error_t& error) {
+        return zmq_status(error, std::string("listening on ") + kZapEndpoint);
     }
 }
 
@@ -192,7 +246,7 @@ Result<SendOutcome> ZmqSocket::try_send(std::span<const SharedView> parts, const
 }
 
 Result<bool> ZmqSocket::try_receive(std::size_t parts_max, ByteCount bytes_max, std::vector<SharedView>& ret_parts,
-                                    bool& ret_is_cut) {
+                                    bool& ret_is_cut, std::string* ret_user) {
     std::vector<SharedView> parts;
     ByteCount bytes = 0;
     bool is_cut = false;
@@ -201,6 +255,10 @@ Result<bool> ZmqSocket::try_receive(std::size_t parts_max, ByteCount bytes_max, 
             auto message = std::make_shared<zmq::message_t>();
             if (!uninterrupted([&] { return socket_->recv(*message, zmq::recv_flags::dontwait); })) return false;
             is_more = message->more();
+            if (ret_user != nullptr && !is_more) {
+                const char* user = zmq_msg_gets(message->handle(), "User-Id");
+                *ret_user = user == nullptr ? "" : user;
+            }
             bytes += message->size();
             is_cut = is_cut || parts.size() == parts_max || bytes > bytes_max;
             if (is_cut) continue;
@@ -221,11 +279,29 @@ std::optional<LinkChange> ZmqSocket::try_next_change() {
         if (!uninterrupted([&] { return monitor_->recv(event, zmq::recv_flags::dontwait); })) return std::nullopt;
         uninterrupted([&] { return monitor_->recv(address, zmq::recv_flags::dontwait); });
         std::uint16_t number = 0;
-        if (event.size() < sizeof number) return std::nullopt;
+        std::uint32_t value = 0;
+        if (event.size() < sizeof number + sizeof value) return std::nullopt;
         std::memcpy(&number, event.data(), sizeof number);
-        return number == ZMQ_EVENT_HANDSHAKE_SUCCEEDED ? LinkChange::kConnected : LinkChange::kDisconnected;
+        std::memcpy(&value, static_cast<const char*>(event.data()) + sizeof number, sizeof value);
+        const auto change = change_of(number, value);
+        // ZeroMQ takes a hang-up for bad luck, and an error in the protocol for the last word.
+        has_given_up_ =
+            has_given_up_ || number == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH || number == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+        return change;
     } catch (const zmq::error_t&) {
         return std::nullopt;  // the monitor is gone only if the socket is
+    }
+}
+
+Status ZmqSocket::redial() {
+    try {
+        // What is left of the last attempt, if anything is: else endpoints would pile up.
+        if (zmq_disconnect(socket_->handle(), endpoint_.c_str()) != 0 && zmq_errno() != ENOENT) throw zmq::error_t();
+        socket_->connect(endpoint_);
+        has_given_up_ = false;
+        return {};
+    } catch (const zmq::error_t& error) {
+        return zmq_status(error, "connecting to " + endpoint_);
     }
 }
 

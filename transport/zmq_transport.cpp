@@ -5,6 +5,7 @@
 #include "transport/outgoing.hpp"
 #include "transport/port_holder.hpp"
 #include "transport/zmq_peer.hpp"
+#include "transport/zmq_zap.hpp"
 
 #include <sys/eventfd.h>
 #include <algorithm>
@@ -37,6 +38,7 @@ public:
     void wake() override;
     void set_tick(std::uint64_t tick) override { tick_ = tick; }
     std::vector<PeerCounters> counters() const override;
+    PortCounters port_counters() const override;
     std::string bound_address() const override { return bound_address_; }
 
 private:
@@ -45,6 +47,8 @@ private:
     /// Everything that is there now: changes, refusals, frames; then silence and heartbeats.
     Status run_turn(Inbox& ret_inbox);
     Status take_changes();
+    /// Who wants in, who was turned away, and what to try again.
+    Status mind_handshakes(TimePoint now);
     Status take_arrivals(TimePoint now, Inbox& ret_inbox);
     Status take(Arrival& arrival, TimePoint now, Inbox& ret_inbox);
     Status send_heartbeats(TimePoint now);
@@ -61,10 +65,13 @@ private:
 
     // owned by the network thread; the context comes before the sockets, so that it ends after them
     std::unique_ptr<ZmqContext> context_;
+    std::optional<ZmqZap> zap_;  ///< CURVE only; before the receiver, so that it ends after it
     std::optional<ZmqReceiver> receiver_;
     std::vector<ZmqPeer> peers_;  ///< by PeerIndex; at our own, what cannot be attributed is counted
     ZmqPoller poller_;
     std::vector<PeerEvent> events_;
+    std::vector<Notice> notices_;
+    std::string last_port_refusal_;
     std::uint64_t tick_ = 0;
     TimePoint next_heartbeat_{};
     TimePoint last_turn_;
@@ -79,7 +86,12 @@ Status ZmqTransport::start() {
     for (PeerIndex peer = 0; peer < nodes(); ++peer) peers_.emplace_back(options_, peer);
     if (nodes() < 2) return {};
     const std::size_t dialers = options_.nodes.size() * (2 + options_.lanes);
-    GRADSIEVE_ASSIGN(context_, ZmqContext::make(1 + dialers * kSocketsPerDialer));
+    GRADSIEVE_ASSIGN(context_, ZmqContext::make(1 + kSocketsPerListener + dialers * kSocketsPerDialer));
+    if (options_.secret_key) {
+        GRADSIEVE_ASSIGN(auto zap, ZmqZap::make(*context_, PeerKeys(options_.nodes, options_.self)));
+        zap_.emplace(std::move(zap));
+        poller_.add(zap_->socket());
+    }
     GRADSIEVE_TRY(listen());
     for (PeerIndex peer = 0; peer < nodes(); ++peer) {
         if (peer != options_.self) GRADSIEVE_TRY(peers_[peer].dial(*context_, options_, instance_, poller_));
@@ -91,8 +103,8 @@ Status ZmqTransport::listen() {
     const auto port = options_.nodes[options_.self].port;
     GRADSIEVE_ASSIGN(const auto choice, choose_bind_address(ask_bind_question(options_)));
     const auto address = endpoint_text(choice.address, port);
-    auto listener = context_->make_listener(
-        {"tcp://" + address, choice.address.is_ipv6, options_.frame_limit_bytes + kFrameHeaderBytes});
+    auto listener = context_->make_listener({"tcp://" + address, choice.address.is_ipv6,
+                                             options_.frame_limit_bytes + kFrameHeaderBytes, options_.secret_key});
     if (!listener.is_ok() && listener.error().code() == StatusCode::kAlreadyExists) {
         return {StatusCode::kAlreadyExists,
                 "listening on " + address + ": " + port_holder_text(port) + "; end it, or give this node another port"};
@@ -115,13 +127,15 @@ Status ZmqTransport::poll(Duration timeout, Inbox& ret_inbox) {
     const auto frames_before = ret_inbox.frames.size();
     for (;;) {
         const auto wait = std::min(deadline - steady.now(), until_upkeep());
-        GRADSIEVE_TRY(poller_.wait(events_.empty() ? wait : Duration::zero()));
+        GRADSIEVE_TRY(poller_.wait(events_.empty() && notices_.empty() ? wait : Duration::zero()));
         const bool is_woken = take_wake();
         GRADSIEVE_TRY(run_turn(ret_inbox));
-        const bool has_news = !events_.empty() || ret_inbox.frames.size() != frames_before;
+        const bool has_news = !events_.empty() || !notices_.empty() || ret_inbox.frames.size() != frames_before;
         if (!has_news && !is_woken && steady.now() < deadline) continue;
         std::move(events_.begin(), events_.end(), std::back_inserter(ret_inbox.events));
         events_.clear();
+        std::move(notices_.begin(), notices_.end(), std::back_inserter(ret_inbox.notices));
+        notices_.clear();
         return {};
     }
 }
@@ -136,6 +150,7 @@ Status ZmqTransport::run_turn(Inbox& ret_inbox) {
         for (auto& peer : peers_) peer.life().forgive(now);
     }
     GRADSIEVE_TRY(take_changes());
+    GRADSIEVE_TRY(mind_handshakes(now));
     for (auto& peer : peers_) GRADSIEVE_TRY(peer.take_answers(events_));
     GRADSIEVE_TRY(take_arrivals(now, ret_inbox));
     if (is_drained_) {
@@ -146,6 +161,22 @@ Status ZmqTransport::run_turn(Inbox& ret_inbox) {
 
 Status ZmqTransport::take_changes() {
     for (auto& peer : peers_) GRADSIEVE_TRY(peer.take_changes(events_));
+    return {};
+}
+
+Status ZmqTransport::mind_handshakes(TimePoint now) {
+    if (zap_) {
+        const auto refused_before = zap_->keys().refused();
+        GRADSIEVE_TRY(zap_->answer(notices_));
+        if (zap_->keys().refused() != refused_before) last_port_refusal_ = zap_->keys().last_refusal();
+    }
+    const auto failed_before = receiver_->handshakes_failed();
+    receiver_->take_failures(notices_);
+    if (receiver_->handshakes_failed() != failed_before) last_port_refusal_ = receiver_->last_failure();
+    for (auto& peer : peers_) {
+        peer.take_notices(notices_);
+        GRADSIEVE_TRY(peer.redial(now));
+    }
     return {};
 }
 
@@ -193,7 +224,7 @@ Duration ZmqTransport::until_upkeep() const {
     const auto now = clock_.now();
     auto due = next_heartbeat_;
     for (const auto& peer : peers_) {
-        due = std::min(due, peer.life().silent_at());
+        due = std::min({due, peer.life().silent_at(), peer.redial_at()});
         if (peer.wants_flush()) due = std::min(due, now + kFlushAgain);
     }
     return due - now;
@@ -214,6 +245,14 @@ std::vector<PeerCounters> ZmqTransport::counters() const {
     std::vector<PeerCounters> result;
     for (const auto& peer : peers_) result.push_back(peer.counters());
     return result;
+}
+
+PortCounters ZmqTransport::port_counters() const {
+    PortCounters counters;
+    if (zap_) counters.keys_refused = zap_->keys().refused();
+    if (receiver_) counters.handshakes_failed = receiver_->handshakes_failed();
+    counters.last_refusal = last_port_refusal_;
+    return counters;
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // The TCP transport over ZeroMQ: one ROUTER on the node's port, and to each peer one control, one heartbeat and `lanes`
-// data DEALERs, each monitored. Only this folder's .cpp includes zmq; its exceptions end there.
+// data DEALERs, each monitored; encrypted and admitted by key with CURVE, or in plain text if asked. Only this folder's
+// .cpp includes zmq; its exceptions end there.
 #pragma once
 
+#include "transport/curve_key.hpp"
 #include "transport/transport.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace gradsieve::transport {
 
@@ -12,6 +15,7 @@ struct PeerAddress {
     std::string name;
     std::string host;  ///< IP address or resolvable name
     std::uint16_t port = 0;
+    std::string public_key{};  ///< as text; of every node where traffic is encrypted
 };
 struct ZmqOptions {
     std::vector<PeerAddress> nodes;  ///< all nodes of the configuration, ourselves included; PeerIndex = position
@@ -22,6 +26,9 @@ struct ZmqOptions {
     Duration silent_after = std::chrono::seconds(3);
     ByteCount frame_limit_bytes = ByteCount{64} << 20U;
     ByteCount queue_limit_bytes = ByteCount{1} << 30U;
+    /// The other half of our own public key: only the nodes' keys are let in, and everything is encrypted. None: plain
+    /// text, and whoever reaches the port is heard.
+    std::optional<SecretKey> secret_key{};
 };
 
 /// Errors: kAlreadyExists (port in use: holder's pid and program if readable), kInvalidArgument (no such interface,

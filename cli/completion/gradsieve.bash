@@ -9,11 +9,11 @@ _gradsieve() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} options
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "status peers codecs check-config state doctor demo --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "status peers codecs check-config keygen state doctor demo --help --version" -- "$current")
         return
     fi
     case $previous in
-        --socket)
+        --socket | --out)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$current")
             return
@@ -33,6 +33,7 @@ _gradsieve() {
         peers) options="--socket --json --help" ;;
         codecs) options="--json --help" ;;
         check-config) options="--node --socket --state --help" ;;
+        keygen) options="--out --force --show --help" ;;
         state) options="list --state --json --help" ;;
         doctor) options="--node --socket --help" ;;
         demo) options="--help" ;;

@@ -15,7 +15,7 @@ TEST_F(CliTest, Version_and_help_succeed) {
     const auto help = run_here({"--help"});
     EXPECT_EQ(help.code, ExitCode::kOk);
     for (const auto* word :
-         {"status", "peers", "codecs", "check-config", "state", "doctor", "Examples:", "Exit status:"})
+         {"status", "peers", "codecs", "check-config", "keygen", "state", "doctor", "Examples:", "Exit status:"})
         EXPECT_THAT(help.out, HasSubstr(word));
     EXPECT_THAT(run_here({"status", "--help"}).out, HasSubstr("--watch"));
 }
@@ -77,6 +77,19 @@ TEST_F(CliTest, Check_config_prints_values_or_the_problem) {
     EXPECT_EQ(bad.code, ExitCode::kFailed);
     EXPECT_EQ(bad.out, "");
     EXPECT_THAT(bad.error, StartsWith(file + ":2: unknown key 'lanse' in [network]"));
+}
+TEST_F(CliTest, Check_config_refuses_nodes_without_keys_and_without_plain_text) {
+    const auto file = folder() + "/c.toml";
+    const std::string nodes =
+        "[[node]]\nname = \"a\"\naddress = \"127.0.0.1\"\n[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n";
+    std::ofstream(file) << nodes;
+    const auto bad = run({"check-config", file, "--node", "a"});
+    EXPECT_EQ(bad.code, ExitCode::kFailed);
+    EXPECT_THAT(bad.error, HasSubstr("run 'gradsieve keygen' on each node"));
+    EXPECT_THAT(bad.error, HasSubstr("or set security = \"plain\" in [network]"));
+    std::ofstream(file) << "[network]\nsecurity = \"plain\"\n" << nodes;
+    EXPECT_EQ(run({"check-config", file, "--node", "a", "--socket", socket(), "--state", folder()}).code,
+              ExitCode::kOk);
 }
 TEST_F(CliTest, Codecs_lists_every_stage_of_the_table) {
     const auto text = run_here({"codecs"});

@@ -1,6 +1,7 @@
 #include "cli/doctor.hpp"
 
 #include "cli/tcp_probe.hpp"
+#include "daemon/config_key_file.hpp"
 #include "tests/cli/cli_fixture.hpp"
 
 #include <arpa/inet.h>
@@ -124,14 +125,42 @@ TEST(Doctor, Versions_that_differ_are_a_warning) {
 }
 TEST(Doctor, Complaints_of_the_daemon_are_passed_on) {
     const auto findings = check_document(reading_of(ExitCode::kOk, golden_text("trouble.json")));
-    ASSERT_EQ(findings.size(), 4U);
+    ASSERT_EQ(findings.size(), 7U);
     EXPECT_EQ(findings[0].subject, "status page");
-    EXPECT_THAT(findings[1].text, HasSubstr("attach of pid 7133"));
-    EXPECT_THAT(findings[2].text, HasSubstr("12 from gpu-node-with-a-long-name-018 refused"));
+    EXPECT_EQ(findings[1].grade, Grade::kWarn);
+    EXPECT_THAT(findings[1].text, HasSubstr("traffic between nodes is plain text"));
+    EXPECT_THAT(findings[2].text, HasSubstr("17 connections refused; the last: connection that wants CURVE"));
     EXPECT_EQ(findings[3].grade, Grade::kFail);
-    EXPECT_THAT(findings[3].text, HasSubstr("1 steps of job 'language-model"));
+    EXPECT_EQ(findings[3].subject, "peer gpu-node-with-a-long-name-020");
+    EXPECT_THAT(findings[3].text, HasSubstr("wants CURVE: this node speaks plain text"));
+    EXPECT_THAT(findings[4].text, HasSubstr("attach of pid 7133"));
+    EXPECT_THAT(findings[5].text, HasSubstr("12 from gpu-node-with-a-long-name-018 refused"));
+    EXPECT_EQ(findings[6].grade, Grade::kFail);
+    EXPECT_THAT(findings[6].text, HasSubstr("1 steps of job 'language-model"));
     EXPECT_EQ(check_document(reading_of(ExitCode::kOk, "[]")).at(0).grade, Grade::kFail);
     EXPECT_TRUE(check_document(reading_of(ExitCode::kNeverRan, "")).empty());
+}
+TEST_F(CliTest, Doctor_holds_the_key_against_the_configuration) {
+    const auto pair = transport::make_key_pair().value();
+    daemon::Config config;
+    config.key_file = folder() + "/node.key";
+    config.origins["network.key_file"] = "file";
+    config.nodes = {{"a", "192.0.2.1", 7077, pair.public_key}, {"b", "192.0.2.2", 7077, std::string(40, '0')}};
+    const auto daemon_with = [](const std::string& key) {
+        return reading_of(ExitCode::kOk, R"({"format":1,"security":{"mode":"curve","public_key":")" + key + "\"}}");
+    };
+    EXPECT_EQ(check_key(config, daemon_with(pair.public_key)).grade, Grade::kOk);
+    const auto other = check_key(config, daemon_with("another"));
+    EXPECT_EQ(other.grade, Grade::kFail);
+    EXPECT_EQ(other.text, "the daemon runs with another, the configuration says " + pair.public_key);
+    const auto nobody = reading_of(ExitCode::kStopped, "");
+    EXPECT_EQ(check_key(config, nobody).grade, Grade::kFail);
+    EXPECT_THAT(check_key(config, nobody).text, HasSubstr("No such file or directory"));
+    ASSERT_TRUE(daemon::write_key_file(config.key_file, pair.secret_key, false).is_ok());
+    EXPECT_EQ(check_key(config, nobody).grade, Grade::kOk);
+    EXPECT_EQ(check_key(config, nobody).text, config.key_file + " is this node's, " + pair.public_key);
+    std::filesystem::permissions(config.key_file, std::filesystem::perms(0644));
+    EXPECT_THAT(check_key(config, nobody).text, HasSubstr("mode 0644 lets others"));
 }
 TEST(Doctor, Health_names_what_to_do) {
     EXPECT_EQ(check_health(reading_of(ExitCode::kOk, "")).text, "live, pid 4711, heartbeat 0.2 s ago");

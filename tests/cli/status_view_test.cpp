@@ -15,6 +15,9 @@ TEST(StatusView, Every_documented_key_arrives) {
     EXPECT_EQ(view->daemon.node, "a");
     EXPECT_EQ(view->daemon.cpu_s, 412.9);
     EXPECT_EQ(view->daemon.memory_limit_bytes, 12'663'676'416U);
+    EXPECT_EQ(view->security.mode, "curve");
+    EXPECT_EQ(view->security.public_key, "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID");
+    EXPECT_EQ(view->security.keys_refused + view->security.handshakes_failed, 0U);
     ASSERT_EQ(view->peers.size(), 2U);
     EXPECT_TRUE(view->peers[0].is_self);
     EXPECT_FALSE(view->peers[0].silent_s.has_value());

@@ -34,7 +34,13 @@ std::string in_table(const std::string& text) { return replaced(text, "|", "\\|"
 std::string in_manual(const std::string& text) {
     return replaced(replaced(replaced(replaced(text, "\\", "\\e"), "-", "\\-"), "\"", "\\(dq"), "'", "\\(aq");
 }
-bool has_place(const ConfigKey& key) { return key.name == "path" || key.name == "state_directory"; }
+bool has_place(const ConfigKey& key) {
+    return key.name == "path" || key.name == "state_directory" || key.name == "key_file";
+}
+std::string default_of(const NodeKey& key) {
+    const auto text = key.text(NodeConfig());
+    return key.is_required ? "required" : text.empty() ? "absent" : "`" + text + "`";
+}
 std::string default_of(const ConfigKey& key) {
     const auto text = key.text(Config());
     return has_place(key) ? "see below" : text.empty() ? "absent" : "`" + in_table(text) + "`";
@@ -54,8 +60,7 @@ TEST(ConfigDocs, Reference_page_has_a_row_with_the_facts_of_every_key) {
     const auto nodes = section_of(text, "## [[node]]", "## ");
     for (const auto& key : node_keys()) {
         EXPECT_THAT(nodes, HasSubstr("| `" + key.name + "` | "));
-        EXPECT_THAT(nodes, HasSubstr(" | " + key.allowed + " | " + (key.is_required ? "required" : "`7077`") + " | " +
-                                     key.meaning + " |"));
+        EXPECT_THAT(nodes, HasSubstr(" | " + key.allowed + " | " + default_of(key) + " | " + key.meaning + " |"));
     }
 }
 TEST(ConfigDocs, Manual_page_has_every_key_with_meaning_and_range) {
@@ -96,6 +101,7 @@ TEST_F(ConfigTest, Default_file_with_every_line_taken_in_loads_and_says_the_defa
     }
     EXPECT_EQ(config->socket_path, "/run/gradsieve/gradsieved.sock");
     EXPECT_EQ(config->state_directory, "/var/lib/gradsieve");
+    EXPECT_EQ(config->key_file, "/var/lib/gradsieve/node.key");
     EXPECT_EQ(config->nodes.size(), 2U);
 }
 

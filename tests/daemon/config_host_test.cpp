@@ -11,7 +11,8 @@ namespace {
 using testing::HasSubstr;
 
 const std::string kTwoNodes =
-    "[[node]]\nname = \"a\"\naddress = \"192.0.2.6\"\n[[node]]\nname = \"b\"\naddress = \"192.0.2.7\"\n";
+    "[network]\nsecurity = \"plain\"\n[[node]]\nname = \"a\"\naddress = \"192.0.2.6\"\n[[node]]\nname = \"b\"\naddress "
+    "= \"192.0.2.7\"\n";
 
 /// "node <index>" or the error's text.
 std::string self_of(const std::vector<NodeConfig>& nodes, const std::string& name, const HostFacts& host) {

@@ -2,6 +2,7 @@
 // socket and status page.
 #include "daemon/daemon.hpp"
 
+#include "daemon/config_key_file.hpp"
 #include "tests/daemon/daemon_testing.hpp"
 
 #include <arpa/inet.h>
@@ -50,6 +51,7 @@ protected:
         config.socket_path = folder_ / (name + "/gradsieved.sock");
         config.threads = 1;
         config.heartbeat = std::chrono::milliseconds(100);
+        config.security = kSecurityPlain;
         return config;
     }
     /// The test fails if it does not start.
@@ -141,6 +143,72 @@ TEST_F(DaemonTest, Two_of_them_find_each_other_and_notice_when_one_stops) {
     second.reset();
     EXPECT_TRUE(wait_until([&] { return state(a, 1) == "closed"; })) << document_of(a).dump(1);
     EXPECT_TRUE(lines_.has("PEER=b"));
+}
+TEST_F(DaemonTest, Plain_text_is_warned_of_and_a_single_node_has_nothing_to_warn_of) {
+    auto config = config_in("a");
+    HeldPort own;
+    HeldPort other;
+    {
+        const auto alone = start(config, lines_);
+        EXPECT_EQ(document_of(config).at("security").at("mode"), "none");
+        EXPECT_EQ(document_of(config).at("security").at("warning"), "");
+        EXPECT_FALSE(lines_.has("plain text"));
+    }
+    config.nodes = {{"a", "127.0.0.1", own.release()}, {"b", "127.0.0.1", other.release()}};
+    const auto daemon = start(config, lines_);
+    EXPECT_EQ(document_of(config).at("security").at("mode"), "plain");
+    EXPECT_EQ(document_of(config).at("security").at("warning"), kPlainTextWarning);
+    EXPECT_TRUE(lines_.has(std::string("warning ") + kPlainTextWarning));
+}
+TEST_F(DaemonTest, Without_its_key_file_an_encrypted_node_does_not_start) {
+    auto config = config_in("a");
+    const auto pair = transport::make_key_pair().value();
+    config.security = kSecurityCurve;
+    config.key_file = folder_ / "a/node.key";
+    config.nodes = {{"a", "127.0.0.1", 7077, pair.public_key}, {"b", "127.0.0.1", 7078, std::string(40, '0')}};
+    const auto started = Daemon::start(config, HandedDescriptors{}, lines_.log());
+    ASSERT_FALSE(started.is_ok());
+    EXPECT_THAT(started.error().to_string(), AllOf(HasSubstr("not-found: key file"), HasSubstr("gradsieve keygen")));
+}
+TEST_F(DaemonTest, Keys_of_other_nodes_are_taken_up_by_a_reload_and_an_unknown_one_is_shown) {
+    auto a = config_in("a");
+    auto b = config_in("b");
+    HeldPort port_a;
+    HeldPort port_b;
+    const auto key_a = transport::make_key_pair().value();
+    const auto key_b = transport::make_key_pair().value();
+    a.security = b.security = kSecurityCurve;
+    a.key_file = folder_ / "a/node.key";
+    b.key_file = folder_ / "b/node.key";
+    ASSERT_TRUE(write_key_file(a.key_file, key_a.secret_key, false).is_ok());
+    ASSERT_TRUE(write_key_file(b.key_file, key_b.secret_key, false).is_ok());
+    a.nodes = b.nodes = {{"a", "127.0.0.1", port_a.release(), key_a.public_key},
+                         {"b", "127.0.0.1", port_b.release(), key_b.public_key}};
+    b.self = 1;
+    auto stale = a;  // a does not know yet that b has a new key
+    stale.nodes[1].public_key = transport::make_key_pair().value().public_key;
+    const auto first = start(stale, lines_);
+    LogLines lines_b;
+    const auto second = start(b, lines_b);
+    EXPECT_EQ(document_of(a).at("security").at("mode"), "curve");
+    EXPECT_EQ(document_of(a).at("security").at("public_key"), key_a.public_key);
+    ASSERT_TRUE(wait_until([&] { return document_of(a).at("security").at("keys_refused") > 3; }));
+    EXPECT_THAT(document_of(a).at("security").at("last_refusal").get<std::string>(),
+                HasSubstr("key " + key_b.public_key + " from 127.0.0.1 refused"));
+    ASSERT_TRUE(wait_until([&] { return document_of(b).at("peers").at(0).at("handshake") != ""; }));
+    EXPECT_THAT(document_of(b).at("peers").at(0).at("handshake").get<std::string>(), HasSubstr("key refused by a ("));
+    EXPECT_TRUE(lines_b.has("PEER=a"));
+    first->reload(a);
+    EXPECT_TRUE(wait_until([&] {
+        return document_of(a).at("peers").at(1).at("state") == "up" &&
+               document_of(b).at("peers").at(0).at("state") == "up";
+    })) << document_of(a).dump(1);
+    EXPECT_TRUE(wait_until([&] { return document_of(b).at("peers").at(0).at("handshake") == ""; }));
+    auto other_own = a;
+    other_own.nodes[0].public_key = transport::make_key_pair().value().public_key;
+    first->reload(other_own);
+    ASSERT_TRUE(wait_until([&] { return lines_.has("error new node list not applied: key file"); }));
+    EXPECT_EQ(document_of(a).at("peers").at(1).at("state"), "up") << "the old one goes on";
 }
 TEST_F(DaemonTest, Reload_applies_limits_and_level_and_names_what_needs_a_restart) {
     const auto config = config_in("a");

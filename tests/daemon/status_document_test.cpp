@@ -70,6 +70,7 @@ struct Written {
         return {.config = config,
                 .peers = peers,
                 .counters = counters,
+                .port = port,
                 .bound = "192.0.2.1:7077 (eth0 routes to 192.0.2.2)",
                 .jobs = jobs,
                 .ended_jobs = ended,
@@ -87,6 +88,7 @@ struct Written {
     Config config;
     std::vector<PeerView> peers;
     std::vector<transport::PeerCounters> counters;
+    transport::PortCounters port;
     std::vector<const HostedJob*> jobs;
     std::deque<EndedJob> ended;
     MemoryBudget budget{.limit_bytes = ByteCount{1} << 30U};
@@ -95,6 +97,25 @@ struct Written {
     std::deque<DistinctError> errors;
 };
 
+TEST(StatusDocument, Security_part_tells_the_mode_and_what_was_turned_away) {
+    Written written;
+    written.config.nodes[0].public_key = std::string(40, 'A');
+    written.port = {17, 3, "key X from 192.0.2.9 refused"};
+    written.counters[1].handshake = "key refused by b";
+    EXPECT_EQ(written.document().at("security"),
+              json::parse(R"({"mode":"curve","public_key":")" + std::string(40, 'A') +
+                          R"(","warning":"","keys_refused":17,"handshakes_failed":3,
+                                                             "last_refusal":"key X from 192.0.2.9 refused"})"));
+    EXPECT_EQ(written.document().at("peers").at(1).at("handshake"), "key refused by b");
+    EXPECT_EQ(written.document().at("peers").at(2).at("handshake"), "");
+    written.config.security = kSecurityPlain;
+    EXPECT_EQ(written.document().at("security").at("mode"), "plain");
+    EXPECT_EQ(written.document().at("security").at("public_key"), "") << "it is not in use";
+    EXPECT_EQ(written.document().at("security").at("warning"), kPlainTextWarning);
+    written.config.nodes.clear();
+    EXPECT_EQ(written.document().at("security").at("mode"), "none");
+    EXPECT_EQ(written.document().at("security").at("warning"), "");
+}
 TEST(StatusDocument, Daemon_part_says_what_it_was_told) {
     Written written;
     written.errors = {{"accept: too many open files", 17, written.now - 2500ms}};
@@ -136,7 +157,7 @@ TEST(StatusDocument, Peers_show_the_conductors_state_and_the_networks_counters) 
     EXPECT_EQ(peers[1], json::parse(R"({"name": "b", "address": "192.0.2.2:7078", "self": false, "state": "closed",
         "state_s": 0.15, "silent_s": 1.25, "bytes_sent": 1, "bytes_received": 2, "frames_sent": 3,
         "frames_received": 4, "frames_refused": 5, "queued_bytes": 6, "tick": 7, "last_refusal": "bad checksum",
-        "text": "connection closed by 192.0.2.2:7078"})"));
+        "handshake": "", "text": "connection closed by 192.0.2.2:7078"})"));
     EXPECT_EQ(peers[0].at("state"), "self");
     EXPECT_EQ(peers[0].at("self"), true);
     EXPECT_EQ(peers[2].at("state"), "connecting");

@@ -187,27 +187,37 @@ std::uint16_t free_port() {
     throw std::runtime_error("no free port");
 }
 
+std::string make_key(const std::string& folder) {
+    const auto made = run({E2E_TOOL, "keygen", "--force", "--out", folder});
+    const auto shown = run({E2E_TOOL, "keygen", "--show", "--out", folder});  // nothing but the key
+    if (made.code != 0 || shown.code != 0) throw std::runtime_error("keygen: " + made.output + shown.output);
+    return shown.output.substr(0, shown.output.find('\n'));
+}
+
+std::string with_plain_text(const std::string& extra) {
+    const std::string section = "[network]\n";
+    const auto place = extra.find(section);
+    if (place == std::string::npos) return extra + "\n" + section + "security = \"plain\"\n";
+    return extra.substr(0, place + section.size()) + "security = \"plain\"\n" + extra.substr(place + section.size());
+}
+
 Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address, bool has_managers,
-                 unsigned user)
+                 Security security, unsigned user)
     : user_(user) {
     for (std::size_t node = 0; has_managers && node < nodes; ++node)
         managers_.push_back(std::make_unique<ServiceManager>());
     char pattern[] = "/tmp/gradsieve-e2e-XXXXXX";
     if (::mkdtemp(pattern) == nullptr) throw std::runtime_error("mkdtemp");
     folder_ = pattern;
-    std::ofstream config(config_file());
-    config << extra << "\n";
     for (std::size_t node = 0; node < nodes; ++node) {
         ports_.push_back(free_port());
-        if (nodes > 1)
-            config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"" << address
-                   << "\"\nport = " << ports_[node] << "\n";
-        std::filesystem::create_directories(folder_ + "/" + static_cast<char>('a' + node));
+        std::filesystem::create_directories(state_folder(node));
+        public_keys_.push_back(security == Security::kCurve ? make_key(state_folder(node)) : "");
     }
-    config.close();
+    write_config(extra, address, security);
     if (user != 0) {
         std::vector<std::string> paths{folder_};
-        for (const auto& entry : std::filesystem::directory_iterator(folder_)) paths.push_back(entry.path());
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) paths.push_back(entry.path());
         for (const auto& path : paths)
             if (::chown(path.c_str(), user, user) != 0) throw std::runtime_error("chown");
     }
@@ -216,6 +226,16 @@ Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string&
         if (!daemons_[node]->wait_for_line("", Milliseconds(10'000)) ||
             !wait_for_status(node, [](const auto& json) { return health(json) == "live"; }))
             throw std::runtime_error("daemon did not start: " + daemons_[node]->output());
+    }
+}
+
+void Cluster::write_config(const std::string& extra, const std::string& address, Security security) {
+    std::ofstream config(config_file());
+    config << (security == Security::kPlain ? with_plain_text(extra) : extra) << "\n";
+    for (std::size_t node = 0; ports_.size() > 1 && node < ports_.size(); ++node) {
+        config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"" << address
+               << "\"\nport = " << ports_[node] << "\n";
+        if (security == Security::kCurve) config << "public_key = \"" << public_keys_[node] << "\"\n";
     }
 }
 
@@ -229,7 +249,7 @@ Process Cluster::make_daemon(std::size_t node) const {
     std::vector<std::string> arguments;
     if (user_ != 0) arguments = as_user(user_);
     arguments.insert(arguments.end(), {E2E_DAEMON, "--config", config_file(), "--socket", socket(node), "--state",
-                                       folder_ + "/" + static_cast<char>('a' + node)});
+                                       state_folder(node)});
     if (ports_.size() > 1) arguments.insert(arguments.end(), {"--node", std::string(1, static_cast<char>('a' + node))});
     return managers_.empty() ? Process(arguments) : managers_[node]->start(arguments);
 }

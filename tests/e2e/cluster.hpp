@@ -81,12 +81,15 @@ private:
     std::vector<std::pair<std::string, int>> parked_;
 };
 
+/// Of the traffic between a cluster's nodes. With CURVE each gets a key pair of its own from `gradsieve keygen`.
+enum class Security { kPlain, kCurve };
+
 class Cluster {
 public:
     /// `nodes` daemons named a, b, c ... at `address`; `extra` is put before them into the configuration file. `user`:
     /// not 0: the daemons run under this user id, which needs root.
     explicit Cluster(std::size_t nodes, const std::string& extra = "", const std::string& address = "127.0.0.1",
-                     bool has_managers = false, unsigned user = 0);
+                     bool has_managers = false, Security security = Security::kPlain, unsigned user = 0);
     ~Cluster();
 
     /// One training process on `node`; `options` are rank_program's.
@@ -117,11 +120,20 @@ public:
     [[nodiscard]] std::string config_file() const { return folder_ + "/gradsieved.toml"; }
     [[nodiscard]] std::uint16_t port(std::size_t node) const { return ports_[node]; }
     [[nodiscard]] Process make_daemon(std::size_t node) const;
+    /// State directory of a node; its secret key lies there too.
+    [[nodiscard]] std::string state_folder(std::size_t node) const {
+        return folder_ + "/" + static_cast<char>('a' + node);
+    }
+    /// The public half of its key pair, as it stood in the first configuration; empty in plain text.
+    [[nodiscard]] const std::string& public_key(std::size_t node) const { return public_keys_[node]; }
 
 private:
+    void write_config(const std::string& extra, const std::string& address, Security security);
+
     std::string folder_;
     unsigned user_ = 0;
     std::vector<std::uint16_t> ports_;
+    std::vector<std::string> public_keys_;
     std::vector<std::unique_ptr<ServiceManager>> managers_;  ///< empty: daemons are started by hand
     std::vector<std::unique_ptr<Process>> daemons_;
 };
@@ -135,6 +147,12 @@ Ran run(std::vector<std::string> arguments, Milliseconds timeout = Milliseconds(
 
 /// Whether this machine has the address ::1.
 bool has_ipv6_loopback();
+
+/// Makes a key pair whose secret half lies in `folder`, in place of an older one, and gives back the public one.
+std::string make_key(const std::string& folder);
+
+/// `extra` with the line in its [network] that asks for plain text.
+std::string with_plain_text(const std::string& extra);
 
 /// Path of the training process that outlives daemons.
 std::string resuming_rank_program();

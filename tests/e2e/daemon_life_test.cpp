@@ -68,6 +68,7 @@ TEST(DaemonLife, Sighup_takes_up_a_node_that_moved_between_jobs) {
     ASSERT_TRUE(cluster.daemon(2).wait_for_exit());
     const auto moved = free_port();
     std::ofstream config(cluster.config_file());
+    config << with_plain_text("");
     for (std::size_t node = 0; node < 3; ++node)
         config << "[[node]]\nname = \"" << static_cast<char>('a' + node)
                << "\"\naddress = \"127.0.0.1\"\nport = " << (node == 2 ? moved : cluster.port(node)) << "\n";

@@ -112,7 +112,7 @@ Outcome run_beside_daemons(const Load& load, const Layout& layout, const Mode& m
         variables.push_back(std::make_unique<ChildVariable>(name, value));
     auto config = std::string(kOpenSocket);
     if (mode.multiprocessors != 0) config += fmt::format("[gpu]\nmax_multiprocessors = {}\n", mode.multiprocessors);
-    Cluster cluster(layout.nodes, config, "127.0.0.1", false, load.daemon_user);
+    Cluster cluster(layout.nodes, config, "127.0.0.1", false, e2e::Security::kPlain, load.daemon_user);
     variables.clear();  // the trainer has none of them
     open_to_others(cluster, layout.nodes);
     std::vector<Process> ranks;

@@ -132,18 +132,24 @@ std::string parts_of_step(const Cluster& cluster, std::size_t steps) {
                        times["decode"].dump());
 }
 
-void measure(Report& report, std::size_t nodes, const JobPlan& plan) {
-    const Cluster cluster(nodes, kOpenSocket);
+/// With several nodes, their traffic in plain text or encrypted.
+void measure(const Options& options, Report& report, std::size_t nodes, const JobPlan& plan,
+             e2e::Security security = e2e::Security::kPlain) {
+    const Cluster cluster(nodes, kOpenSocket, "127.0.0.1", false, security);
     std::vector<Process> ranks;
     for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, nodes, rank));
-    const auto parts = parts_of_step(cluster, plan.steps / 5);
+    // Small jobs are over too soon.
+    const auto parts = options.is_small ? "" : "; one step: " + parts_of_step(cluster, plan.steps / 5);
     const auto answers = collect(ranks, plan, report);
     if (answers.empty()) return;
     const auto& answer = answers.front();
-    report.figure(fmt::format(
-        "{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}); one step: {}",
-        plan.codec, plan.elements, nodes, plan.world, plan.devices, answer.value("median_ms", 0.0),
-        answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0), parts));
+    report.figure(
+        fmt::format("{:<36} {:>9} elements, {} nodes, {} ranks, {} GPUs{}: {:8.3f} ms (p10 {:.3f}, p90 {:.3f}){}",
+                    plan.codec, plan.elements, nodes, plan.world, plan.devices,
+                    nodes < 2                           ? ""
+                    : security == e2e::Security::kCurve ? ", CURVE"
+                                                        : ", plain text",
+                    answer.value("median_ms", 0.0), answer.value("p10_ms", 0.0), answer.value("p90_ms", 0.0), parts));
 }
 
 }  // namespace
@@ -174,19 +180,20 @@ void measure_end_to_end(const Options& options, Report& report) {
     plan.wants_hash = false;
     for (const char* codec : {"variance(1.6) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto", "all | f32"}) {
         plan.codec = codec;
-        plan.elements = "103000000";
+        plan.elements = options.is_small ? "20000" : "103000000";
         plan.devices = 1;
-        measure(report, 1, plan);
+        measure(options, report, 1, plan);
         plan.devices = devices;  // for two nodes a GPU each, if there are two
-        measure(report, 2, plan);
+        measure(options, report, 2, plan);
+        measure(options, report, 2, plan, e2e::Security::kCurve);
         plan.is_spread = true;
-        if (devices > 1) measure(report, 1, plan);  // its two ranks share both GPUs
+        if (devices > 1) measure(options, report, 1, plan);  // its two ranks share both GPUs
         plan.is_spread = false;
     }
     plan.codec = "topk(0.01) | pow2(bits=4) | auto";
     plan.elements = "4";
     plan.devices = 1;
-    measure(report, 1, plan);
+    measure(options, report, 1, plan);
 }
 
 }  // namespace gradsieve::gpu_check

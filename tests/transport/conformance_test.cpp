@@ -35,6 +35,22 @@ private:
     const std::vector<PeerAddress> nodes_ = make_node_list(kNodes);
 };
 
+class CurveWorld final : public World {
+public:
+    std::unique_ptr<Transport> make(PeerIndex self) override {
+        auto options = make_options(nodes_, self);
+        options.secret_key = pairs_[self].secret_key;
+        auto made = make_zmq_transport(options, clock_);
+        if (!made.is_ok()) ADD_FAILURE() << made.status().to_string();
+        return made.is_ok() ? std::move(*made) : nullptr;
+    }
+
+private:
+    const SteadyClock clock_;
+    std::vector<PeerAddress> nodes_ = make_node_list(kNodes);
+    const std::vector<KeyPair> pairs_ = give_keys(nodes_);
+};
+
 class LoopbackWorld final : public World {
 public:
     std::unique_ptr<Transport> make(PeerIndex self) override { return network_.make_endpoint(self); }
@@ -315,11 +331,13 @@ TEST_P(TransportConformance, A_restarted_peer_has_a_new_instance_and_is_reached_
 }
 
 std::unique_ptr<World> make_zmq_world() { return std::make_unique<ZmqWorld>(); }
+std::unique_ptr<World> make_curve_world() { return std::make_unique<CurveWorld>(); }
 std::unique_ptr<World> make_loopback_world() { return std::make_unique<LoopbackWorld>(); }
 
 INSTANTIATE_TEST_SUITE_P(
     All, TransportConformance,
-    ::testing::Values(Kind{"zmq", make_zmq_world}, Kind{"loopback", make_loopback_world},
+    ::testing::Values(Kind{"zmq", make_zmq_world}, Kind{"zmq_curve", make_curve_world},
+                      Kind{"loopback", make_loopback_world},
                       Kind{"fault_over_loopback", [] { return std::make_unique<FaultWorld>(make_loopback_world()); }},
                       Kind{"fault_over_zmq", [] { return std::make_unique<FaultWorld>(make_zmq_world()); }}),
     [](const auto& instance) { return instance.param.name; });

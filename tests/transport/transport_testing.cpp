@@ -30,6 +30,15 @@ std::vector<PeerAddress> make_node_list(std::size_t nodes) {
     return list;
 }
 
+std::vector<KeyPair> give_keys(std::vector<PeerAddress>& nodes) {
+    std::vector<KeyPair> pairs;
+    for (auto& node : nodes) {
+        pairs.push_back(make_key_pair().value());
+        node.public_key = pairs.back().public_key;
+    }
+    return pairs;
+}
+
 ZmqOptions make_options(const std::vector<PeerAddress>& nodes, PeerIndex self) {
     ZmqOptions options;
     options.nodes = nodes;

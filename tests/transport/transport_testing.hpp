@@ -17,6 +17,9 @@ inline constexpr Duration kWatchdog = std::chrono::seconds(20);
 /// A list of nodes "a", "b", ... on free loopback ports.
 [[nodiscard]] std::vector<PeerAddress> make_node_list(std::size_t nodes);
 
+/// A key pair for each node; the public half enters its place in the list.
+[[nodiscard]] std::vector<KeyPair> give_keys(std::vector<PeerAddress>& nodes);
+
 /// Options with short times, so that tests of silence are quick.
 [[nodiscard]] ZmqOptions make_options(const std::vector<PeerAddress>& nodes, PeerIndex self);
 

@@ -40,6 +40,32 @@ TEST(ZmqOptions, Each_wrong_option_is_named_with_what_is_allowed) {
         "invalid-argument: heartbeat every 1000000000 ns, silent after 1000000000 ns: the first must be positive and "
         "shorter than the second; change one");
 }
+TEST(ZmqOptions, Encryption_needs_a_key_of_its_own_for_each_node_and_our_own_secret) {
+    const auto a = make_key_pair().value();
+    const auto b = make_key_pair().value();
+    const auto with_keys = [&](const std::function<void(ZmqOptions&)>& change) {
+        return refusal([&](ZmqOptions& options) {
+            options.nodes[0].public_key = a.public_key;
+            options.nodes[1].public_key = b.public_key;
+            options.secret_key = a.secret_key;
+            change(options);
+        });
+    };
+    EXPECT_EQ(with_keys([](ZmqOptions&) {}), "ok");
+    EXPECT_EQ(with_keys([](ZmqOptions& options) { options.nodes[1].public_key = "x"; }),
+              "invalid-argument: node b: public key \"x\": allowed are 40 characters of Z85; enter what 'gradsieve "
+              "keygen' printed");
+    EXPECT_EQ(with_keys([&](ZmqOptions& options) { options.nodes[1].public_key = a.public_key; }),
+              "invalid-argument: node b: public key " + a.public_key +
+                  " is another node's too: allowed is one node per key; make each its own");
+    const auto other = with_keys([&](ZmqOptions& options) { options.secret_key = b.secret_key; });
+    EXPECT_EQ(other, "invalid-argument: node a: the public half of its secret key is " + b.public_key +
+                         ": allowed is the node list's, " + a.public_key +
+                         "; enter the former there, or use the other key file");
+    EXPECT_EQ(other.find(b.secret_key.text()), std::string::npos);
+    EXPECT_EQ(refusal([](ZmqOptions& options) { options.nodes[0].public_key = "x"; }), "ok")
+        << "plain text does not look at keys";
+}
 TEST(ZmqOptions, Addresses_of_both_families_and_names_print) {
     EXPECT_EQ(address_text({"a", "10.0.0.1", 1}), "10.0.0.1:1");
     EXPECT_EQ(address_text({"a", "fd00::2", 2}), "[fd00::2]:2");

@@ -117,6 +117,11 @@ TEST(ZmqWire, Framing_counts_two_bytes_for_short_parts_and_nine_for_long_ones) {
     EXPECT_EQ(message_wire_bytes({}), 0U);
     EXPECT_EQ(message_wire_bytes(std::vector{make_body(0, 0), make_body(255, 0), make_body(256, 0)}), 2U + 257U + 265U);
 }
+TEST(ZmqWire, Encryption_counts_33_bytes_more_per_part) {
+    EXPECT_EQ(message_wire_bytes({}, true), 0U);
+    EXPECT_EQ(message_wire_bytes(std::vector{make_body(0, 0), make_body(222, 0), make_body(223, 0)}, true),
+              35U + 257U + 265U);
+}
 
 }  // namespace
 }  // namespace gradsieve::transport
