@@ -23,7 +23,8 @@ class socket_t;
 
 namespace gradsieve::transport {
 
-/// Bytes handed to ZeroMQ and not released yet. Added to by the network thread, subtracted from by ZeroMQ's.
+/// Bytes handed to ZeroMQ and not released yet, but for parts of a few bytes, which it copies. Added to by the network
+/// thread, subtracted from by ZeroMQ's.
 using ByteGauge = std::atomic<ByteCount>;
 
 /// What a message costs on the wire: its parts, what CURVE adds to each, and ZeroMQ's own framing.
@@ -91,8 +92,8 @@ public:
     ZmqSocket& operator=(ZmqSocket&&) noexcept;
     ~ZmqSocket();
 
-    /// One message, without a copy: the bytes stay alive until ZeroMQ releases them, and are counted in `gauge` until
-    /// then.
+    /// One message, without a copy of any but the smallest parts: the bytes stay alive until ZeroMQ releases them, and
+    /// are counted in `gauge` until then.
     [[nodiscard]] Result<SendOutcome> try_send(std::span<const SharedView> parts,
                                                const std::shared_ptr<ByteGauge>& gauge);
     /// One whole message if there is one; each part is a view that owns ZeroMQ's message. Parts beyond `parts_max` or
