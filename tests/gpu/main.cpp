@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <random>
 
 namespace {
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
     app.add_option("--only", options.only, "sections:" + names);
     CLI11_PARSE(app, argc, argv);
     options.has_timing = !options.is_small;
+    std::signal(SIGPIPE, SIG_IGN);  // what is said to a rank that has ended
     if (!print_devices(options.device)) return 2;
     fmt::print("seed {}\n", options.seed);
     Report report;
