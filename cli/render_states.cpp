@@ -25,7 +25,8 @@ std::string render_states(const StatusView& view, const Look& look) {
         text += render_line(cut_middle(state.name, 16, look.ellipsis()),
                             {{"run " + state.run_id},
                              {steps_text(state)},
-                             {memory_text(state.bytes)},
+                             {memory_text(state.bytes) +
+                              (state.gpu_bytes > 0 ? " and " + memory_text(state.gpu_bytes) + " on GPUs" : "")},
                              {fmt::format("for {}: {}", time_text(state.age_s), state.text)}},
                             look);
     if (!view.kept.empty() && !view.is_parked)

@@ -178,8 +178,11 @@ EndedJobView ended_job_of(const Json& object) {
 }
 
 KeptStateView kept_state_of(const Json& object) {
-    return {text(object, "name"),   text(object, "run_id"),           text(object, "why"),
-            count(object, "bytes"), list(object, "groups", group_of), seconds(object, "for_s")};
+    KeptStateView state{text(object, "name"),   text(object, "run_id"),           text(object, "why"),
+                        count(object, "bytes"), list(object, "groups", group_of), seconds(object, "for_s")};
+    for (const auto bytes : list(object, "gpus", [](const Json& gpu) { return count(gpu, "bytes"); }))
+        state.gpu_bytes += bytes;
+    return state;
 }
 KeptStateView lost_state_of(const Json& object) {
     return {text(object, "name"), "", text(object, "text"), 0, {}, seconds(object, "ago_s")};

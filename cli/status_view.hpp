@@ -94,6 +94,7 @@ struct KeptStateView {
     std::uint64_t bytes = 0;
     std::vector<GroupView> groups;
     double age_s = 0;
+    std::uint64_t gpu_bytes = 0;  ///< of all GPUs
 };
 struct StatusView {
     std::int64_t format = 0;  ///< 0 = no document yet

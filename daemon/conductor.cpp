@@ -55,7 +55,7 @@ Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell&
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       config_(std::move(config)),
       network_(std::move(network)),
-      kept_states_(budget_, log),
+      kept_states_(budget_, log, &gpus),
       snapshots_(snapshots),
       peers_(config_.nodes.size()),
       started_(SteadyClock().now()) {
@@ -63,7 +63,7 @@ Conductor::Conductor(Config config, shm::LocalListener& listener, shm::Doorbell&
     budget_.make_room = [this] { return kept_states_.drop_oldest("its memory is needed for a job that runs"); };
     if (config_.keep_state_for == Duration{})
         for (const auto& descriptor : std::exchange(kept, {})) unpark_descriptor(descriptor.name);
-    kept_states_.adopt(std::move(kept), started_);
+    kept_states_.adopt(std::move(kept), started_, config_.gpu_memory_limit_bytes);
     GRADSIEVE_CHECK(epoll_.is_open());
     watch(listener_.fd(), make_tag(kListenerTag, 0));
     watch(doorbell_.fd(), make_tag(kDoorbellTag, 0));

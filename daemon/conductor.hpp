@@ -80,6 +80,8 @@ private:
     void look_after_gpu(const GpuWorker& worker, TimePoint now);
     [[nodiscard]] HostedJob* owner_of(std::uint64_t job_hash, const HostedTensor* tensor);
     bool drain_snapshots(TimePoint now);
+    [[nodiscard]] Status save_group(shm::StateSegment& state, const DeviceParts& parts, std::uint32_t group,
+                                    Step step) const;
     bool drain_submissions(TimePoint now);
     bool drain_session(Session& session, TimePoint now);
     [[nodiscard]] static Result<bool> take_submission(Session& session, shm::Submission& ret_submission);

@@ -168,7 +168,7 @@ Status Conductor::end_life(HostedJob& job, TimePoint now) {
 Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::AttachRequest& request, TimePoint now) {
     for (const auto& tensor : request.tensors)
         if (tensor.on_device)
-            if (const auto devices = codec::cuda::list_devices(); !devices.is_ok())
+            if (const auto devices = gpus_.list(); !devices.is_ok())
                 return devices.status().with_context("tensor '" + tensor.name + "' is on a device");
     GRADSIEVE_TRY(check_second_run(request, now));
     const exchange::JobKey key{request.job_name, request.run_id};
@@ -183,6 +183,10 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
     const bool is_new = place == jobs_.end();
     if (is_new) {
         GRADSIEVE_TRY(check_kept_owner(session, key));
+        if (kept_states_.is_checking(key))
+            return Status(StatusCode::kBusy, "job '" + key.name +
+                                                 "': its kept state on GPUs is being looked at: wait for its end; try "
+                                                 "again in a moment");
         JobSurroundings surroundings{&config_,
                                      &pool_,
                                      &gpus_,

@@ -15,6 +15,13 @@ std::string gpu_uuid_text(std::span<const std::byte, 16> uuid) {
     return text;
 }
 
+Result<std::span<const codec::cuda::DeviceInfo>> GpuPool::list() {
+    if (devices_.empty()) {
+        GRADSIEVE_ASSIGN(devices_, codec::cuda::list_devices());
+    }
+    return std::span<const codec::cuda::DeviceInfo>(devices_);
+}
+
 Result<codec::cuda::DeviceInfo> GpuPool::device(std::span<const std::byte, 16> uuid) {
     const auto wanted = gpu_uuid_text(uuid);
     const auto is_wanted = [&](const codec::cuda::DeviceInfo& device) { return device.uuid == wanted; };
@@ -36,6 +43,13 @@ GpuWorker& GpuPool::worker(std::vector<codec::cuda::DeviceInfo> devices) {
     if (const auto found = std::ranges::find_if(workers_, is_same); found != workers_.end()) return **found;
     workers_.push_back(std::make_unique<GpuWorker>(std::move(devices), ledger_, conductor_wake_, multiprocessors_));
     return *workers_.back();
+}
+
+GpuWorker& GpuPool::worker_of(std::span<const int> ordinals) {
+    std::vector<codec::cuda::DeviceInfo> devices;
+    for (const auto& device : devices_)
+        if (std::ranges::find(ordinals, device.ordinal) != ordinals.end()) devices.push_back(device);
+    return worker(std::move(devices));
 }
 
 std::vector<GpuView> GpuPool::views() const {

@@ -27,10 +27,16 @@ public:
     /// The device with this UUID (16 bytes). Errors: kUnimplemented (built without CUDA), kUnavailable (no driver),
     /// kNotFound (this daemon does not see that device; those it sees are named).
     [[nodiscard]] Result<codec::cuda::DeviceInfo> device(std::span<const std::byte, 16> uuid);
-    /// How many the daemon sees; 0 before the first `device`.
+    /// All that this daemon sees. Errors: kUnimplemented, kUnavailable.
+    [[nodiscard]] Result<std::span<const codec::cuda::DeviceInfo>> list();
+    /// How many the daemon sees; 0 before the first `device` or `list`.
     [[nodiscard]] std::size_t device_count() const noexcept { return devices_.size(); }
     /// The worker of exactly these devices, which `device` has found, started if there is none yet.
     [[nodiscard]] GpuWorker& worker(std::vector<codec::cuda::DeviceInfo> devices);
+    /// The same of ordinals that `list` has named, in any order.
+    [[nodiscard]] GpuWorker& worker_of(std::span<const int> ordinals);
+    /// What everybody holds of the GPUs. Any thread.
+    [[nodiscard]] GpuLedger& ledger() noexcept { return ledger_; }
     /// Ends the threads after what they were given; tasks given later never run.
     void stop();
     [[nodiscard]] bool has_done() const;

@@ -7,7 +7,9 @@
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/shared_host_memory.hpp"
+#include "daemon/gpu_state.hpp"
 #include "daemon/hosted_tensor.hpp"
+#include "daemon/snapshotter.hpp"
 
 #include <memory>
 #include <optional>
@@ -43,24 +45,22 @@ struct GpuBufferSpec {
     ByteCount sample_stride_bytes = 0;
 };
 
-/// Opens what a rank binds, all or nothing, and allocates state if asked to.
+/// Opens what a rank binds, all or nothing, and lays out the job's state if asked to.
 struct GpuBindTask {
     std::uint64_t session_id = 0;
     std::uint64_t job_hash = 0;
     std::uint64_t number = 0;  ///< the request's
     std::size_t place = 0;     ///< of the worker's devices: where the specs' memory lies
     std::vector<GpuBufferSpec> specs;
-    std::vector<UniqueFd> descriptors;   ///< that the specs' pieces name
-    std::vector<std::uint32_t> unbound;  ///< the session's tensors that are let go once the others are bound
-    ByteCount memory_limit_bytes = 0;    ///< for state and workspace of each device; 0: none
-    std::vector<ByteCount> state_bytes;  ///< for each of the worker's devices; empty: none
-    std::vector<exchange::TensorNumber> state_tensors;  ///< whose state that is
-    UniqueFd host_state_fd;                             ///< open: the job's state on the host is mapped for the devices
+    std::vector<UniqueFd> descriptors;     ///< that the specs' pieces name
+    std::vector<std::uint32_t> unbound;    ///< the session's tensors that are let go once the others are bound
+    bool brings_state = false;             ///< the state of the job's tensors on devices is there with it
+    std::unique_ptr<GpuStateSetup> state;  ///< what of it lies on the devices; null: nothing
+    UniqueFd host_state_fd;                ///< open: the job's state on the host is mapped for the devices
     ByteCount host_state_bytes = 0;
     // answers
     Status status;
     std::vector<std::unique_ptr<GpuBuffer>> buffers;  ///< one per spec
-    std::vector<codec::cuda::DeviceMemory> state;     ///< zero; for each of the worker's devices, which may need none
     std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 /// A broadcast's values, out of the root's memory or into that of every local rank; fp32 on the way.
@@ -79,16 +79,43 @@ struct GpuCopyTask {
 /// Objects to be destroyed where they were made.
 struct GpuReleaseTask {
     std::vector<std::unique_ptr<GpuBuffer>> buffers;
-    std::vector<codec::cuda::DeviceMemory> state;
+    PartMemory state;
     std::optional<codec::cuda::SharedHostMemory> host_state;
 };
 
-/// One of them.
+/// Are the parts that an earlier daemon left those that their table names?
+struct GpuStateCheckTask {
+    std::uint64_t job_hash = 0;
+    shm::StatePlacement placement;
+    std::vector<int> ordinals;
+    std::vector<UniqueFd> descriptors;
+    // answers
+    Status context;  ///< not ok: nobody could look; that says nothing of the parts
+    Status status;
+};
+/// Copies a committed generation aside for a snapshot: a piece at a time, so that steps get their turns in between.
+struct GpuStateReadTask {
+    std::shared_ptr<SnapshotTask> snapshot;  ///< into whose copies, which are made here
+    const PartMemory* memory = nullptr;      ///< the job's; stays as long as the task is out
+    struct Read {
+        std::size_t array = 0;  ///< of the snapshot
+        ElementCount first = 0;
+        StateRange range;
+    };
+    std::vector<Read> reads;
+    std::size_t next = 0;   ///< the read that is under way
+    ElementCount done = 0;  ///< elements of it
+    Status status;          ///< answer
+    [[nodiscard]] bool is_done() const noexcept { return !status.is_ok() || next == reads.size(); }
+};
+
 struct GpuTask {
     std::unique_ptr<CodecTask> codec{};
     std::unique_ptr<GpuBindTask> bind{};
     std::unique_ptr<GpuReleaseTask> release{};
     std::unique_ptr<GpuCopyTask> copy{};
+    std::unique_ptr<GpuStateCheckTask> state_check{};
+    std::unique_ptr<GpuStateReadTask> state_read{};
 };
 
 }  // namespace gradsieve::daemon

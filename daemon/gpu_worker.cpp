@@ -57,6 +57,10 @@ std::size_t GpuWorker::place_of(int ordinal) const {
     return static_cast<std::size_t>(std::distance(ordinals_.begin(), std::ranges::find(ordinals_, ordinal)));
 }
 
+const codec::cuda::Stream& GpuWorker::stream_of(int ordinal) const {
+    return context_->encoder->stream(place_of(ordinal));
+}
+
 GpuWorker::~GpuWorker() { stop(); }
 
 void GpuWorker::stop() {
@@ -142,12 +146,21 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             if (task.copy->status.is_ok()) task.copy->status = task.copy->run(context_->decoder->stream());
             look_after(task.copy->status);
         }
+        if (task.state_check) {
+            task.state_check->status = check(*task.state_check);
+            look_after(task.state_check->status);
+        }
         if (task.codec) (task.codec->kind == CodecTask::Kind::kEncode ? encodes : decodes).push_back(task.codec.get());
     }
     const SteadyClock clock;
     const auto begin = clock.now();
     if (!encodes.empty()) encode(encodes);
     if (!decodes.empty()) decode(decodes);
+    for (auto& task : batch)
+        if (task.state_read) {
+            task.state_read->status = read(*task.state_read);
+            look_after(task.state_read->status);
+        }
     const auto count = static_cast<int>(std::max<std::size_t>(1, encodes.size() + decodes.size()));
     for (auto* task : encodes) task->took = (clock.now() - begin) / count;
     for (auto* task : decodes) task->took = (clock.now() - begin) / count;
@@ -159,10 +172,7 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
 
 void GpuWorker::release(GpuReleaseTask& task) {
     for (const auto& buffer : task.buffers) --holdings_[place_of(buffer->device)].buffers;
-    for (const auto& state : task.state) {
-        holdings_[place_of(state.device())].state_bytes -= state.size();
-        ledger_.give_back_state(state.device(), state.size());
-    }
+    for (const auto& state : task.state) holdings_[place_of(state.device())].state_bytes -= state.size();
     task.buffers.clear();
     task.state.clear();
     if (task.host_state) --host_states_;
@@ -214,7 +224,7 @@ Status GpuWorker::bind(GpuBindTask& task) {
         if (!opened.is_ok()) return opened.error();
         buffers.push_back(std::move(*opened));
     }
-    GRADSIEVE_TRY(make_state(task));
+    if (task.state) GRADSIEVE_TRY(set_up(*task.state));
     if (task.host_state_fd.is_open()) {
         GRADSIEVE_ASSIGN(task.host_state,
                          codec::cuda::SharedHostMemory::map(task.host_state_fd.get(), task.host_state_bytes));
@@ -223,37 +233,6 @@ Status GpuWorker::bind(GpuBindTask& task) {
     holdings_[task.place].buffers += buffers.size();
     task.descriptors.clear();  // what they name is mapped
     task.buffers = std::move(buffers);
-    return {};
-}
-
-Status GpuWorker::make_state(GpuBindTask& task) {
-    if (task.state_tensors.empty()) return {};
-    task.state_bytes.resize(devices_.size(), 0);
-    std::vector<GpuClaim> claims;
-    for (std::size_t place = 0; place < devices_.size(); ++place)
-        claims.push_back({ordinals_[place], devices_[place].uuid, task.state_bytes[place]});
-    GRADSIEVE_TRY(ledger_.take_state(claims, task.memory_limit_bytes));
-    std::vector<codec::cuda::DeviceMemory> all;
-    const auto make = [&]() -> Status {
-        for (const auto& claim : claims) {
-            if (claim.bytes == 0) {
-                all.emplace_back();
-                continue;
-            }
-            GRADSIEVE_ASSIGN(auto state, codec::cuda::DeviceMemory::make(claim.device, claim.bytes,
-                                                                         "the job's residual and variance"));
-            const auto& stream = context_->encoder->stream(place_of(claim.device));
-            GRADSIEVE_TRY(codec::cuda::fill_bytes(stream, state.data(), state.size(), 0));
-            all.push_back(std::move(state));
-        }
-        return {};
-    };
-    if (const auto status = make(); !status.is_ok()) {
-        for (const auto& claim : claims) ledger_.give_back_state(claim.device, claim.bytes);
-        return status;
-    }
-    for (std::size_t place = 0; place < devices_.size(); ++place) holdings_[place].state_bytes += all[place].size();
-    task.state = std::move(all);
     return {};
 }
 

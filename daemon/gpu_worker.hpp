@@ -63,13 +63,19 @@ private:
     [[nodiscard]] Status ensure_context();
     void give_context_back();
     [[nodiscard]] Status bind(GpuBindTask& task);
-    [[nodiscard]] Status make_state(GpuBindTask& task);
+    // gpu_worker_state.cpp
+    [[nodiscard]] Status set_up(GpuStateSetup& inout_setup);
+    [[nodiscard]] Status check(GpuStateCheckTask& inout_task);
+    [[nodiscard]] Status read(GpuStateReadTask& inout_task);
+    // gpu_worker.cpp
     void encode(std::span<CodecTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
     /// After a failure: was it a device's last?
     void look_after(const Status& status);
     [[nodiscard]] Status take_norm(CodecTask& task);
     [[nodiscard]] std::size_t place_of(int ordinal) const;
+    /// While there is a context.
+    [[nodiscard]] const codec::cuda::Stream& stream_of(int ordinal) const;
     void release(GpuReleaseTask& task);
     void publish_figures();
 

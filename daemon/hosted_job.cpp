@@ -94,6 +94,9 @@ HostedJob::~HostedJob() { release_memory(); }
 void HostedJob::release_memory() {
     for (auto& tensor : tensors_) tensor.result.reset();
     release_gpu_state();
+    if (state_ && state_->placement())
+        give_back(surroundings_.gpus->ledger(), claims_of(*state_->placement(), parts_.ordinals));
+    parts_ = {};
     state_.reset();
     results_.reset();
     surroundings_.budget->give_back(std::exchange(memory_bytes_, ByteCount{0}));
@@ -319,6 +322,7 @@ void HostedJob::on_daemon_stopping(TimePoint now) {
 }
 
 void HostedJob::run(TimePoint now) {
+    retry_bind(now);
     encode_deferred(now);
     for (bool has_flushed = false;;) {
         auto actions = machine_.take_actions();

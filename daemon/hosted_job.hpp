@@ -57,6 +57,8 @@ struct JobSurroundings {
 struct StepTimes {
     double total_ms = 0, encode_ms = 0, decode_ms = 0;
 };
+/// What a group's state begins with in this life.
+enum class StateOrigin : std::uint8_t { kAnew, kMemory, kSnapshot };
 struct GroupTotals {
     std::string name{};
     std::vector<exchange::TensorNumber> tensors{};
@@ -64,6 +66,7 @@ struct GroupTotals {
     Step committed = 0;
     Step snapshot = 0;  ///< newest one that was written in this life
     Step resumed = 0;   ///< the step whose kept state it went on from; 0 = it began anew
+    StateOrigin origin = StateOrigin::kAnew;
     std::uint64_t steps_committed = 0, steps_aborted = 0;
     std::optional<TimePoint> opened{};  ///< the open step's first local hand-in
     StepTimes open_times{};
@@ -93,7 +96,9 @@ public:
     void on_bind_request(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
     /// A broadcast's values have been read or written.
     void on_copy_done(std::unique_ptr<GpuCopyTask> task, TimePoint now);
-    void on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task);
+    void on_bind_done(Session& session, std::unique_ptr<GpuBindTask> task, TimePoint now);
+    /// A piece of a snapshot has come off the GPUs.
+    void on_state_read(std::unique_ptr<GpuStateReadTask> task, TimePoint now);
     void on_frame(const transport::InFrame& frame, TimePoint now);
     void on_peer_event(const transport::PeerEvent& event, TimePoint now);
     void on_time(TimePoint now) { machine_.on_time(now); }
@@ -116,9 +121,11 @@ public:
     void release_memory();
     /// The state goes to those that are kept, or ends if all ranks detached or nothing was committed. No task is out.
     void give_up_state(TimePoint now);
-    void on_snapshot_done(SnapshotTask& task, TimePoint now);
+    void on_snapshot_done(const std::shared_ptr<SnapshotTask>& task, TimePoint now);
     /// What is to be written at a clean stop; null if there is nothing.
     [[nodiscard]] shm::StateSegment* state() noexcept { return state_ ? &*state_ : nullptr; }
+    /// What of it lies on GPUs.
+    [[nodiscard]] const DeviceParts& state_parts() const noexcept { return parts_; }
     [[nodiscard]] bool is_removable() const noexcept { return can_forget_sessions() && sessions_.empty(); }
 
     // -- for status --
@@ -153,14 +160,17 @@ private:
     [[nodiscard]] shm::StateTable state_table() const;
     [[nodiscard]] Status lay_out_state();
     void take_up_state(const shm::StateTable& wanted);
-    void park();
+    void park(const std::string& name, int fd);
     // hosted_job_snapshots.cpp
     void offer_snapshots(const shm::StateTable& wanted);
     void save_snapshot(exchange::GroupNumber group);
     [[nodiscard]] bool is_held(const HostedTensor& tensor) const;
     void encode_deferred(TimePoint now);
     void load_snapshot(exchange::GroupNumber group, Step step);
-    void on_loaded(SnapshotTask& task, TimePoint now);
+    void on_loaded(const std::shared_ptr<SnapshotTask>& task, TimePoint now);
+    void set_loaded_words(const SnapshotTask& task, bool on_devices);
+    void finish_loaded(exchange::GroupNumber group);
+    void give_read(std::unique_ptr<GpuStateReadTask> task);
     void announce_start(const exchange::StartJob& action);
     void take_over_generations();
     // hosted_job_state.cpp
@@ -195,16 +205,27 @@ private:
     void bind(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
     void answer_bind(Session& session, const shm::BindReply& reply);
     void unbind(Session& session, std::span<const std::uint32_t> tensor_indices);
-    [[nodiscard]] std::vector<ByteCount> state_bytes_of(const HostedTensor& tensor) const;
-    void place_state(HostedTensor& tensor, std::span<float*> inout_next) const;
-    void place_host_state(HostedTensor& tensor) const;
     void release(std::vector<std::unique_ptr<GpuBuffer>> buffers);
-    void release_gpu_state();
     void add_gpu_buffers(CodecTask& task) const;
     [[nodiscard]] Status check_bound(const HostedTensor& tensor, std::span<Session* const> sessions) const;
     void read_device_broadcast(const exchange::ReadBroadcast& action, TimePoint now);
     void deliver_device_broadcast(const exchange::DeliverBroadcast& action);
     void give_copy(HostedTensor& tensor, std::unique_ptr<GpuCopyTask> task);
+    // hosted_job_device_state.cpp
+    [[nodiscard]] shm::StatePlacement wanted_placement() const;
+    [[nodiscard]] Status take_gpu_memory(std::span<const GpuClaim> claims);
+    bool make_gpu_room(std::span<const GpuClaim> claims);
+    [[nodiscard]] Status bring_state(GpuBindTask& task);
+    void add_contents(GpuStateSetup& inout_setup) const;
+    [[nodiscard]] bool retries(std::unique_ptr<GpuBindTask>& inout_task, const Session& session, TimePoint now);
+    void retry_bind(TimePoint now);
+    [[nodiscard]] Status take_over_state(GpuBindTask& task);
+    [[nodiscard]] Status take_over_parts(GpuStateSetup& setup);
+    void forget_parts();
+    void on_state_failed(const GpuStateSetup& setup, const Status& status);
+    void place_state(HostedTensor& tensor) const;
+    void place_host_state(HostedTensor& tensor) const;
+    void release_gpu_state();
     // hosted_job_gpu_set.cpp
     void hold_bind(Session& session, const shm::BindRequest& request, std::vector<UniqueFd> descriptors);
     void settle_held_binds();
@@ -250,6 +271,8 @@ private:
     std::vector<exchange::EncodeTensor> deferred_;     ///< wait until what they would overwrite is copied
     std::optional<exchange::StartJob> pending_start_;  ///< ranks are told when the snapshots are loaded
     std::size_t loads_out_ = 0;
+    /// Loaded, but not on the GPUs yet: nothing of these groups counts as committed before it is.
+    std::map<exchange::GroupNumber, std::shared_ptr<SnapshotTask>> loaded_;
     std::string state_text_;
     GpuWorker* gpu_ = nullptr;  ///< of all GPUs that the local ranks' memory lies on; null: not known yet
     /// First requests of local ranks to bind, until all have sent theirs: only then is known which GPUs share the work.
@@ -260,7 +283,11 @@ private:
         std::vector<UniqueFd> descriptors;
     };
     std::map<Rank, HeldBind> held_binds_;
-    std::vector<codec::cuda::DeviceMemory> gpu_state_;         ///< on `gpu_`'s devices, where they have any
+    DeviceParts parts_;                              ///< of `state_`, as its placement says
+    PartMemory gpu_memory_;                          ///< those parts, once a binding brought them
+    bool has_state_ = false, is_state_out_ = false;  ///< device tensors have their state; a binding brings it
+    std::unique_ptr<GpuBindTask> retried_;           ///< waits for memory that was given up for it
+    TimePoint retry_at_{}, room_until_{};
     std::optional<codec::cuda::SharedHostMemory> host_state_;  ///< `state_` as GPUs see it
     bool has_host_state_ = false;  ///< state of device tensors lies in `state_`, constant after lay_out_state
     std::optional<shm::ResultArea> results_;

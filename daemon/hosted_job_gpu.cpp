@@ -3,16 +3,11 @@
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_job.hpp"
 
-#include <fcntl.h>
 #include <algorithm>
 
 namespace gradsieve::daemon {
 
 namespace {
-
-constexpr ElementCount kAlignElements = 64;  // 256 bytes, as an allocation of its own would have
-
-ElementCount padded(ElementCount elements) { return (elements + kAlignElements - 1) / kAlignElements * kAlignElements; }
 
 GpuMemorySpec memory_spec(const shm::DeviceMemory& memory, ByteCount bytes, const shm::BindRequest& request,
                           std::span<const UniqueFd> descriptors) {
@@ -123,41 +118,28 @@ void HostedJob::bind(Session& session, const shm::BindRequest& request, std::vec
         task->place = *place;
         const auto& tensor = tensors_[session.number_of_index[binding.tensor_index]];
         task->specs.push_back(buffer_spec(session, binding, request, tensor.elements, descriptors));
-        // The lowest local rank brings the state along, once.
-        if (tensor.gpu != nullptr || session.rank != sessions_.begin()->first) continue;
-        task->state_tensors.push_back(tensor.number);
-        if (has_host_state_) continue;
-        const auto bytes = state_bytes_of(tensor);
-        task->state_bytes.resize(bytes.size(), 0);
-        for (std::size_t device = 0; device < bytes.size(); ++device) task->state_bytes[device] += bytes[device];
+    }
+    if (!has_state_ && !is_state_out_ && session.rank == sessions_.begin()->first) {
+        if (const auto status = bring_state(*task); !status.is_ok())
+            return answer_bind(session, refusal(request.number, status));
+        is_state_out_ = true;
     }
     task->descriptors = std::move(descriptors);
-    task->memory_limit_bytes = surroundings_.config->gpu_memory_limit_bytes;
-    if (has_host_state_ && !host_state_ && !task->state_tensors.empty()) {
-        task->host_state_fd = UniqueFd(::fcntl(state_->fd(), F_DUPFD_CLOEXEC, 3));
-        task->host_state_bytes = state_->size_bytes();
-    }
     session.is_binding = true;
     ++tasks_out_;
     gpu_->give({.bind = std::move(task)});
 }
 
-void HostedJob::on_bind_done(Session& session, GpuWorker& worker, std::unique_ptr<GpuBindTask> task) {
+void HostedJob::on_bind_done(Session& session, std::unique_ptr<GpuBindTask> task, TimePoint now) {
+    if (retries(task, session, now)) return;
     --tasks_out_;
-    if (task->host_state) host_state_ = std::exchange(task->host_state, std::nullopt);
-    std::vector<float*> next;
-    for (auto& state : task->state) next.push_back(state.as<float>());
-    for (const auto number : task->state_tensors) {
-        if (host_state_)
-            place_host_state(tensors_[number]);
-        else if (!next.empty())
-            place_state(tensors_[number], next);
+    if (task->brings_state) {
+        is_state_out_ = false;
+        task->status = take_over_state(*task);
+        has_state_ = task->status.is_ok();
     }
-    for (auto& state : task->state)
-        if (state.size() > 0) gpu_state_.push_back(std::move(state));
-    if (task->status.is_ok())
-        for (const auto number : task->state_tensors) tensors_[number].gpu = &worker;
-    if (session.is_gone) return release(std::move(task->buffers));
+    if (session.is_gone || !task->status.is_ok()) release(std::exchange(task->buffers, {}));
+    if (session.is_gone) return;
     session.is_binding = false;
     shm::BindReply reply;
     reply.number = task->number;
@@ -175,71 +157,11 @@ void HostedJob::unbind(Session& session, std::span<const std::uint32_t> tensor_i
     release(std::move(old));
 }
 
-/// For each of the job's GPUs.
-std::vector<ByteCount> HostedJob::state_bytes_of(const HostedTensor& tensor) const {
-    const auto arrays =
-        ByteCount{codec::has_residual(tensor.pipeline)} + ByteCount{codec::has_variance(tensor.pipeline)};
-    const auto bytes = [&](ElementCount elements) { return 2 * arrays * padded(elements) * sizeof(float); };
-    if (tensor.gpu_ranges.empty()) return {bytes(tensor.elements)};
-    std::vector<ByteCount> all;
-    for (const auto& range : tensor.gpu_ranges) all.push_back(bytes(range.elements));
-    return all;
-}
-
-void HostedJob::place_state(HostedTensor& tensor, std::span<float*> inout_next) const {
-    const auto take = [&](ElementCount elements, float*& inout_place) {
-        const auto array = [&](bool is_needed) {
-            return is_needed ? std::exchange(inout_place, inout_place + padded(elements)) : nullptr;
-        };
-        codec::StateView arrays;
-        arrays.residual = array(codec::has_residual(tensor.pipeline));
-        arrays.variance = array(codec::has_variance(tensor.pipeline));
-        return arrays;
-    };
-    tensor.gpu_states.resize(tensor.gpu_ranges.size());
-    for (std::size_t generation = 0; generation < tensor.generations.size(); ++generation) {
-        if (tensor.gpu_ranges.empty())
-            tensor.generations[generation].arrays = take(tensor.elements, inout_next.front());
-        for (std::size_t device = 0; device < tensor.gpu_ranges.size(); ++device)
-            tensor.gpu_states[device][generation] = take(tensor.gpu_ranges[device].elements, inout_next[device]);
-    }
-}
-
-/// In the job's segment, at the addresses under which GPUs see it.
-void HostedJob::place_host_state(HostedTensor& tensor) const {
-    std::array<codec::StateView, 2> whole;
-    for (const auto& array : state_->table().tensors[tensor.number].arrays)
-        for (std::size_t generation = 0; generation < whole.size(); ++generation) {
-            auto* const values = reinterpret_cast<float*>(host_state_->data() + array.offset_bytes[generation]);
-            (array.name == "residual" ? whole[generation].residual : whole[generation].variance) = values;
-        }
-    const auto from = [](const codec::StateView& arrays, ElementCount first) {
-        codec::StateView part;
-        part.residual = arrays.residual == nullptr ? nullptr : arrays.residual + first;
-        part.variance = arrays.variance == nullptr ? nullptr : arrays.variance + first;
-        return part;
-    };
-    tensor.gpu_states.resize(tensor.gpu_ranges.size());
-    for (std::size_t generation = 0; generation < whole.size(); ++generation) {
-        tensor.generations[generation].arrays = whole[generation];
-        for (std::size_t device = 0; device < tensor.gpu_ranges.size(); ++device)
-            tensor.gpu_states[device][generation] = from(whole[generation], tensor.gpu_ranges[device].first);
-    }
-}
-
 void HostedJob::release(std::vector<std::unique_ptr<GpuBuffer>> buffers) {
     std::erase(buffers, nullptr);
     if (buffers.empty()) return;
     auto task = std::make_unique<GpuReleaseTask>();
     task->buffers = std::move(buffers);
-    gpu_->give({.release = std::move(task)});
-}
-
-void HostedJob::release_gpu_state() {
-    if (!host_state_ && gpu_state_.empty()) return;
-    auto task = std::make_unique<GpuReleaseTask>();
-    task->host_state = std::exchange(host_state_, std::nullopt);
-    task->state = std::exchange(gpu_state_, {});
     gpu_->give({.release = std::move(task)});
 }
 

@@ -9,6 +9,9 @@ namespace gradsieve::daemon {
 
 namespace {
 
+/// Room for so many at least: a later daemon on this node may see more of them.
+constexpr std::size_t kGpusLikely = 8;
+
 /// Arrays that the tensor's pipeline keeps, in the order in which they lie.
 std::vector<std::string> array_names(const codec::Pipeline& pipeline) {
     std::vector<std::string> names;
@@ -22,6 +25,8 @@ std::vector<std::string> array_names(const shm::StateTensor& tensor) {
     for (const auto& array : tensor.arrays) names.push_back(array.name);
     return names;
 }
+
+std::string place_text(const shm::StateTensor& tensor) { return is_on_devices(tensor) ? "on GPUs" : "on the host"; }
 
 /// Why a job cannot go on from `kept`; empty if it can.
 std::string difference(const shm::StateTable& kept, const shm::StateTable& wanted) {
@@ -38,6 +43,9 @@ std::string difference(const shm::StateTable& kept, const shm::StateTable& wante
         if (old.name != fresh.name || old.group != fresh.group || old.elements != fresh.elements ||
             array_names(old) != array_names(fresh))
             return "tensor '" + fresh.name + "': its arrays are others";
+        if (is_on_devices(old) != is_on_devices(fresh))
+            return "tensor '" + fresh.name + "': its state was " + place_text(old) + ", now it is to be " +
+                   place_text(fresh);
     }
     return {};
 }
@@ -59,9 +67,10 @@ shm::StateTable HostedJob::state_table() const {
                                  .elements = tensor.elements,
                                  .codec = tensor.codec_text,
                                  .arrays = {}});
-        if (tensor.on_device && !has_host_state_) continue;
+        const auto part = tensor.on_device && !has_host_state_ ? shm::kDevicesPart : shm::kHostPart;
         for (const auto& name : array_names(tensor.pipeline))
-            table.tensors.back().arrays.push_back({.name = name, .bytes = tensor.elements * sizeof(float)});
+            table.tensors.back().arrays.push_back(
+                {.name = name, .part = part, .bytes = tensor.elements * sizeof(float)});
     }
     return table;
 }
@@ -78,15 +87,16 @@ Status HostedJob::lay_out_state() {
     offer_snapshots(table);
     machine_.offer_state(offer_);
     if (!state_) {
-        GRADSIEVE_ASSIGN(const auto layout, shm::lay_out_state(table));
+        const auto gpus = std::max(kGpusLikely, surroundings_.gpus == nullptr ? 0 : surroundings_.gpus->device_count());
+        GRADSIEVE_ASSIGN(const auto layout, shm::lay_out_state(table, gpus));
         GRADSIEVE_TRY(surroundings_.budget->take(layout.segment_bytes, "the job's residual and variance"));
         state_bytes_ = layout.segment_bytes;
-        GRADSIEVE_ASSIGN(state_, shm::StateSegment::make("gradsieve-state:" + key().name, std::move(table)));
-        if (can_keep_state()) park();
+        GRADSIEVE_ASSIGN(state_, shm::StateSegment::make("gradsieve-state:" + key().name, std::move(table), gpus));
+        if (can_keep_state()) park(parked_name(key()), state_->fd());
     }
     for (auto& tensor : tensors_)
         for (const auto& array : state_->table().tensors[tensor.number].arrays)
-            for (std::size_t index = 0; index < 2; ++index)
+            for (std::size_t index = 0; index < 2 && !is_on_devices(array); ++index)
                 (array.name == "residual" ? tensor.generations[index].arrays.residual
                                           : tensor.generations[index].arrays.variance) = state_->values(array, index);
     return {};
@@ -98,14 +108,13 @@ void HostedJob::take_up_state(const shm::StateTable& wanted) {
     if (surroundings_.kept == nullptr) return;
     auto kept = surroundings_.kept->take(key());
     if (!kept) return;
-    const auto text = can_keep_state() ? difference(kept->table(), wanted) : "the job's tensors lie on a device now";
-    if (!text.empty()) {
+    if (const auto text = difference(kept->segment.table(), wanted); !text.empty()) {
         note_lost_state("kept state does not fit this run: " + text);
-        unpark_descriptor(parked_name(key()));
-        surroundings_.budget->give_back(kept->size_bytes());
+        surroundings_.kept->end(key(), std::move(*kept));
         return;
     }
-    state_ = std::move(kept);
+    state_ = std::move(kept->segment);
+    parts_ = std::move(kept->parts);
     state_bytes_ = state_->size_bytes();
     was_taken_up_ = true;
     offer_.ranks = state_->ranks();
@@ -116,16 +125,13 @@ void HostedJob::take_up_state(const shm::StateTable& wanted) {
     }
 }
 
-void HostedJob::park() {
-    if (const auto status = park_descriptor(parked_name(key()), state_->fd()); !status.is_ok())
+void HostedJob::park(const std::string& name, int fd) {
+    if (const auto status = park_descriptor(name, fd); !status.is_ok())
         surroundings_.log->warning(status.text(), {.job = key().name});
 }
 
-/// What lies on a device dies with the daemon so far.
 bool HostedJob::can_keep_state() const {
-    return surroundings_.kept != nullptr && surroundings_.config->keep_state_for > Duration{} &&
-           (has_host_state_ ||
-            std::none_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.on_device; }));
+    return surroundings_.kept != nullptr && surroundings_.config->keep_state_for > Duration{};
 }
 
 void HostedJob::note_lost_state(const std::string& text) {
@@ -148,13 +154,16 @@ Status HostedJob::begin_from(const exchange::StartJob& start) {
         const auto steps = state_->steps(group);
         if (step > 0 && (step == steps.newest || step == steps.older)) {
             state_->roll_back(group, step);
+            groups_[group].origin = StateOrigin::kMemory;
             continue;
         }
         if (step > 0 && steps.newest > 0)
             note_lost_state(name + "this node kept it up to step " + std::to_string(steps.newest) +
                             ", all nodes have only the snapshot of step " + std::to_string(step));
         if (was_taken_up_) GRADSIEVE_TRY(state_->clear(group));
-        if (step > 0) load_snapshot(group, step);
+        if (step == 0) continue;
+        groups_[group].origin = StateOrigin::kSnapshot;
+        load_snapshot(group, step);
     }
     if (!state_) return {};
     for (const auto& member : start.members)
@@ -192,21 +201,22 @@ void HostedJob::forget_state() {
     if (!state_) return;
     for (std::size_t group = 0; group < groups_.size(); ++group) state_->commit(group, 0);
     if (!can_keep_state()) return;
-    unpark_descriptor(parked_name(key()));
+    unpark(key(), *state_);
     if (surroundings_.snapshots != nullptr) remove_snapshots(surroundings_.config->state_directory, key(), 0);
 }
 
 void HostedJob::give_up_state(TimePoint now) {
     if (!state_) return;
-    if (can_keep_state() && state_->has_committed()) {
-        surroundings_.kept->keep(std::move(*state_), is_ended_ ? end_status_.text() : "its ranks left before it began",
-                                 now);
-    } else {
-        if (can_keep_state()) unpark_descriptor(parked_name(key()));
-        surroundings_.budget->give_back(state_bytes_);
-    }
+    KeptState state{std::move(*state_), std::exchange(parts_, {})};
     state_.reset();
     state_bytes_ = 0;
+    if (can_keep_state() && state.segment.has_committed())
+        return surroundings_.kept->keep(std::move(state),
+                                        is_ended_ ? end_status_.text() : "its ranks left before it began", now);
+    if (surroundings_.kept != nullptr) return surroundings_.kept->end(key(), std::move(state));
+    surroundings_.budget->give_back(state.segment.size_bytes());
+    if (state.segment.placement())
+        give_back(surroundings_.gpus->ledger(), claims_of(*state.segment.placement(), state.parts.ordinals));
 }
 
 }  // namespace gradsieve::daemon

@@ -209,11 +209,26 @@ CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group, St
         const auto live = state.live_generation(number, head.step).value_or(0);
         head.table.tensors.push_back(whole.tensors[number]);
         head.table.tensors.back().group = 0;
+        for (auto& array : head.table.tensors.back().arrays) array.part = shm::kHostPart;  // a file has no other
         head.scales.push_back(state.generation(number, live).scale);
-        for (const auto& array : whole.tensors[number].arrays)
-            made.arrays.emplace_back(state.values(array, live), array.bytes / sizeof(float));
+        const auto& arrays = whole.tensors[number].arrays;
+        for (std::size_t index = 0; index < arrays.size(); ++index) {
+            if (is_on_devices(arrays[index])) {
+                made.on_devices.push_back({made.arrays.size(), number, index, live});
+                made.arrays.emplace_back();
+            } else {
+                made.arrays.emplace_back(state.values(arrays[index], live), arrays[index].bytes / sizeof(float));
+            }
+        }
     }
     return made;
+}
+
+std::vector<ElementCount> array_elements(const SnapshotHead& head) {
+    std::vector<ElementCount> elements;
+    for (const auto& tensor : head.table.tensors)
+        for (const auto& array : tensor.arrays) elements.push_back(array.bytes / sizeof(float));
+    return elements;
 }
 
 std::string snapshot_name(const exchange::JobKey& key, std::uint32_t group, Step step) {

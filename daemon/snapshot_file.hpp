@@ -28,13 +28,24 @@ struct SnapshotHead {
 /// The memory of each array, in the head's order.
 using SnapshotArrays = std::vector<std::span<float>>;
 
+/// An array that is not in the segment: of which tensor, which of its arrays, which generation.
+struct ArrayElsewhere {
+    std::size_t array = 0;  ///< of the head
+    std::size_t tensor = 0;
+    std::size_t number = 0;
+    std::size_t generation = 0;
+};
 /// Head and memory of what `state` has of `group`.
 struct CommittedGroup {
     SnapshotHead head;
-    SnapshotArrays arrays;  ///< in the segment: the generation of that step
+    SnapshotArrays arrays;                     ///< in the segment: the generation of that step; empty if elsewhere
+    std::vector<ArrayElsewhere> on_devices{};  ///< those that lie on GPUs
 };
 /// `step`: one of those that the group can go on from.
 [[nodiscard]] CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group, Step step);
+
+/// Elements of each array, in the head's order.
+[[nodiscard]] std::vector<ElementCount> array_elements(const SnapshotHead& head);
 
 /// "HASH-GROUP-STEP.snapshot".
 [[nodiscard]] std::string snapshot_name(const exchange::JobKey& key, std::uint32_t group, Step step);

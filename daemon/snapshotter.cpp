@@ -1,6 +1,7 @@
 #include "daemon/snapshotter.hpp"
 
 #include <pthread.h>
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -37,25 +38,60 @@ void Snapshotter::tell() noexcept {
     conductor_wake_.ring();
 }
 
-void Snapshotter::carry_out(SnapshotTask& task) {
-    if (task.kind == SnapshotTask::Kind::kLoad) {
-        task.status = read_snapshot_arrays(task.path, task.head, task.arrays);
-        return;
+Status SnapshotTask::no_memory() const {
+    return {StatusCode::kResourceExhausted, "snapshot of job '" + head.table.job_name +
+                                                "': no memory for a copy: free some, or set state.snapshot_steps to "
+                                                "0"};
+}
+
+Result<std::span<float>> SnapshotTask::more_of(std::size_t array, ElementCount first, ElementCount count) {
+    try {
+        auto& copy = copies[array];
+        copy.reserve(elements[array]);  // once: what was given out stays where it is
+        copy.resize(std::max<std::size_t>(copy.size(), first + count));
+        return std::span(copy).subspan(first, count);
+    } catch (const std::bad_alloc&) {
+        return no_memory();
     }
-    std::vector<std::vector<float>> copies;
+}
+
+/// The values in the order of the file: what is in the segment is copied aside, the rest was before.
+Result<SnapshotArrays> Snapshotter::make_copies(SnapshotTask& task) {
     SnapshotArrays spans;
     try {
-        for (const auto& array : task.arrays) copies.emplace_back(array.begin(), array.end());
+        for (std::size_t index = 0; index < task.arrays.size(); ++index) {
+            const auto& array = task.arrays[index];
+            auto& copy = task.copies[index];
+            if (!array.empty()) copy.assign(array.begin(), array.end());
+            GRADSIEVE_CHECK(copy.size() == task.elements[index]);
+            spans.emplace_back(copy);
+        }
     } catch (const std::bad_alloc&) {
-        task.status = {StatusCode::kResourceExhausted, "snapshot of job '" + task.head.table.job_name +
-                                                           "': no memory for a copy: free some, or set "
-                                                           "state.snapshot_steps to 0"};
+        return task.no_memory();
     }
+    return spans;
+}
+
+Status Snapshotter::load(SnapshotTask& task) {
+    auto spans = task.arrays;
+    for (std::size_t index = 0; index < spans.size(); ++index)
+        if (spans[index].empty()) {
+            GRADSIEVE_ASSIGN(spans[index], task.more_of(index, 0, task.elements[index]));
+        }
+    return read_snapshot_arrays(task.path, task.head, spans);
+}
+
+void Snapshotter::carry_out(SnapshotTask& task) {
+    if (task.kind == SnapshotTask::Kind::kLoad) {
+        task.status = load(task);
+        return;
+    }
+    const auto copies = make_copies(task);
+    task.status = copies.status();
     task.is_copied.store(true, std::memory_order_release);  // pairs with the acquire in HostedJob
     tell();
     if (!task.status.is_ok()) return;
-    for (auto& copy : copies) spans.emplace_back(copy);
-    task.status = write_snapshot(task.folder, task.head, spans);
+    task.status = write_snapshot(task.folder, task.head, *copies);
     if (task.status.is_ok())
         remove_snapshots(task.folder, {task.head.table.job_name, task.head.table.run_id}, kSnapshotsKept);
 }

@@ -24,9 +24,18 @@ struct SnapshotTask {
     std::string folder;        ///< save
     std::string path;          ///< load
     SnapshotHead head;
-    SnapshotArrays arrays;  ///< save: read until `is_copied`; load: written
+    /// save: read until `is_copied`; load: written. Empty where a copy of the task's own takes its place: what lies on
+    /// GPUs comes from there before a save, and goes there after a load.
+    SnapshotArrays arrays;
+    std::vector<std::vector<float>> copies{};  ///< one for each of `arrays`
+    std::vector<ElementCount> elements{};      ///< of each
+    bool is_off_devices = false;               ///< conductor: what was on GPUs has been copied
     std::atomic<bool> is_copied{false};
     Status status;
+
+    /// Elements [first, first + count) of the array's copy, which grows to hold them. Errors: kResourceExhausted.
+    [[nodiscard]] Result<std::span<float>> more_of(std::size_t array, ElementCount first, ElementCount count);
+    [[nodiscard]] Status no_memory() const;
 };
 
 class Snapshotter {
@@ -44,6 +53,8 @@ public:
 
 private:
     void run();
+    [[nodiscard]] static Result<SnapshotArrays> make_copies(SnapshotTask& task);
+    [[nodiscard]] static Status load(SnapshotTask& task);
     void carry_out(SnapshotTask& task);
     void tell() noexcept;
 

@@ -224,19 +224,28 @@ Json tensors_part(const HostedJob& job) {
     return tensors;
 }
 
+Json kept_gpus_part(const shm::StateSegment& state) {
+    Json gpus = Json::array();
+    if (state.placement())
+        for (const auto& part : state.placement()->parts) gpus.push_back({{"uuid", part.gpu}, {"bytes", part.bytes}});
+    return gpus;
+}
+
 Json kept_part(const KeptStates& kept, const Config& config, TimePoint now) {
     Json states = Json::array();
     for (const auto& entry : kept.all()) {
-        const auto& table = entry.state.table();
+        const auto& state = entry.state.segment;
+        const auto& table = state.table();
         Json groups = Json::array();
         for (std::size_t group = 0; group < table.groups.size(); ++group)
-            groups.push_back({{"name", table.groups[group]}, {"committed_step", entry.state.committed(group)}});
+            groups.push_back({{"name", table.groups[group]}, {"committed_step", state.committed(group)}});
         states.push_back({{"name", table.job_name},
                           {"run_id", table.run_id},
                           {"world_size", table.world_size},
-                          {"ranks", entry.state.ranks()},
+                          {"ranks", state.ranks()},
                           {"groups", groups},
-                          {"bytes", entry.state.size_bytes()},
+                          {"bytes", state.size_bytes()},
+                          {"gpus", kept_gpus_part(state)},
                           {"why", entry.why},
                           {"for_s", rounded(seconds(now - entry.since), 10)}});
     }

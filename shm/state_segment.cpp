@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t kReadyOffset = kStateHeadBytes - 8;
 constexpr std::uint64_t kStampWord = 0, kValidWord = 8, kScaleWord = 16;
 constexpr std::uint64_t kPreviousWord = 8;  // behind the committed step
+constexpr std::uint64_t kPlacementBytesWord = 0, kPlacementChecksumWord = 8, kPlacedWord = 16;
 
 Result<std::uint64_t> inode_of(int fd, ByteCount& ret_bytes) {
     struct stat seen {};
@@ -27,8 +28,8 @@ Result<std::uint64_t> inode_of(int fd, ByteCount& ret_bytes) {
 
 }  // namespace
 
-Result<StateSegment> StateSegment::make(const std::string& label, StateTable table) {
-    GRADSIEVE_ASSIGN(const auto layout, lay_out_state(table));
+Result<StateSegment> StateSegment::make(const std::string& label, StateTable table, std::size_t devices) {
+    GRADSIEVE_ASSIGN(const auto layout, lay_out_state(table, devices));
     GRADSIEVE_ASSIGN(auto segment, Segment::make(label, layout.segment_bytes, Sharing::kPrivate));
     ByteCount bytes = 0;
     GRADSIEVE_ASSIGN(const auto inode, inode_of(segment.fd(), bytes));
@@ -47,6 +48,7 @@ Result<StateSegment> StateSegment::adopt(UniqueFd fd) {
     GRADSIEVE_ASSIGN(auto segment, Segment::adopt(std::move(fd), bytes, Access::kReadWrite, true));
     GRADSIEVE_ASSIGN(auto parsed, parse_state_table(std::as_const(segment).bytes(), inode));
     StateSegment state(std::move(segment), std::move(parsed));
+    GRADSIEVE_TRY(state.take_up_placement());
     GRADSIEVE_TRY(state.check_words());
     return state;
 }
@@ -141,19 +143,67 @@ Status StateSegment::clear(std::size_t group) {
     for (std::size_t tensor = 0; tensor < table_.tensors.size(); ++tensor) {
         if (table_.tensors[tensor].group != group) continue;
         for (std::size_t index = 0; index < 2; ++index) {
-            for (const auto& array : table_.tensors[tensor].arrays) {
-                const auto offset = static_cast<off_t>(array.offset_bytes[index]);
-                const auto bytes = static_cast<off_t>(checked_align(array.bytes, kStateAlignBytes).value_or(0));
-                if (bytes == 0) continue;
-                if (::fallocate(fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) != 0 ||
-                    ::fallocate(fd(), 0, offset, bytes) != 0)
-                    return {StatusCode::kResourceExhausted,
-                            "state of job '" + table_.job_name + "': " + std::to_string(bytes) + " bytes of zeros: " +
-                                errno_text(errno) + ": needed is memory for it; free some, then start the job again"};
-            }
+            for (const auto& array : table_.tensors[tensor].arrays)
+                if (!is_on_devices(array)) GRADSIEVE_TRY(clear(array, index));
             finish(tensor, index, 0, 0);
         }
     }
+    return {};
+}
+
+Status StateSegment::clear(const StateArray& array, std::size_t generation) {
+    const auto offset = static_cast<off_t>(array.offset_bytes[generation]);
+    const auto bytes = static_cast<off_t>(checked_align(array.bytes, kStateAlignBytes).value_or(0));
+    if (bytes == 0) return {};
+    if (::fallocate(fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) == 0 &&
+        ::fallocate(fd(), 0, offset, bytes) == 0)
+        return {};
+    return {StatusCode::kResourceExhausted, "state of job '" + table_.job_name + "': " + std::to_string(bytes) +
+                                                " bytes of zeros: " + errno_text(errno) +
+                                                ": needed is memory for it; free some, then start the job again"};
+}
+
+bool StateSegment::has_device_arrays(std::size_t group) const {
+    for (const auto& tensor : table_.tensors)
+        if (tensor.group == group && is_on_devices(tensor)) return true;
+    return false;
+}
+
+/// The mark is stored last and taken away first: a kill in between leaves no placement, never half of one.
+Status StateSegment::place(StatePlacement placement) {
+    displace();
+    const auto text = build_placement(placement);
+    const auto at = layout_.placement_offset;
+    if (kPlacementHeadBytes + text.size() > layout_.placement_room_bytes)
+        return {StatusCode::kResourceExhausted,
+                "state of job '" + table_.job_name + "': its places on " + std::to_string(placement.parts.size()) +
+                    " GPUs take " + std::to_string(text.size()) + " bytes: allowed are " +
+                    std::to_string(layout_.placement_room_bytes) +
+                    ", for the GPUs that were seen when the job began; start the job again"};
+    std::memcpy(segment_.bytes().data() + at + kPlacementHeadBytes, text.data(), text.size());
+    store(at + kPlacementBytesWord, text.size());
+    store(at + kPlacementChecksumWord, state_checksum(text));
+    store(at + kPlacedWord, kStatePlaced);
+    placement_ = std::move(placement);
+    return {};
+}
+
+void StateSegment::displace() {
+    if (layout_.placement_room_bytes > 0) store(layout_.placement_offset + kPlacedWord, 0);
+    placement_.reset();
+}
+
+Status StateSegment::take_up_placement() {
+    const auto at = layout_.placement_offset;
+    if (layout_.placement_room_bytes == 0 || load(at + kPlacedWord) == 0) return {};
+    const auto bytes = load(at + kPlacementBytesWord);
+    if (load(at + kPlacedWord) != kStatePlaced || bytes > layout_.placement_room_bytes - kPlacementHeadBytes)
+        return corrupt_state("a placement of " + std::to_string(bytes) + " bytes",
+                             "what its room of " + std::to_string(layout_.placement_room_bytes) + " holds");
+    const auto text = std::as_const(segment_).bytes().subspan(at + kPlacementHeadBytes, bytes);
+    if (state_checksum(text) != load(at + kPlacementChecksumWord))
+        return corrupt_state("a placement whose checksum differs", "the bytes it was made with");
+    GRADSIEVE_ASSIGN(placement_, parse_placement(text, table_));
     return {};
 }
 
@@ -183,6 +233,8 @@ Status StateSegment::check_group(std::size_t group) const {
     const auto subject = "group '" + table_.groups[group] + "' at step " + std::to_string(step);
     if (step > kStateLastStep) return corrupt_state(subject, "at most 2^62");
     if (step > 0 && ranks().empty()) return corrupt_state(subject + " without ranks", "the node's ranks");
+    if (step > 0 && has_device_arrays(group) && !placement_)
+        return corrupt_state(subject + " with arrays on GPUs, but none says where", "a placement");
     for (std::size_t tensor = 0; tensor < table_.tensors.size() && step > 0; ++tensor) {
         if (table_.tensors[tensor].group != group) continue;
         if (!live_generation(tensor, step))

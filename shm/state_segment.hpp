@@ -7,7 +7,7 @@
 
 #include "shm/segment.hpp"
 #include "shm/shared_word.hpp"
-#include "shm/state_table.hpp"
+#include "shm/state_placement.hpp"
 
 #include <optional>
 #include <span>
@@ -28,8 +28,9 @@ public:
         Step older = 0;   ///< the one before it, as long as nothing has overwritten it; 0 = none
     };
 
-    /// A fresh segment, all zeros, nothing committed. `table` as lay_out_state wants it. Errors: as Segment::make.
-    [[nodiscard]] static Result<StateSegment> make(const std::string& label, StateTable table);
+    /// A fresh segment, all zeros, nothing committed. `table` and `devices` as lay_out_state wants them. Errors: as
+    /// Segment::make.
+    [[nodiscard]] static Result<StateSegment> make(const std::string& label, StateTable table, std::size_t devices = 1);
     /// One that an earlier daemon left: size, seals, table and every word are checked. Errors: as parse_state_table;
     /// kCorrupt for words that no order of stores leaves behind.
     [[nodiscard]] static Result<StateSegment> adopt(UniqueFd fd);
@@ -37,7 +38,18 @@ public:
     [[nodiscard]] const StateTable& table() const noexcept { return table_; }
     [[nodiscard]] int fd() const noexcept { return segment_.fd(); }
     [[nodiscard]] ByteCount size_bytes() const noexcept { return segment_.size_bytes(); }
-    /// The first element; `array` of this table.
+    /// Whether arrays lie on GPUs.
+    [[nodiscard]] bool has_device_arrays() const noexcept { return layout_.placement_room_bytes > 0; }
+    /// Of a group: whether any of its tensors has arrays on GPUs.
+    [[nodiscard]] bool has_device_arrays(std::size_t group) const;
+    /// Where those lie, once it is known.
+    [[nodiscard]] const std::optional<StatePlacement>& placement() const noexcept { return placement_; }
+    /// The arrays on GPUs lie there from here on; in place of a placement before. Errors: kResourceExhausted (more
+    /// GPUs than the segment has room for).
+    [[nodiscard]] Status place(StatePlacement placement);
+    /// They lie nowhere: what is committed of groups with arrays on GPUs counts no more for who takes it up now.
+    void displace();
+    /// The first element; `array` of this table, in the segment.
     [[nodiscard]] float* values(const StateArray& array, std::size_t generation) noexcept {
         return word_address<float>(segment_.bytes(), array.offset_bytes[generation]);
     }
@@ -62,8 +74,8 @@ public:
     [[nodiscard]] bool has_committed() const;
     /// Goes back to one of `steps`: newer generations count as unwritten.
     void roll_back(std::size_t group, Step step);
-    /// The group begins anew: zeros, nothing committed. The pages are given back and taken anew, not visited.
-    /// Errors: kResourceExhausted.
+    /// The group begins anew: zeros, nothing committed. The pages are given back and taken anew, not visited; arrays on
+    /// GPUs are the caller's. Errors: kResourceExhausted.
     [[nodiscard]] Status clear(std::size_t group);
 
 private:
@@ -73,10 +85,13 @@ private:
     void store(std::uint64_t offset, std::uint64_t value) noexcept;
     [[nodiscard]] Status check_words() const;
     [[nodiscard]] Status check_group(std::size_t group) const;
+    [[nodiscard]] Status clear(const StateArray& array, std::size_t generation);
+    [[nodiscard]] Status take_up_placement();
 
     mutable Segment segment_;  // atomic_ref reads through a mutable address
     StateTable table_;
     StateLayout layout_;
+    std::optional<StatePlacement> placement_;
 };
 
 }  // namespace gradsieve::shm

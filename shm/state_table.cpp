@@ -3,6 +3,7 @@
 #include "shm/state_table.hpp"
 
 #include "shm/message.hpp"
+#include "shm/state_placement.hpp"
 
 #define XXH_INLINE_ALL  // the hash's state on the stack, and no library to find at run time
 #include <xxhash.h>
@@ -18,6 +19,8 @@ constexpr std::size_t kTextLimitBytes = 64U << 10U;
 constexpr std::size_t kArraysLimit = 16;
 constexpr std::size_t kPartsLimit = 64;
 constexpr std::size_t kHashedHeadBytes = 48;
+/// More than 65,536 tensors on 64 GPUs need.
+constexpr ByteCount kPlacementLimitBytes = ByteCount{1} << 32U;
 
 std::uint64_t checksum_of(ByteView head, ByteView constant) {
     alignas(64) XXH3_state_t state{};
@@ -54,11 +57,15 @@ StateTensor read_tensor(ByteReader& reader) {
 Status check_array(const StateTensor& tensor, const StateArray& array, const StateLayout& layout,
                    std::set<std::uint64_t>& inout_offsets) {
     const auto subject = "array '" + array.name + "' of tensor '" + tensor.name + "'";
-    if (array.part != 0) return corrupt_state(subject + " in part " + std::to_string(array.part), "part 0");
+    const auto last_part = layout.placement_room_bytes > 0 ? kDevicesPart : kHostPart;
+    if (array.part != tensor.arrays.front().part || array.part > last_part)
+        return corrupt_state(subject + " in part " + std::to_string(array.part),
+                             "one that the table has, and one for all arrays of a tensor");
     const auto bytes = checked_multiply(tensor.elements, sizeof(float));
     if (!bytes || *bytes != array.bytes)
         return corrupt_state(subject + " of " + std::to_string(array.bytes) + " bytes",
                              "4 for each of its " + std::to_string(tensor.elements) + " elements");
+    if (is_on_devices(array)) return {};
     for (const auto offset : array.offset_bytes) {
         const auto end = checked_add(offset, array.bytes);
         if (offset % kStateAlignBytes != 0 || offset < layout.header_bytes || !end || *end > layout.segment_bytes)
@@ -78,7 +85,7 @@ Status check_overlaps(const StateTable& table) {
     for (const auto& tensor : table.tensors)
         for (const auto& array : tensor.arrays)
             for (const auto offset : array.offset_bytes)
-                if (array.bytes > 0) ranges.emplace_back(offset, offset + array.bytes);
+                if (array.bytes > 0 && !is_on_devices(array)) ranges.emplace_back(offset, offset + array.bytes);
     std::sort(ranges.begin(), ranges.end());
     for (std::size_t index = 1; index < ranges.size(); ++index)
         if (ranges[index].first < ranges[index - 1].second)
@@ -88,22 +95,27 @@ Status check_overlaps(const StateTable& table) {
     return {};
 }
 
+/// The segment, and perhaps what lies on GPUs: before any size is computed from them.
+Status check_parts(const StateTable& table) {
+    const auto& parts = table.parts;
+    const bool is_known =
+        !parts.empty() && parts.size() <= 2 && parts[0].place == StatePlace::kHost &&
+        (parts.size() == 1 || (parts[1].place == StatePlace::kDevice && parts[1].bytes > kPlacementHeadBytes &&
+                               parts[1].bytes % 64 == 0 && parts[1].bytes <= kPlacementLimitBytes));
+    if (is_known) return {};
+    return corrupt_state(std::to_string(parts.size()) + " parts" +
+                             (parts.size() < 2 ? "" : ", the second of " + std::to_string(parts[1].bytes) + " bytes"),
+                         "the segment itself and, if anything is on GPUs, room for where it lies");
+}
+
 Status check_table(const StateTable& table, const StateLayout& layout) {
     if (table.world_size == 0 || table.world_size > kWorldSizeLimit)
         return corrupt_state("world size " + std::to_string(table.world_size),
                              "1 to " + std::to_string(kWorldSizeLimit));
     if (table.job_name.empty()) return corrupt_state("an empty job name", "the job's name");
-    if (table.parts.empty()) return corrupt_state("no parts", "at least the segment itself");
-    for (const auto& part : table.parts)
-        if (part.place != StatePlace::kHost)
-            return {StatusCode::kUnimplemented, "kept state of job '" + table.job_name + "': a part lies on device '" +
-                                                    part.label +
-                                                    "': allowed is host memory so far; it is dropped, and the job "
-                                                    "begins anew"};
-    if (table.parts.size() != 1 || table.parts[0].bytes != layout.segment_bytes)
-        return corrupt_state(std::to_string(table.parts.size()) + " parts, the first of " +
-                                 std::to_string(table.parts[0].bytes) + " bytes",
-                             "one of " + std::to_string(layout.segment_bytes));
+    if (table.parts[0].bytes != layout.segment_bytes)
+        return corrupt_state("a segment of " + std::to_string(table.parts[0].bytes) + " bytes by its table",
+                             std::to_string(layout.segment_bytes));
     std::set<std::uint64_t> offsets;
     for (std::size_t index = 0; index < table.tensors.size(); ++index) {
         const auto& tensor = table.tensors[index];
@@ -127,7 +139,9 @@ StateLayout header_layout(ByteCount constant_bytes, const StateTable& table) {
     StateLayout layout;
     layout.constant_bytes = constant_bytes;
     layout.words_offset = (kStateHeadBytes + constant_bytes + 63) / 64 * 64;
-    const auto end = layout.words_offset + 8 * word_count(table);
+    layout.placement_offset = (layout.words_offset + 8 * word_count(table) + 63) / 64 * 64;
+    layout.placement_room_bytes = table.parts.size() > 1 ? table.parts[1].bytes : 0;
+    const auto end = layout.placement_offset + layout.placement_room_bytes;
     layout.header_bytes = (end + kStateAlignBytes - 1) / kStateAlignBytes * kStateAlignBytes;
     return layout;
 }
@@ -204,13 +218,18 @@ Status corrupt_state(const std::string& what, const std::string& allowed) {
             "kept state: " + what + ": allowed is " + allowed + "; it is dropped, and the job begins anew"};
 }
 
-Result<StateLayout> lay_out_state(StateTable& inout_table) {
+Result<StateLayout> lay_out_state(StateTable& inout_table, std::size_t devices) {
     inout_table.parts = {{.place = StatePlace::kHost, .bytes = 0, .label = {}}};
+    if (std::any_of(inout_table.tensors.begin(), inout_table.tensors.end(),
+                    [](const StateTensor& tensor) { return is_on_devices(tensor); }))
+        inout_table.parts.push_back(
+            {.place = StatePlace::kDevice, .bytes = placement_room_bytes(inout_table, devices), .label = {}});
     auto layout = header_layout(build_state_description(inout_table).size(), inout_table);
     std::optional<std::uint64_t> end = layout.header_bytes;
     for (auto& tensor : inout_table.tensors)
         for (std::size_t generation = 0; generation < 2; ++generation)
             for (auto& array : tensor.arrays) {
+                if (is_on_devices(array)) continue;
                 array.offset_bytes[generation] = end.value_or(0);
                 const auto bytes = checked_align(array.bytes, kStateAlignBytes);
                 end = end && bytes ? checked_add(*end, *bytes) : std::nullopt;
@@ -272,6 +291,7 @@ Result<ParsedState> parse_state_table(ByteView segment, std::uint64_t inode) {
     if (checksum_of(segment, constant) != checksum)
         return corrupt_state("a table whose checksum differs", "the bytes it was made with");
     GRADSIEVE_ASSIGN(auto table, parse_state_description(constant));
+    GRADSIEVE_TRY(check_parts(table));
     auto layout = header_layout(constant_bytes, table);
     layout.segment_bytes = segment_bytes;
     if (layout.words_offset != words_offset || layout.header_bytes > segment_bytes)

@@ -24,20 +24,24 @@ inline constexpr ByteCount kStateAlignBytes = 4096;  ///< of every array: whole 
 /// Steps beyond any run; leaves room to count on.
 inline constexpr Step kStateLastStep = Step{1} << 62U;
 
-/// Where a part of the state lies. Part 0 is the segment itself; others would come as descriptors of their own.
+/// Where a part of the state lies. Part 0 is the segment itself; part 1, if there is one, is all that lies on GPUs, of
+/// which the placement says more (state_placement.hpp).
 enum class StatePlace : std::uint8_t { kHost = 0, kDevice = 1 };
+inline constexpr std::uint32_t kHostPart = 0;
+inline constexpr std::uint32_t kDevicesPart = 1;
 struct StatePart {
     StatePlace place = StatePlace::kHost;
-    ByteCount bytes = 0;
-    std::string label;  ///< a device's UUID; empty on the host
+    ByteCount bytes = 0;  ///< on GPUs: room that the segment has for the placement
+    std::string label;    ///< empty
 };
 /// One array of one tensor, twice: by generation.
 struct StateArray {
     std::string name;  ///< "residual", "variance"
-    std::uint32_t part = 0;
-    std::array<std::uint64_t, 2> offset_bytes{};  ///< in its part
+    std::uint32_t part = kHostPart;
+    std::array<std::uint64_t, 2> offset_bytes{};  ///< in the segment; 0 on GPUs
     ByteCount bytes = 0;
 };
+[[nodiscard]] inline bool is_on_devices(const StateArray& array) noexcept { return array.part == kDevicesPart; }
 struct StateTensor {
     std::string name;
     std::uint32_t group = 0;
@@ -45,6 +49,10 @@ struct StateTensor {
     std::string codec;  ///< as it was last run; opaque here
     std::vector<StateArray> arrays = {};
 };
+/// All arrays of a tensor lie in one part.
+[[nodiscard]] inline bool is_on_devices(const StateTensor& tensor) noexcept {
+    return !tensor.arrays.empty() && is_on_devices(tensor.arrays.front());
+}
 struct StateTable {
     std::string job_name;
     std::string run_id;
@@ -60,8 +68,10 @@ struct StateTable {
 struct StateLayout {
     ByteCount constant_bytes = 0;
     std::uint64_t words_offset = 0;
-    ByteCount header_bytes = 0;   ///< everything in front of the arrays
-    ByteCount segment_bytes = 0;  ///< part 0
+    std::uint64_t placement_offset = 0;  ///< behind the words
+    ByteCount placement_room_bytes = 0;  ///< 0: nothing is on GPUs
+    ByteCount header_bytes = 0;          ///< everything in front of the arrays
+    ByteCount segment_bytes = 0;         ///< part 0
 
     [[nodiscard]] static std::uint64_t rank_words(std::uint32_t world_size) { return (world_size + 63ULL) / 64; }
     [[nodiscard]] std::uint64_t rank_word(std::uint64_t index) const { return words_offset + 8 * index; }
@@ -77,8 +87,14 @@ struct StateLayout {
     }
 };
 
-/// Fills part 0 and the arrays' offsets; arrays come with name and bytes. Errors: kInvalidArgument (sizes overflow).
-[[nodiscard]] Result<StateLayout> lay_out_state(StateTable& inout_table);
+/// Where the placement says how long it is, its checksum, and that it is whole.
+inline constexpr ByteCount kPlacementHeadBytes = 24;
+/// "PLCD".
+inline constexpr std::uint32_t kStatePlaced = 0x44434C50U;
+
+/// Fills the parts and the arrays' offsets; arrays come with name, bytes and part. With arrays on GPUs the segment has
+/// room for a placement on `devices` of them, at most. Errors: kInvalidArgument (sizes overflow).
+[[nodiscard]] Result<StateLayout> lay_out_state(StateTable& inout_table, std::size_t devices = 1);
 /// Head and constant part, without the ready mark. `inode`: of the memory they will lie in.
 [[nodiscard]] Bytes build_state_table(const StateTable& table, const StateLayout& layout, std::uint64_t inode);
 
@@ -91,7 +107,7 @@ struct ParsedState {
     StateLayout layout;
 };
 /// `segment`: all of part 0. Every number is checked before use. Errors: kVersionMismatch (both versions), kCorrupt
-/// (magic, inode, checksum, not ready, or a number out of range: which), kUnimplemented (a part on a device).
+/// (magic, inode, checksum, not ready, or a number out of range: which).
 [[nodiscard]] Result<ParsedState> parse_state_table(ByteView segment, std::uint64_t inode);
 
 /// XXH3-64: of the first 48 bytes and the constant part, and of snapshots.

@@ -24,6 +24,8 @@ Result<DriverApi> load() {
     GRADSIEVE_TRY(find("cuMemGetAllocationGranularity", api.cuMemGetAllocationGranularity));
     GRADSIEVE_TRY(find("cuMemAddressReserve", api.cuMemAddressReserve));
     GRADSIEVE_TRY(find("cuMemAddressFree", api.cuMemAddressFree));
+    GRADSIEVE_TRY(find("cuMemCreate", api.cuMemCreate));
+    GRADSIEVE_TRY(find("cuMemExportToShareableHandle", api.cuMemExportToShareableHandle));
     GRADSIEVE_TRY(find("cuMemImportFromShareableHandle", api.cuMemImportFromShareableHandle));
     GRADSIEVE_TRY(find("cuMemMap", api.cuMemMap));
     GRADSIEVE_TRY(find("cuMemUnmap", api.cuMemUnmap));

@@ -13,6 +13,8 @@ struct DriverApi {
     decltype(&::cuMemGetAllocationGranularity) cuMemGetAllocationGranularity = nullptr;
     decltype(&::cuMemAddressReserve) cuMemAddressReserve = nullptr;
     decltype(&::cuMemAddressFree) cuMemAddressFree = nullptr;
+    decltype(&::cuMemCreate) cuMemCreate = nullptr;
+    decltype(&::cuMemExportToShareableHandle) cuMemExportToShareableHandle = nullptr;
     decltype(&::cuMemImportFromShareableHandle) cuMemImportFromShareableHandle = nullptr;
     decltype(&::cuMemMap) cuMemMap = nullptr;
     decltype(&::cuMemUnmap) cuMemUnmap = nullptr;

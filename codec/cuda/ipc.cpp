@@ -1,11 +1,11 @@
 #include "codec/cuda/ipc.hpp"
 
 #include "codec/cuda/driver_api.hpp"
+#include "codec/cuda/mapped_range.hpp"
 #include "codec/cuda/runtime.hpp"
 
 #include <cstring>
 #include <string>
-#include <vector>
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -30,26 +30,11 @@ struct ImportedMemory::Impl {
     std::byte* data = nullptr;
     ByteCount size = 0;
     void* ipc_base = nullptr;  ///< of cudaIpcOpenMemHandle
-    CUdeviceptr reserved = 0;  ///< address range of the pieces
-    ByteCount reserved_bytes = 0;
-    struct Mapping {
-        CUmemGenericAllocationHandle handle = 0;
-        CUdeviceptr address = 0;
-        ByteCount bytes = 0;  ///< 0: imported, not mapped
-    };
-    std::vector<Mapping> mappings;
+    MappedRange pieces;
 
     ~Impl() {
         static_cast<void>(cudaSetDevice(device));
         if (ipc_base != nullptr) static_cast<void>(cudaIpcCloseMemHandle(ipc_base));
-        if (mappings.empty() && reserved == 0) return;
-        const auto driver = driver_api();
-        if (!driver.is_ok()) return;
-        for (const auto& mapping : mappings) {
-            if (mapping.bytes > 0) static_cast<void>((*driver)->cuMemUnmap(mapping.address, mapping.bytes));
-            static_cast<void>((*driver)->cuMemRelease(mapping.handle));
-        }
-        if (reserved != 0) static_cast<void>((*driver)->cuMemAddressFree(reserved, reserved_bytes));
     }
 };
 
@@ -84,33 +69,6 @@ Result<ImportedMemory> ImportedMemory::open(int device, const IpcHandle& handle,
 
 namespace {
 
-/// For the device itself and the users that can reach it.
-Result<std::vector<CUmemAccessDesc>> accesses_of(int device, std::span<const int> users) {
-    std::vector<CUmemAccessDesc> accesses;
-    const auto add = [&](int user) {
-        CUmemAccessDesc access{};
-        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        access.location.id = user;
-        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        accesses.push_back(access);
-    };
-    add(device);
-    for (const int user : users) {
-        if (user == device) continue;
-        int can_access = 0;
-        GRADSIEVE_CUDA_TRY(cudaDeviceCanAccessPeer(&can_access, user, device), "asking for access between GPUs");
-        if (can_access != 0) add(user);
-    }
-    return accesses;
-}
-
-Status map_piece(const DriverApi& driver, std::span<const CUmemAccessDesc> accesses,
-                 CUmemGenericAllocationHandle handle, CUdeviceptr address, ByteCount bytes) {
-    GRADSIEVE_TRY(driver.status_of(driver.cuMemMap(address, bytes, 0, handle, 0), "mapping device memory"));
-    return driver.status_of(driver.cuMemSetAccess(address, bytes, accesses.data(), accesses.size()),
-                            "asking for access to device memory");
-}
-
 Status check_pieces(std::span<const MemoryPiece> pieces, ByteCount granularity) {
     for (std::size_t number = 0; number < pieces.size(); ++number) {
         const auto& piece = pieces[number];
@@ -131,41 +89,26 @@ Status check_pieces(std::span<const MemoryPiece> pieces, ByteCount granularity) 
 
 Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPiece> pieces,
                                             std::span<const int> users) {
-    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
-    GRADSIEVE_CUDA_TRY(cudaFree(nullptr), "making a context");  // the driver's calls below need one
     GRADSIEVE_ASSIGN(const auto* driver, driver_api());
-    GRADSIEVE_ASSIGN(const auto accesses, accesses_of(device, users));
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = device;
-    std::size_t granularity = 0;
-    GRADSIEVE_TRY(driver->status_of(
-        driver->cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-        "asking for the size of device pages"));
-    GRADSIEVE_TRY(check_pieces(pieces, granularity));
+    GRADSIEVE_ASSIGN(const auto page_bytes, device_page_bytes(device));
+    GRADSIEVE_TRY(check_pieces(pieces, page_bytes));
     auto impl = std::make_unique<Impl>();
     impl->device = device;
+    ByteCount reserved_bytes = 0;
     for (const auto& piece : pieces) {
-        impl->reserved_bytes += piece.allocation_bytes;
+        reserved_bytes += piece.allocation_bytes;
         impl->size += piece.bytes;
     }
-    GRADSIEVE_TRY(driver->status_of(driver->cuMemAddressReserve(&impl->reserved, impl->reserved_bytes, 0, 0, 0),
-                                    "reserving device addresses"));
-    CUdeviceptr next = impl->reserved;
+    GRADSIEVE_ASSIGN(impl->pieces, MappedRange::reserve(device, reserved_bytes, users));
     for (const auto& piece : pieces) {
-        Impl::Mapping mapping;
+        CUmemGenericAllocationHandle handle = 0;
         auto* descriptor = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.descriptor));
-        GRADSIEVE_TRY(driver->status_of(driver->cuMemImportFromShareableHandle(
-                                            &mapping.handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                                        "importing another process's device memory"));
-        impl->mappings.push_back(mapping);
-        GRADSIEVE_TRY(map_piece(*driver, accesses, mapping.handle, next, piece.allocation_bytes));
-        impl->mappings.back().address = next;
-        impl->mappings.back().bytes = piece.allocation_bytes;
-        next += piece.allocation_bytes;
+        GRADSIEVE_TRY(driver->status_of(
+            driver->cuMemImportFromShareableHandle(&handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            "importing another process's device memory"));
+        GRADSIEVE_TRY(impl->pieces.map(handle, piece.allocation_bytes));
     }
-    impl->data = reinterpret_cast<std::byte*>(impl->reserved) + (pieces.empty() ? 0 : pieces.front().offset_bytes);
+    impl->data = impl->pieces.data() + (pieces.empty() ? 0 : pieces.front().offset_bytes);
     return ImportedMemory(std::move(impl));
 }
 

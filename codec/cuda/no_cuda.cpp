@@ -4,6 +4,7 @@
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/residual_norm.hpp"
+#include "codec/cuda/shareable_memory.hpp"
 #include "codec/cuda/shared_host_memory.hpp"
 
 namespace gradsieve::codec::cuda {
@@ -48,6 +49,13 @@ Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, By
 Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>, std::span<const int>) {
     return not_built();
 }
+struct ShareableMemory::Impl {};
+ShareableMemory::ShareableMemory(ShareableMemory&&) noexcept = default;
+ShareableMemory& ShareableMemory::operator=(ShareableMemory&&) noexcept = default;
+ShareableMemory::~ShareableMemory() = default;
+std::byte* ShareableMemory::data() const noexcept { return nullptr; }
+Result<ShareableMemory> ShareableMemory::make(int, ByteCount, std::string_view, UniqueFd&) { return not_built(); }
+Result<ShareableMemory> ShareableMemory::open(int, int, ByteCount) { return not_built(); }
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
 Status read_values(const Stream&, const void*, ElementType, std::span<float>) { return not_built(); }
 Status write_values(const Stream&, std::span<const float>, void*, ElementType) { return not_built(); }

@@ -78,11 +78,12 @@ private:
             for (auto& task : worker->take_done()) {
                 if (task.codec) job->on_task_done(std::move(task.codec), now());
                 if (task.copy) job->on_copy_done(std::move(task.copy), now());
+                if (task.state_read) job->on_state_read(std::move(task.state_read), now());
                 if (!task.bind) continue;
                 const auto asked = std::ranges::find_if(
                     ranks, [&](const auto& rank) { return rank->session.id == task.bind->session_id; });
                 ASSERT_NE(asked, ranks.end());
-                job->on_bind_done((*asked)->session, *worker, std::move(task.bind));
+                job->on_bind_done((*asked)->session, std::move(task.bind), now());
             }
     }
 

@@ -326,7 +326,9 @@ TEST(StatusDocument, Has_exactly_the_keys_of_its_page) {
     written.jobs = {&one.job(), &done.job()};
     written.ended = {{{"old", "r1"}, "all ranks detached", 7, 10, 10, written.now}};
     written.errors = {{"text", 1, written.now}};
-    written.kept.keep(shm::StateSegment::make("test", shm::small_table()).value(), "rank 3 died", written.now);
+    auto state = shm::StateSegment::make("test", shm::gpu_table(), 2).value();
+    ASSERT_TRUE(state.place(shm::small_placement()).is_ok());
+    written.kept.keep({std::move(state)}, "rank 3 died", written.now);
     written.kept.note_lost("old", "its memory is needed", written.now);
     std::set<std::string> shown;
     std::set<std::string> promised;

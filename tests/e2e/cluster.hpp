@@ -69,6 +69,8 @@ public:
     [[nodiscard]] int descriptor(const std::string& name);
     /// Parks something that no daemon sent, in place of what had that name.
     void replace(const std::string& name, int fd);
+    /// Loses what has that name.
+    void lose(const std::string& name);
     /// Forgets everything, as a stop of the service does.
     void forget();
 

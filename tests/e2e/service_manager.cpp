@@ -102,6 +102,11 @@ void ServiceManager::replace(const std::string& name, int fd) {
     parked_.emplace_back(name, ::fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
+void ServiceManager::lose(const std::string& name) {
+    listen();
+    remove(name);
+}
+
 void ServiceManager::forget() {
     listen();
     for (const auto& entry : parked_) ::close(entry.second);

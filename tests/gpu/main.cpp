@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <random>
 
 namespace {
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
     app.add_flag("--list", is_list, "print the devices, and end");
     CLI11_PARSE(app, argc, argv);
     options.has_timing = !options.is_small;
+    std::signal(SIGPIPE, SIG_IGN);  // what is said to a rank that has ended
     if (!print_devices(options.device)) return 2;
     if (is_list) return 0;
     fmt::print("seed {}\n", options.seed);

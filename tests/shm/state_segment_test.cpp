@@ -170,6 +170,56 @@ TEST(StateSegment, Words_that_no_run_leaves_behind_are_refused_by_name) {
         },
         "scale inf");
 }
+TEST(StateSegment, Places_on_gpus_are_found_again_and_replaced) {
+    auto state = StateSegment::make("state-test", gpu_table(), 2).value();
+    EXPECT_TRUE(state.has_device_arrays());
+    EXPECT_TRUE(state.has_device_arrays(0));
+    EXPECT_FALSE(state.has_device_arrays(1));
+    EXPECT_FALSE(reopened(state)->placement());
+    ASSERT_TRUE(state.place(small_placement()).is_ok());
+    state.set_ranks(std::vector<Rank>{0});
+    for (std::size_t tensor = 0; tensor < 2; ++tensor) state.finish(tensor, 0, 1, 0.5);
+    state.commit(0, 1);
+    auto again = reopened(state);
+    ASSERT_TRUE(again.is_ok()) << again.error().to_string();
+    ASSERT_TRUE(again->placement());
+    EXPECT_EQ(again->placement()->parts, small_placement().parts);
+    EXPECT_EQ(again->placement()->tensors, small_placement().tensors);
+    auto other = small_placement();
+    other.parts[0].key = 99;
+    ASSERT_TRUE(again->place(other).is_ok());
+    EXPECT_EQ(reopened(state)->placement()->parts[0].key, 99U);
+    ASSERT_TRUE(again->clear(0).is_ok()) << "arrays on GPUs are the caller's";
+    EXPECT_EQ(again->steps(0).newest, 0U);
+}
+TEST(StateSegment, A_committed_group_on_gpus_without_a_place_is_refused) {
+    auto state = StateSegment::make("state-test", gpu_table(), 2).value();
+    state.set_ranks(std::vector<Rank>{0});
+    ASSERT_TRUE(state.place(small_placement()).is_ok());
+    state.commit(0, 1);
+    ASSERT_TRUE(reopened(state).is_ok());
+    state.displace();
+    EXPECT_NE(reopened(state).status().text().find("none says where"), std::string::npos);
+}
+TEST(StateSegment, A_damaged_placement_and_one_without_room_are_refused) {
+    auto state = StateSegment::make("state-test", gpu_table(), 2).value();
+    ASSERT_TRUE(state.place(small_placement()).is_ok());
+    auto raw = Segment::adopt(duplicate(state.fd()), state.size_bytes(), Access::kReadWrite, true).value();
+    auto table = gpu_table();
+    const auto at = lay_out_state(table, 2).value().placement_offset;
+    auto bytes = raw.bytes();
+    for (const auto offset : {at, at + 8, at + 16, at + kPlacementHeadBytes, at + kPlacementHeadBytes + 30}) {
+        bytes[offset] ^= std::byte{1};
+        EXPECT_EQ(reopened(state).status().code(), StatusCode::kCorrupt) << offset - at;
+        bytes[offset] ^= std::byte{1};
+    }
+    EXPECT_TRUE(reopened(state).is_ok());
+    auto wide = small_placement();
+    wide.parts.resize(40, {std::string(60, 'a'), kDevicePageBytes, 1});
+    const auto status = state.place(wide);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_NE(status.text().find("its places on 40 GPUs"), std::string::npos) << status.text();
+}
 TEST(StateSegment, Something_that_is_no_state_is_refused) {
     auto other = Segment::make("test", 8192, Sharing::kPrivate).value();
     EXPECT_EQ(StateSegment::adopt(duplicate(other.fd())).status().code(), StatusCode::kCorrupt);

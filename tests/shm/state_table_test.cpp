@@ -1,6 +1,7 @@
 // The constant part of a state segment: what is written is read back, and nothing else is believed.
 #include "shm/state_table.hpp"
 
+#include "shm/state_placement.hpp"
 #include "tests/shm/state_testing.hpp"
 
 #include <gtest/gtest.h>
@@ -129,21 +130,45 @@ TEST(StateTable, A_table_that_lies_with_a_good_checksum_is_refused_by_name) {
     refused([&](auto& table) { array(table).bytes = 8004; },
             "of 8004 bytes: allowed is 4 for each of its 2000 elements");
     refused([&](auto& table) { table.tensors[1].elements = ~std::uint64_t{0} / 2; }, "4 for each of its");
-    refused([&](auto& table) { array(table).part = 1; }, "in part 1: allowed is part 0");
+    refused([&](auto& table) { array(table).part = 1; }, "in part 1: allowed is one that the table has");
     refused([&](auto& table) { table.tensors[0].group = 2; }, "tensor 'a' in group 2: allowed is below 2");
     refused([&](auto& table) { table.tensors[1].name = "a"; }, "tensor 'a' after 'a'");
     refused([&](auto& table) { table.world_size = 0; }, "world size 0: allowed is 1 to 65535");
     refused([&](auto& table) { table.world_size = 65'536; }, "world size 65536");
-    refused([&](auto& table) { table.parts[0].bytes += 4096; }, "1 parts, the first of");
-    refused([&](auto& table) { table.parts.clear(); }, "no parts");
+    refused([&](auto& table) { table.parts[0].bytes += 4096; }, "by its table");
+    refused([&](auto& table) { table.parts.clear(); }, "0 parts");
+    refused([&](auto& table) { table.parts.push_back({.place = StatePlace::kDevice, .bytes = 4097, .label = {}}); },
+            "2 parts, the second of 4097 bytes");
+    refused([&](auto& table) { table.parts.push_back({.place = StatePlace::kHost, .bytes = 4096, .label = {}}); },
+            "2 parts");
+    refused(
+        [&](auto& table) {
+            table.parts.push_back({.place = StatePlace::kDevice, .bytes = ~std::uint64_t{63}, .label = {}});
+        },
+        "2 parts");
     refused([&](auto& table) { table.job_name.clear(); }, "an empty job name");
 }
-TEST(StateTable, A_part_on_a_device_is_refused_as_not_yet_and_not_as_damage) {
-    const auto status = Image([](auto& table) {
-                            table.parts.push_back({.place = StatePlace::kDevice, .bytes = 4096, .label = "GPU-1"});
-                        }).parse();
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_TRUE(has(status, "on device 'GPU-1'")) << status.text();
+TEST(StateTable, Arrays_on_gpus_take_no_pages_but_room_for_where_they_lie) {
+    auto table = small_table();
+    for (auto& array : table.tensors[1].arrays) array.part = kDevicesPart;
+    const auto layout = lay_out_state(table, 4).value();
+    ASSERT_EQ(table.parts.size(), 2U);
+    EXPECT_EQ(table.parts[1].place, StatePlace::kDevice);
+    EXPECT_EQ(table.parts[1].bytes, placement_room_bytes(table, 4));
+    EXPECT_EQ(layout.placement_room_bytes, table.parts[1].bytes);
+    EXPECT_EQ(layout.placement_offset % 64, 0U);
+    EXPECT_GE(layout.header_bytes, layout.placement_offset + layout.placement_room_bytes);
+    EXPECT_EQ(table.tensors[1].arrays[0].offset_bytes[1], 0U);
+    EXPECT_EQ(layout.segment_bytes, layout.header_bytes + 4 * 4096) << "tensor a alone";
+    auto bytes = build_state_table(table, layout, kInode);
+    bytes.resize(layout.segment_bytes);
+    std::memcpy(bytes.data() + 56, &kStateReady, sizeof(kStateReady));
+    const auto parsed = parse_state_table(bytes, kInode);
+    ASSERT_TRUE(parsed.is_ok()) << parsed.error().to_string();
+    EXPECT_TRUE(is_on_devices(parsed->table.tensors[1]));
+    EXPECT_FALSE(is_on_devices(parsed->table.tensors[0]));
+    EXPECT_EQ(parsed->layout.placement_offset, layout.placement_offset);
+    EXPECT_EQ(parsed->layout.placement_room_bytes, layout.placement_room_bytes);
 }
 TEST(StateTable, Random_bytes_with_a_good_checksum_never_crash) {
     const auto seed = std::random_device()();

@@ -27,4 +27,20 @@ inline StateTable small_table() {
     return table;
 }
 
+/// The same with tensors "a" and "b" on two GPUs, and where they lie there.
+inline StateTable gpu_table() {
+    auto table = small_table();
+    for (auto& tensor : table.tensors)
+        for (auto& array : tensor.arrays) array.part = kDevicesPart;
+    return table;
+}
+inline StatePlacement small_placement() {
+    StatePlacement placement;
+    placement.parts = {{"GPU-aa", kDevicePageBytes, 7}, {"GPU-bb", 2 * kDevicePageBytes, 8}};
+    placement.tensors = {{{0, 0, 300, {{256, 4096}, {2048, 6144}}}},
+                         {{0, 0, 1000, {{8192, 16384}}}, {1, 1000, 1000, {{256, 4352}}}},
+                         {}};
+    return placement;
+}
+
 }  // namespace gradsieve::shm

@@ -233,6 +233,11 @@ struct Rank {
         if (on_device) must(cudaStreamSynchronize(stream), "synchronize");
     }
 
+    /// The job stands until whoever started this rank says a line.
+    static void wait_for_line() {
+        for (int letter = std::getchar(); letter != '\n' && letter != EOF;) letter = std::getchar();
+    }
+
     int run() {
         is_staged = options.text("memory") == "staged";
         on_device = is_staged || options.text("memory", "device") == "device";
@@ -262,6 +267,7 @@ struct Rank {
         const auto first = job->first_step();
         const auto end = options.number("until", 0) > 0 ? options.number("until", 0) + 1 : first + steps;
         for (std::uint64_t step = first; step < end; ++step) {
+            if (step == options.number("hold", 0)) wait_for_line();
             hand_in(step);
             const auto begin = Clock::now();
             for (auto& entry : tensors) must(entry.tensor.submit(step, {.sample_count = samples}), "submit");
@@ -289,8 +295,8 @@ struct Rank {
 
 /// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require
 /// cuda-ipc]
-/// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hash 0|1] [--job NAME]
-/// [--run ID]
+/// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hold STEP] [--hash 0|1]
+/// [--job NAME] [--run ID]
 int main(int argc, char** argv) {
     Rank rank(RankOptions(argc, argv));
     return rank.run();
