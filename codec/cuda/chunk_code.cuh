@@ -1,28 +1,29 @@
 // The payload of one chunk out of the lists of its tiles: sizes first, then every field at its own bit, so that no
-// order of threads can show. One block for each group of tiles: all of a chunk's blocks find the same sizes, the first
-// one makes room, and each writes its own tiles' entries. docs/payload-format.md is the authority. Device code only.
+// order of threads can show. kPassThreads threads of the block that made the chunk whole; each thread of the first half
+// has a tile. docs/payload-format.md is the authority. Device code only.
 #pragma once
 
 #include "codec/cuda/block_scan.cuh"
 #include "codec/cuda/payload_layout.cuh"
-#include "codec/cuda/tile_group.cuh"
 
 namespace gradsieve::codec::cuda {
 
 /// Entries that a lane has under way at once: a list is read from the second-level cache.
 inline constexpr unsigned kEntriesAhead = 4;
-/// Consecutive tiles of the group that a warp writes.
-inline constexpr std::uint32_t kWarpTiles = kGroupTiles / kWarps;
+/// Consecutive tiles that a warp writes.
+inline constexpr std::uint32_t kWarpTiles = kChunkTiles / kPassWarps;
+/// Warps whose threads have a tile.
+inline constexpr unsigned kTileWarps = kChunkTiles / 32;
+static_assert(kPassThreads >= kChunkTiles);
 
 /// What a block shares while it codes.
 struct CodeShared {
-    ScanShared scan;
+    ScanShared<PassBlock> scan;
     std::uint32_t begins[kChunkTiles + 1];  ///< position of each tile's first entry in the chunk's list
     std::uint32_t unary[kChunkTiles];       ///< quotient bits before each tile
     std::uint32_t ends[kChunkTiles];        ///< index behind the last entry before each tile
-    std::uint32_t partial[kWarps][32];      ///< one row per warp, on its way into a sum
+    std::uint32_t partial[kTileWarps][32];  ///< one row per warp, on its way into a sum
     PayloadLayout layout;
-    std::uint32_t is_last;
 };
 
 /// One tile of the chunk, held by the thread of its number.
@@ -54,7 +55,7 @@ __device__ inline TileShare load_tile(const EncodeRound& round, std::uint32_t ch
     share.rank = before >> kRankShift;
     ret_shape.count = total & ((1U << kRankShift) - 1U);
     ret_shape.tiles = total >> kRankShift;
-    const std::uint32_t tile_begin = threadIdx.x * kTile;
+    const std::uint32_t tile_begin = threadIdx.x * kTile;  // not of a tile: it has no entries
     share.end_before = scan_block(has_entries ? tile_begin + share.info.last + 1U : 0U, Largest{}, shared.scan, total);
     share.boundary = has_entries ? tile_begin + share.info.first - share.end_before : 0U;
     return share;
@@ -72,24 +73,26 @@ __device__ inline std::uint32_t tile_quotients(const TileShare& share, unsigned 
 __device__ inline void plan_rice(const TileShare& share, CodeShared& shared, ListShape& ret_shape) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
+    if (warp < kTileWarps) {
 #pragma unroll
-    for (unsigned r = 0; r <= kLargestRice; ++r) {
-        const std::uint32_t inside = r < kRiceSums ? share.info.quotients[r < kRiceSums ? r : 0] : 0U;
-        const std::uint32_t sum = __reduce_add_sync(~0U, inside + (share.boundary >> r));
-        if (lane == r) shared.partial[warp][r] = sum;
+        for (unsigned r = 0; r <= kLargestRice; ++r) {
+            const std::uint32_t inside = r < kRiceSums ? share.info.quotients[r < kRiceSums ? r : 0] : 0U;
+            const std::uint32_t sum = __reduce_add_sync(~0U, inside + (share.boundary >> r));
+            if (lane == r) shared.partial[warp][r] = sum;
+        }
     }
-    __syncthreads();
+    PassBlock::meet_all();
     std::uint32_t key = ~0U;
     if (lane <= kLargestRice) {
         std::uint32_t quotients = 0;
 #pragma unroll
-        for (unsigned other = 0; other < kWarps; ++other) quotients += shared.partial[other][lane];
+        for (unsigned other = 0; other < kTileWarps; ++other) quotients += shared.partial[other][lane];
         key = (ret_shape.count * lane + quotients) << 5U | lane;  // 2^25 bits at most, and 5 for the parameter
     }
     key = __reduce_min_sync(~0U, key);
     ret_shape.rice_parameter = key & 31U;
     ret_shape.unary_bits = (key >> 5U) - ret_shape.count * ret_shape.rice_parameter + ret_shape.count;
-    __syncthreads();
+    PassBlock::meet_all();
 }
 
 /// Base exponent and the parameter of the fewest bits for the distances from it; every thread gets them.
@@ -98,24 +101,26 @@ __device__ inline void plan_exponents(const TileShare& share, CodeShared& shared
     const unsigned warp = threadIdx.x / 32;
     scan_block(share.info.count > 0 ? share.info.scale : 0U, Largest{}, shared.scan, ret_shape.base_exponent);
     const std::uint32_t octaves = share.info.count > 0 ? ret_shape.base_exponent - share.info.scale : 0U;
+    if (warp < kTileWarps) {
 #pragma unroll
-    for (unsigned p = 0; p < kNoExponents; ++p) {
-        const std::uint32_t sum = __reduce_add_sync(~0U, octaves >> p);
-        if (lane == p) shared.partial[warp][p] = sum;
+        for (unsigned p = 0; p < kNoExponents; ++p) {
+            const std::uint32_t sum = __reduce_add_sync(~0U, octaves >> p);
+            if (lane == p) shared.partial[warp][p] = sum;
+        }
     }
-    __syncthreads();
+    PassBlock::meet_all();
     std::uint32_t key = ~0U;
     std::uint32_t quotients = 0;
     if (lane < kNoExponents) {
 #pragma unroll
-        for (unsigned other = 0; other < kWarps; ++other) quotients += shared.partial[other][lane];
+        for (unsigned other = 0; other < kTileWarps; ++other) quotients += shared.partial[other][lane];
         key = (ret_shape.tiles * (1U + lane) + quotients) << 3U | lane;
     }
     key = __reduce_min_sync(~0U, key);
     const bool are_equal = __shfl_sync(~0U, quotients, 0) == 0;
     ret_shape.exponent_parameter = are_equal ? kNoExponents : key & 7U;
     ret_shape.exponent_bits = are_equal ? 0U : key >> 3U;
-    __syncthreads();
+    PassBlock::meet_all();
 }
 
 // ---- writing ----
@@ -149,7 +154,7 @@ struct Entry {
     std::uint32_t code;
 };
 
-/// Entry `position` of the chunk's list, which lies in one of the warp's tiles, `warp_tile` and the next.
+/// Entry `position` of the chunk's list, which lies in one of the warp's tiles, `warp_tile` and the next ones.
 __device__ inline Entry load_entry(const EncodeRound& round, std::uint32_t first_tile, const std::uint32_t* begins,
                                    std::uint32_t warp_tile, std::uint32_t position, unsigned value_bytes) {
     std::uint32_t tile = warp_tile;  // the last that begins at or before the position
@@ -158,16 +163,16 @@ __device__ inline Entry load_entry(const EncodeRound& round, std::uint32_t first
         if (begins[tile + step] <= position) tile += step;
     const std::size_t cell = std::size_t{first_tile + tile} * kTile + position - begins[tile];
     Entry entry;
-    entry.index = tile * kTile + round.slot_indices[cell];
+    entry.index = tile * kTile + __ldcg(round.slot_indices + cell);
     const std::byte* values = round.slot_values;
     const std::size_t tile_bytes = std::size_t{first_tile + tile} * kTile * round.slot_value_bytes;
     const std::uint32_t at = position - begins[tile];
     if (value_bytes == 1)
-        entry.code = reinterpret_cast<const std::uint8_t*>(values + tile_bytes)[at];
+        entry.code = __ldcg(reinterpret_cast<const std::uint8_t*>(values + tile_bytes) + at);
     else if (value_bytes == 2)
-        entry.code = reinterpret_cast<const std::uint16_t*>(values + tile_bytes)[at];
+        entry.code = __ldcg(reinterpret_cast<const std::uint16_t*>(values + tile_bytes) + at);
     else
-        entry.code = reinterpret_cast<const std::uint32_t*>(values + tile_bytes)[at];
+        entry.code = __ldcg(reinterpret_cast<const std::uint32_t*>(values + tile_bytes) + at);
     return entry;
 }
 
@@ -193,13 +198,13 @@ __device__ inline void write_entry(const PayloadLayout& layout, std::uint32_t* w
         or_bits(words, layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits);
 }
 
-/// Each warp writes the entries of its tiles of the group that begins with tile `first_in_chunk`.
-__device__ inline void write_entries(const EncodeRound& round, const GroupWork& work, const CodeShared& shared,
-                                     std::uint32_t* words) {
+/// Each warp writes the entries of its tiles.
+__device__ inline void write_entries(const EncodeRound& round, std::uint32_t chunk, std::uint32_t value_bytes,
+                                     const CodeShared& shared, std::uint32_t* words) {
     const unsigned lane = threadIdx.x % 32;
     const PayloadLayout layout = shared.layout;
-    const std::uint32_t first_tile = round.first_tiles[work.chunk];
-    const std::uint32_t warp_tile = work.first_in_chunk + threadIdx.x / 32 * kWarpTiles;
+    const std::uint32_t first_tile = round.first_tiles[chunk];
+    const std::uint32_t warp_tile = threadIdx.x / 32 * kWarpTiles;
     const std::uint32_t end = shared.begins[warp_tile + kWarpTiles];
     std::uint32_t unary = shared.unary[warp_tile];
     std::uint32_t end_before = shared.ends[warp_tile];
@@ -208,7 +213,7 @@ __device__ inline void write_entries(const EncodeRound& round, const GroupWork& 
 #pragma unroll
         for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
             const std::uint32_t position = min(begin + ahead * 32 + lane, end - 1);
-            entries[ahead] = load_entry(round, first_tile, shared.begins, warp_tile, position, work.plan->value_bytes);
+            entries[ahead] = load_entry(round, first_tile, shared.begins, warp_tile, position, value_bytes);
         }
 #pragma unroll
         for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
@@ -230,69 +235,45 @@ __device__ inline void write_entries(const EncodeRound& round, const GroupWork& 
     }
 }
 
-/// The chunk's first group: a place for the payload, zeros, header and scales. The others wait for it.
-__device__ inline void lay_out(const EncodeRound& round, const GroupWork& work, const TileShare& share,
-                               std::uint32_t sent, CodeShared& shared) {
+/// A place for the payload, zeros, header and scales. The result goes to the host.
+__device__ inline void lay_out(const EncodeRound& round, std::uint32_t chunk, const TensorPlan& plan,
+                               const TileShare& share, std::uint32_t sent, CodeShared& shared) {
     if (threadIdx.x == 0) {
         const ByteCount reserved =
             (shared.layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
         shared.layout.offset = atomicAdd(reinterpret_cast<unsigned long long*>(round.cursor), reserved);
-        round.chunk_results[work.chunk] = ChunkResult{shared.layout.offset, shared.layout.bytes, sent};
+        round.chunk_results[chunk] = ChunkResult{shared.layout.offset, shared.layout.bytes, sent};
     }
-    __syncthreads();
+    PassBlock::meet_all();
     const PayloadLayout& layout = shared.layout;
     auto* vectors = reinterpret_cast<uint4*>(round.payload + layout.offset);
     auto* words = reinterpret_cast<std::uint32_t*>(vectors);
     const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kTileThreads) vectors[at] = make_uint4(0, 0, 0, 0);
-    __syncthreads();
-    if (threadIdx.x == 0) write_header(*work.plan, layout, words);
-    write_scales(*work.plan, share, layout, shared, words);
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    __threadfence();
-    atomicExch(&round.chunk_states[work.chunk].is_laid_out, 1U);
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads) vectors[at] = make_uint4(0, 0, 0, 0);
+    PassBlock::meet_all();
+    if (threadIdx.x == 0) write_header(plan, layout, words);
+    write_scales(plan, share, layout, shared, words);
 }
 
-/// Every other group. Blocks start in order, so the chunk's first group runs already.
-__device__ inline void await_layout(const EncodeRound& round, const GroupWork& work, CodeShared& shared) {
-    if (threadIdx.x == 0) {
-        const volatile std::uint32_t* is_laid_out = &round.chunk_states[work.chunk].is_laid_out;
-        while (*is_laid_out == 0) __nanosleep(100);
-        __threadfence();
-        shared.layout.offset = *static_cast<const volatile std::uint64_t*>(&round.chunk_results[work.chunk].offset);
-    }
-    __syncthreads();
-}
-
-/// The block that finishes the chunk's last group copies the payload to host memory, where there is room.
-__device__ inline void mirror_chunk(const EncodeRound& round, const GroupWork& work, CodeShared& shared) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const std::uint32_t groups = (round.chunks[work.chunk].tiles + kGroupTiles - 1) / kGroupTiles;
-        __threadfence();
-        shared.is_last = atomicAdd(&round.chunk_states[work.chunk].groups_done, 1U) + 1 == groups ? 1U : 0U;
-        __threadfence();
-    }
-    __syncthreads();
-    const PayloadLayout& layout = shared.layout;
+/// Copies the payload to host memory, where there is room.
+__device__ inline void mirror_payload(const EncodeRound& round, const PayloadLayout& layout) {
     const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    if (shared.is_last == 0 || layout.offset + vector_count * kPayloadAlignment > round.mirror_bytes) return;
+    if (layout.offset + vector_count * kPayloadAlignment > round.mirror_bytes) return;
     const auto* vectors = reinterpret_cast<const uint4*>(round.payload + layout.offset);
     auto* mirror = reinterpret_cast<uint4*>(round.mirror + layout.offset);
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kTileThreads) mirror[at] = __ldcg(vectors + at);
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads) mirror[at] = __ldcg(vectors + at);
 }
 
-/// Codes one group of a chunk whose tiles all hold what is sent. A whole block.
-__device__ inline void code_group(const EncodeRound& round, const GroupWork& work, CodeShared& shared) {
-    const ChunkPlan& chunk = round.chunks[work.chunk];
-    const TensorPlan& plan = *work.plan;
+/// Codes a chunk whose tiles all hold what is sent.
+static __device__ __noinline__ void code_chunk(const EncodeRound& round, std::uint32_t chunk, CodeShared& shared) {
+    const ChunkPlan& chunk_plan = round.chunks[chunk];
+    const TensorPlan& plan = round.tensors[chunk_plan.tensor];
     const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
     ListShape shape;
-    shape.elements = chunk.elements;
-    const TileShare share = load_tile(round, work.chunk, chunk.tiles, shared, shape);
+    shape.elements = chunk_plan.elements;
+    const TileShare share = load_tile(round, chunk, chunk_plan.tiles, shared, shape);
     if (shape.count == 0) {
-        if (work.first_in_chunk == 0 && threadIdx.x == 0) round.chunk_results[work.chunk] = ChunkResult{0, 0, 0};
+        if (threadIdx.x == 0) round.chunk_results[chunk] = ChunkResult{0, 0, 0};
         return;
     }
     if (coder == IndexCoderKind::kAuto || coder == IndexCoderKind::kRice) plan_rice(share, shared, shape);
@@ -301,20 +282,24 @@ __device__ inline void code_group(const EncodeRound& round, const GroupWork& wor
         shared.layout = choose_layout(plan, shape);
         shared.begins[kChunkTiles] = shape.count;
     }
-    shared.begins[threadIdx.x] = share.begin;
-    shared.ends[threadIdx.x] = share.end_before;
-    __syncthreads();
+    if (threadIdx.x < kChunkTiles) {
+        shared.begins[threadIdx.x] = share.begin;
+        shared.ends[threadIdx.x] = share.end_before;
+    }
+    PassBlock::meet_all();
     const bool is_rice = shared.layout.form == IndexForm::kRice;
     const std::uint32_t quotients = is_rice ? tile_quotients(share, shared.layout.rice_parameter) : 0U;
     std::uint32_t total = 0;
-    shared.unary[threadIdx.x] = scan_block(share.info.count + quotients, Sum{}, shared.scan, total);
+    const std::uint32_t unary = scan_block(share.info.count + quotients, Sum{}, shared.scan, total);
+    if (threadIdx.x < kChunkTiles) shared.unary[threadIdx.x] = unary;
     const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
-    if (work.first_in_chunk == 0)
-        lay_out(round, work, share, sends_all ? shape.elements : shape.count, shared);
-    else
-        await_layout(round, work, shared);
-    write_entries(round, work, shared, reinterpret_cast<std::uint32_t*>(round.payload + shared.layout.offset));
-    mirror_chunk(round, work, shared);
+    lay_out(round, chunk, plan, share, sends_all ? shape.elements : shape.count, shared);
+    auto* words = reinterpret_cast<std::uint32_t*>(round.payload + shared.layout.offset);
+    write_entries(round, chunk, plan.value_bytes, shared, words);
+    __threadfence();
+    PassBlock::meet_all();
+    mirror_payload(round, shared.layout);
+    PassBlock::meet_all();  // before the next chunk's layout
 }
 
 }  // namespace gradsieve::codec::cuda

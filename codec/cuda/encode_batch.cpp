@@ -211,7 +211,7 @@ void EncodeBatch::lay_out() {
     place(layout_.samples, staged_.sample_rows(), sizeof(SampleView));
     place(layout_.moments, staged_.moment_rows(), sizeof(const float*));
     place(layout_.chunk_states, chunks_.size(), sizeof(ChunkState));
-    place(layout_.tickets, passes_.size() + rounds_.size(), sizeof(std::uint32_t));
+    place(layout_.tickets, passes_.size(), sizeof(std::uint32_t));
     place(layout_.tensor_states, tensors_.size(), sizeof(TensorState));
     place(layout_.cursor, 1, sizeof(std::uint64_t));
     place(layout_.results, chunks_.size(), sizeof(ChunkResult));

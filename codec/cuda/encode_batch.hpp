@@ -23,7 +23,7 @@ struct PassPlan {
 /// One dense pass, in one launch unless its samples are staged, and, for tensors that are decided as a whole, what
 /// follows it.
 struct RoundPlan {
-    KernelHandle pass = nullptr;
+    PassKernel pass;
     bool is_shared = false;  ///< its tensors are decided together with other devices, which have the same round
     bool is_deferred = false;
     bool has_top_k = false;
@@ -35,7 +35,6 @@ struct RoundPlan {
     std::uint32_t group_count = 0;
     std::uint32_t first_pass = 0, pass_count = 0;
     std::uint32_t value_bytes = 0;      ///< of a list's values; 0: no lists
-    unsigned threads = 0;               ///< of the dense pass's blocks
     std::uint32_t scratch_samples = 0;  ///< samples that wait in memory for their second look
 };
 

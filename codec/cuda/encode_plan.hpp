@@ -13,7 +13,10 @@ inline constexpr unsigned kTileThreads = 256;  ///< threads of most blocks; as m
 inline constexpr unsigned kWarps = kTileThreads / 32;
 inline constexpr std::uint32_t kTile = kTileElements;
 inline constexpr std::uint32_t kChunkTiles = kChunkElements / kTileElements;
-inline constexpr unsigned kVectors = kTile / (32U * 4);  ///< of four elements per lane, where a warp looks at a tile
+inline constexpr unsigned kPassThreads = 512;  ///< that look at a tile in a dense pass, or code a chunk
+inline constexpr unsigned kPassWarps = kPassThreads / 32;
+/// Tiles that a block of a dense pass may have in shared memory.
+inline constexpr unsigned kMostStages = 4;
 inline constexpr std::uint32_t kGroupTiles = 32;         ///< tiles of a chunk that a block lists again or codes
 /// Gaps inside a tile are below 2^12: shifted by more they are 0.
 inline constexpr unsigned kRiceSums = 12;
@@ -105,8 +108,7 @@ struct ChunkPlan {
     std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies
 };
 struct ChunkState {
-    std::uint32_t is_laid_out;  ///< its payload has a place, zeros, header and scales
-    std::uint32_t groups_done;  ///< coded
+    std::uint32_t tiles_done;  ///< that hold what is sent
 };
 struct ChunkResult {
     std::uint64_t offset;
@@ -119,8 +121,9 @@ struct TileInfo {
     std::uint32_t count;
     std::uint32_t first;  ///< index in the tile of the first element sent
     std::uint32_t last;
-    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits; while deferred: ties, then ties before this tile
-    std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r
+    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits; while deferred: magnitude bits of the largest
+    std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r; while deferred, the first:
+                                         ///< ties, then ties before this tile
 };
 
 /// One launch: consecutive chunks whose tensors want the same kernel. Passed to it by value.
@@ -135,15 +138,15 @@ struct EncodeRound {
     std::uint32_t chunk_count;
     std::uint32_t end_tile;  ///< of this pass; a round of staged samples has several
     std::uint32_t group_count;
-    std::uint32_t* ticket;        ///< of this pass: next tile that nobody has taken
-    std::uint32_t* group_ticket;  ///< next group that nobody codes
+    std::uint32_t stages;   ///< tiles that a block of the dense pass has in shared memory
+    std::uint32_t* ticket;  ///< of this pass: next tile that nobody has taken
 
     std::uint16_t* slot_indices;  ///< kTile per tile, as the next two
     std::byte* slot_values;       ///< kTile * slot_value_bytes
     std::uint32_t* gate_words;    ///< kTile / 32: elements that passed the gate; null without a gate
     TileInfo* tiles;              ///< one per tile
     std::uint32_t* histograms;    ///< 2048 bins per tensor, zero between kernels; null without top-k
-    float* sample_scratch;        ///< scratch_samples * kTileThreads vectors per block; only for many samples
+    float* sample_scratch;        ///< scratch_samples * kPassThreads vectors per block; only for many samples
     std::uint32_t slot_value_bytes;
     std::uint32_t scratch_samples;
 

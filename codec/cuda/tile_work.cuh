@@ -1,5 +1,5 @@
-// Which tile a warp looks at next, and everything it needs to know about it, in shared memory. Warps take tiles one by
-// one and never wait for each other, so that each hides the others' waits for memory. Device code only.
+// Which tile a block looks at next, and everything it needs to know about it, in shared memory. Blocks take tiles one
+// by one, so that none has to wait for a slower one. Device code only.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
@@ -14,7 +14,8 @@ struct TileWork {
     std::uint32_t tile_in_chunk;  ///< its number in the chunk
     std::uint32_t first;          ///< its first element in the tensor
     std::uint32_t elements;       ///< kTile, fewer at the tensor's end
-    std::uint32_t is_wide;        ///< whole, and aligned for vectors
+    std::uint32_t is_wide;        ///< whole, and aligned for vectors: its arrays are staged
+    std::uint32_t whole_chunk;    ///< of the round: an earlier tile of this block made it whole; kNothing
     const SampleView* all_samples;
     const float* const* moments;
     TensorPlan plan;
@@ -41,13 +42,12 @@ __device__ inline std::uint32_t take_ticket(const EncodeRound& round) {
     return threadIdx.x % 32 == 0 ? atomicAdd(round.ticket, 1U) : 0U;
 }
 
-/// Fills `work`, which is the warp's own, with what there is to know of a tile of the round.
+/// Fills `work` with what there is to know of a tile of the round. A whole warp.
 __device__ inline void find_tile(const EncodeRound& round, std::uint32_t tile, TileWork& work) {
     const unsigned lane = threadIdx.x % 32;
     const std::uint32_t chunk = find_owner(round.first_tiles, round.chunk_count, tile);
     const ChunkPlan& chunk_plan = round.chunks[chunk];
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];
-    __syncwarp();  // nobody looks at the tile before any more
     constexpr unsigned kPlanWords = sizeof(TensorPlan) / 8;
     for (unsigned word = lane; word < kPlanWords; word += 32)
         reinterpret_cast<std::uint64_t*>(&work.plan)[word] = reinterpret_cast<const std::uint64_t*>(&plan)[word];
@@ -64,19 +64,6 @@ __device__ inline void find_tile(const EncodeRound& round, std::uint32_t tile, T
         work.moments = chunk_plan.moments;
     }
     __syncwarp();
-}
-
-/// Calls `body` with every tile of the pass that falls to this warp, whose `work` lies in shared memory.
-template <typename Body>
-__device__ inline void for_each_tile(const EncodeRound& round, TileWork& work, Body body) {
-    std::uint32_t next = take_ticket(round);
-    for (;;) {
-        const std::uint32_t tile = __shfl_sync(~0U, next, 0);
-        if (tile >= round.end_tile) return;
-        next = take_ticket(round);  // its answer comes while this tile is looked at
-        find_tile(round, tile, work);
-        body();
-    }
 }
 
 }  // namespace gradsieve::codec::cuda

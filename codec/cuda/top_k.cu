@@ -48,6 +48,7 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
     largest = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
     target.info->count = count;
+    target.info->scale = largest;
     atomicAdd(&work.state->relisted, count);
     atomicMax(&work.state->largest, largest);
 }
@@ -82,7 +83,7 @@ __device__ inline bool is_counted(const GroupWork& work) {
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
     __shared__ std::uint32_t counts[Level<kLevel>::kBins];
-    __shared__ ScanShared shared;
+    __shared__ ScanShared<TileBlock> shared;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!is_counted<kLevel>(work)) return;
     const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
 
 /// Where not all of those equal to the k-th are kept: how many there are in each tile, then before each tile.
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
-    __shared__ ScanShared shared;
+    __shared__ ScanShared<TileBlock> shared;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!are_ties_cut(work)) return;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
         for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
             ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
         ties = __reduce_add_sync(~0U, ties);
-        if (threadIdx.x % 32 == 0) round.tiles[in_round].scale = ties;
+        if (threadIdx.x % 32 == 0) round.tiles[in_round].quotients[0] = ties;
     }
     if (!is_last_group(work, kTieLevel)) return;
     std::uint32_t before = 0;
@@ -134,8 +135,8 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
         const bool exists = tile < work.plan->tile_count;
         TileInfo* info = round.tiles + work.plan->first_tile + tile;
         std::uint32_t total = 0;
-        const std::uint32_t ties = scan_block(exists ? __ldcg(&info->scale) : 0U, Sum{}, shared, total);
-        if (exists) info->scale = before + ties;
+        const std::uint32_t ties = scan_block(exists ? __ldcg(info->quotients) : 0U, Sum{}, shared, total);
+        if (exists) info->quotients[0] = before + ties;
         before += total;
     }
     if (work.plan->shared != nullptr && threadIdx.x == 0) work.plan->shared[work.plan->part].ties = before;

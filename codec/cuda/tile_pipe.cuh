@@ -1,0 +1,165 @@
+// How a dense pass goes through its tiles: one warp of the block fetches, some tiles ahead, and the others look. A
+// tile's arrays come into shared memory by asynchronous copies, so that device memory is busy while the block computes
+// and waits at barriers. The fetching warp also does what can wait: it finds tiles, and closes those that are looked
+// at. Device code only.
+#pragma once
+
+#include "codec/cuda/async_copy.cuh"
+#include "codec/cuda/encode_kernels.hpp"
+#include "codec/cuda/tile_work.cuh"
+
+namespace gradsieve::codec::cuda {
+
+/// Vectors of four elements of a tile that a thread looks at: consecutive ones of its warp.
+inline constexpr unsigned kThreadVectors = kTile / 4 / kPassThreads;
+inline constexpr std::uint32_t kArrayBytes = kTile * sizeof(float);
+inline constexpr unsigned kWorkSlots = 8;  ///< tiles that something is known of
+static_assert(kWorkSlots > kMostStages + 1);
+
+/// Arrays that come into shared memory for each tile.
+inline constexpr unsigned kMostArrays = 4;
+struct ArrayList {
+    const void* from[kMostArrays];
+    std::uint32_t bytes[kMostArrays];
+};
+
+/// What the pass's warps share. Lies before the stages.
+struct PipeShared {
+    Gate full[kMostStages];   ///< the stage's tile is there
+    Gate empty[kMostStages];  ///< nobody needs what is in it; everything of the tile before is written
+    Gate drained;             ///< `ended` holds what is left to do
+    TileWork works[kWorkSlots];
+    std::uint32_t ended[kWorkSlots];  ///< chunks that the last tiles made whole
+    std::uint32_t ended_count;
+};
+
+/// One tile under a block's eyes.
+struct TileStage {
+    const TileWork& work;
+    const std::byte* arrays;  ///< kArrayBytes each, if the tile is staged
+    unsigned slot;            ///< number of the work
+};
+
+__device__ inline std::byte* stage_of(unsigned stage, unsigned arrays, std::uint32_t shared_bytes) {
+    return dynamic_shared() + shared_bytes + std::size_t{stage} * arrays * kArrayBytes;
+}
+
+/// Where the stages begin in dynamic shared memory, behind what lies at its beginning.
+template <typename Shared>
+inline constexpr std::uint32_t kStagesBegin = (sizeof(Shared) + 127) / 128 * 128;
+/// This thread's j-th vector, in the tile.
+__device__ inline unsigned vector_number(unsigned j) { return threadIdx.x / 32 * kThreadVectors + j; }
+
+/// Before anything else; every thread of the block.
+__device__ inline void open_pipe(PipeShared& pipe, unsigned stages) {
+    if (threadIdx.x == 0) {
+        for (unsigned stage = 0; stage < stages; ++stage) {
+            open_gate(pipe.full[stage], kCopyArrivals);
+            open_gate(pipe.empty[stage], 1);
+        }
+        open_gate(pipe.drained, 1);
+        pipe.ended_count = 0;
+        publish_gates();
+    }
+    __syncthreads();
+}
+
+/// Where in the ring of stages somebody is.
+struct RingPlace {
+    unsigned stage = 0;
+    std::uint32_t parity = 0;
+    __device__ void advance(unsigned stages) {
+        if (++stage < stages) return;
+        stage = 0;
+        parity ^= 1U;
+    }
+};
+
+/// The fetching warp. `arrays_of(work)`: what to fetch of a staged tile. `close(slot)`: a tile is looked at and all its
+/// block wrote of it can be seen; returns the chunk that is whole by that, or kNothing.
+template <unsigned kArrays, typename ArraysOf, typename Close>
+__device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, std::uint32_t shared_bytes,
+                                   ArraysOf arrays_of, Close close) {
+    RingPlace place;
+    RingPlace last;
+    std::uint32_t number = 0;  // of this block's tiles
+    std::uint32_t closed = 0;
+    std::uint32_t next = take_ticket(round);
+    for (bool has_more = true; has_more; ++number) {
+        const std::uint32_t tile = __shfl_sync(~0U, next, 0);
+        has_more = tile < round.end_tile;
+        if (has_more) next = take_ticket(round);  // its answer comes while this tile is fetched
+        TileWork& work = pipe.works[number % kWorkSlots];
+        await(pipe.empty[place.stage], place.parity ^ 1U);
+        // The tile before the one that left this stage is written.
+        std::uint32_t whole_chunk = kNothing;
+        if (number > round.stages) whole_chunk = close(closed++ % kWorkSlots);
+        if (has_more) {
+            find_tile(round, tile, work);
+        } else if (threadIdx.x % 32 == 0) {
+            work.tile = kNothing;
+        }
+        if (threadIdx.x % 32 == 0) work.whole_chunk = whole_chunk;
+        __syncwarp();
+        if (has_more && work.is_wide != 0) {
+            const ArrayList list = arrays_of(work);
+            std::uint32_t bytes = 0;
+#pragma unroll
+            for (unsigned array = 0; array < kArrays; ++array) bytes += list.bytes[array];
+            announce_copies(pipe.full[place.stage], bytes);
+            std::byte* to = stage_of(place.stage, kArrays, shared_bytes);
+#pragma unroll
+            for (unsigned array = 0; array < kArrays; ++array)
+                if (list.bytes[array] > 0)
+                    copy_async(to + array * kArrayBytes, list.from[array], list.bytes[array], pipe.full[place.stage]);
+        }
+        end_copies(pipe.full[place.stage]);
+        last = place;
+        place.advance(round.stages);
+    }
+    // The last message said that no tile comes; once it is answered, all are written.
+    await(pipe.empty[last.stage], last.parity);
+    std::uint32_t ended = 0;
+    while (closed + 1 < number) {
+        const std::uint32_t chunk = close(closed++ % kWorkSlots);
+        if (chunk == kNothing) continue;
+        if (threadIdx.x % 32 == 0) pipe.ended[ended] = chunk;
+        ++ended;
+    }
+    if (threadIdx.x % 32 == 0) {
+        pipe.ended_count = ended;
+        arrive(pipe.drained);
+    }
+}
+
+/// The looking threads. `look(stage, release)`: looks at a tile; calls `release` once, all threads together, when the
+/// stage's arrays have been read and everything of the tile before is written. `end_chunk(chunk)`: all of its tiles are.
+template <unsigned kArrays, typename Look, typename EndChunk>
+__device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, std::uint32_t shared_bytes, Look look,
+                                     EndChunk end_chunk) {
+    RingPlace place;
+    for (std::uint32_t number = 0;; ++number) {
+        await(pipe.full[place.stage], place.parity);
+        const unsigned slot = number % kWorkSlots;
+        const TileWork& work = pipe.works[slot];
+        Gate& empty = pipe.empty[place.stage];
+        const std::uint32_t whole_chunk = work.whole_chunk;
+        const auto release = [&empty] {
+            meet<kPassThreads>();
+            if (threadIdx.x == 0) arrive(empty);
+        };
+        if (work.tile == kNothing) {
+            release();
+            if (whole_chunk != kNothing) end_chunk(whole_chunk);
+            break;
+        }
+        look(TileStage{work, stage_of(place.stage, kArrays, shared_bytes), slot}, release);
+        if (whole_chunk != kNothing) end_chunk(whole_chunk);
+        place.advance(round.stages);
+    }
+    await(pipe.drained, 0);
+    const std::uint32_t ended = pipe.ended_count;
+    for (std::uint32_t at = 0; at < ended; ++at) end_chunk(pipe.ended[at]);
+}
+
+}  // namespace gradsieve::codec::cuda
