@@ -176,26 +176,68 @@ __device__ inline Entry load_entry(const EncodeRound& round, std::uint32_t first
     return entry;
 }
 
-/// Fields of one entry. `position`: in the list; `unary_bit`: of the one that ends its quotient.
-__device__ inline void write_entry(const PayloadLayout& layout, std::uint32_t* words, std::uint32_t position,
-                                   const Entry& entry, std::uint32_t gap, std::uint32_t unary_bit) {
+/// Sets a bit for each lane that has one, words that several lanes share once. Bits ascend. A whole warp.
+__device__ inline void or_ones(std::uint32_t* words, std::uint32_t bit, bool exists) {
+    const unsigned lane = threadIdx.x % 32;
+    std::uint32_t left = __ballot_sync(~0U, exists);
+    while (left != 0) {
+        const unsigned leader = __ffs(static_cast<int>(left)) - 1;
+        const std::uint32_t word = __shfl_sync(~0U, bit, leader) / 32;
+        const bool is_here = exists && bit / 32 == word;
+        const std::uint32_t ones = __reduce_or_sync(~0U, is_here ? 1U << (bit % 32) : 0U);
+        if (lane == leader) atomicOr(words + word, ones);
+        left &= ~__ballot_sync(~0U, is_here);
+    }
+}
+
+/// Sets the first `count` lanes' fields, which stand side by side from bit `first` on, words that several lanes share
+/// once. A whole warp.
+__device__ inline void or_fields(std::uint32_t* words, std::uint32_t first, std::uint32_t value, unsigned width,
+                                 std::uint32_t count) {
+    constexpr unsigned kWide = 16;  // lanes hardly share words
+    const unsigned lane = threadIdx.x % 32;
+    const std::uint32_t bit = first + lane * width;
+    if (width >= kWide) {
+        if (lane < count) or_bits(words, bit, value, width);
+        return;
+    }
+    const std::uint32_t first_word = first / 32;
+    const std::uint32_t last_word = (first + count * width - 1) / 32;
+    const int shift = static_cast<int>(bit - first_word * 32);
+    std::uint32_t own = 0;
+    for (std::uint32_t word = 0; word <= last_word - first_word; ++word) {
+        const int offset = shift - static_cast<int>(word * 32);
+        const std::uint32_t upper = offset >= 0 && offset < 32 ? value << offset : 0U;
+        const std::uint32_t lower = offset < 0 && offset > -static_cast<int>(width) ? value >> -offset : 0U;
+        const std::uint32_t bits = __reduce_or_sync(~0U, lane < count ? upper | lower : 0U);
+        own = lane == word ? bits : own;
+    }
+    if (own != 0) atomicOr(words + first_word + lane, own);
+}
+
+/// Fields of the entries of the first `count` lanes. `position`: in the list, of the first lane's; `unary_bit`: of the
+/// one that ends the lane's quotient. A whole warp.
+__device__ inline void write_warp(const PayloadLayout& layout, std::uint32_t* words, std::uint32_t position,
+                                  std::uint32_t count, const Entry& entry, std::uint32_t gap,
+                                  std::uint32_t unary_bit) {
+    const bool exists = threadIdx.x % 32 < count;
     switch (layout.form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
             if (layout.rice_parameter > 0)
-                or_bits(words, layout.indices_bit + position * layout.rice_parameter,
-                        gap & ((1U << layout.rice_parameter) - 1U), layout.rice_parameter);
-            or_bits(words, layout.unary_bit + unary_bit, 1, 1);
+                or_fields(words, layout.indices_bit + position * layout.rice_parameter,
+                          gap & ((1U << layout.rice_parameter) - 1U), layout.rice_parameter, count);
+            or_ones(words, layout.unary_bit + unary_bit, exists);
             break;
-        case IndexForm::kBitmap: or_bits(words, layout.indices_bit + entry.index, 1, 1); break;
+        case IndexForm::kBitmap: or_ones(words, layout.indices_bit + entry.index, exists); break;
         case IndexForm::kRaw32: {
             const std::uint32_t code = layout.value_bits == 0 ? entry.code << kPaperWordCodeShift : 0U;
-            or_bits(words, layout.indices_bit + position * 32U, entry.index | code, 32);
+            or_fields(words, layout.indices_bit + position * 32U, entry.index | code, 32, count);
             break;
         }
     }
     if (layout.value_bits > 0)
-        or_bits(words, layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits);
+        or_fields(words, layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits, count);
 }
 
 /// Each warp writes the entries of its tiles.
@@ -217,8 +259,9 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
         }
 #pragma unroll
         for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
-            const std::uint32_t position = begin + ahead * 32 + lane;
-            const bool exists = position < end;
+            const std::uint32_t first = begin + ahead * 32;
+            if (first >= end) break;
+            const bool exists = first + lane < end;
             const Entry& entry = entries[ahead];
             const std::uint32_t previous = __shfl_up_sync(~0U, entry.index, 1) + 1U;
             const std::uint32_t gap = entry.index - (lane == 0 ? end_before : previous);
@@ -228,7 +271,7 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
                 const std::uint32_t other = __shfl_up_sync(~0U, bits, distance);
                 if (lane >= distance) bits += other;
             }
-            if (exists) write_entry(layout, words, position, entry, gap, unary + bits - 1U);
+            write_warp(layout, words, first, min(32U, end - first), entry, gap, unary + bits - 1U);
             unary += __shfl_sync(~0U, bits, 31);
             end_before = __shfl_sync(~0U, entry.index, 31) + 1U;
         }

@@ -1,6 +1,7 @@
 #include "codec/cuda/encode_batch.hpp"
 
 #include "codec/cuda/encode_sizes.hpp"
+#include "codec/element.hpp"
 #include "codec/payload.hpp"
 #include "codec/select_topk.hpp"
 
@@ -39,13 +40,13 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     ret_plan.is_hybrid = selector.kind == SelectorKind::kVarianceHybrid ? 1 : 0;
     ret_plan.ratio_floor = static_cast<float>(is_top_k ? selector.gate : selector.alpha);
     ret_plan.zeta = static_cast<float>(selector.zeta);
-    ret_plan.least_magnitude = ret_plan.is_hybrid != 0 ? static_cast<float>(selector.tau) : -1.0F;
+    if (ret_plan.is_hybrid != 0) ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
     if (!is_top_k) return;
     ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, request.elements));
     const std::uint32_t hint = request.selection_hint == nullptr ? 0 : *request.selection_hint;
     const std::uint32_t floor = hint > kHintMarginBits ? hint - kHintMarginBits : 1U;
     const bool is_guess = floor > 1 && floor < kInfinityBits;
-    ret_plan.magnitude_floor = is_guess ? floor : 1U;
+    ret_plan.magnitude_limit = is_guess ? floor - 1U : 0U;
     ret_plan.has_low_floor = is_guess ? 0 : 1;
 }
 

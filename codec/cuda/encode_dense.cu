@@ -125,11 +125,16 @@ __device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThrea
     return is_finite;
 }
 
+/// Every thread has read the stage's arrays.
+__device__ inline void release(const TileStage& stage) {
+    meet<kPassThreads>();
+    if (threadIdx.x == 0) arrive(stage.empty);
+}
+
 /// Codes the tile as it comes.
-template <QuantizerKind kQuantizer, typename Release>
-__device__ inline void code_values(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                   Release release) {
-    release();
+template <QuantizerKind kQuantizer>
+__device__ inline void code_values(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors]) {
+    release(stage);
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(stage.work, payload.values, vector_number(j), r[j]);
@@ -142,11 +147,11 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
 
 /// Codes the tile once its mean magnitude is known, which one warp sums up in the order of the format, out of the
 /// stage's first array.
-template <typename Release>
 __device__ inline void code_signs(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                  float* scales, Release release) {
+                                  float* scales) {
     const TileWork& work = stage.work;
-    auto* values = reinterpret_cast<float*>(const_cast<std::byte*>(stage.arrays));
+    auto* values = reinterpret_cast<float*>(stage.arrays);
+    __syncwarp();  // all lanes have read
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j)
         *reinterpret_cast<float4*>(values + place_of(work, vector_number(j)).local) =
@@ -154,14 +159,14 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
     before_async_writes();
     meet<kPassThreads>();
     if (threadIdx.x < 32) {
-        const float mean = mean_magnitude(values, work.elements);
+        const float mean = mean_magnitude(work.elements, [values](std::uint32_t at) { return values[at]; });
         if (threadIdx.x == 0) {
-            scales[stage.slot % 2] = mean;
+            scales[stage.number % 2] = mean;
             reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = mean;
         }
     }
-    release();
-    const float scale = scales[stage.slot % 2];
+    release(stage);
+    const float scale = scales[stage.number % 2];
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         store_signs(work, payload.values, vector_number(j), scale, r[j]);
@@ -172,8 +177,8 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
 template <QuantizerKind kQuantizer, unsigned kSamples>
 __global__ void __launch_bounds__(kPassBlock, 2) code_tiles(const __grid_constant__ EncodeRound round) {
     auto& shared = *reinterpret_cast<DenseShared*>(dynamic_shared());
-    constexpr std::uint32_t kSharedBytes = kStagesBegin<DenseShared>;
     constexpr unsigned kArrays = kDenseArrays<kSamples>;
+    const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
     open_pipe(shared.pipe, round.stages);
     if (threadIdx.x >= kPassThreads) {
         const auto arrays_of = [](const TileWork& work) {
@@ -188,10 +193,10 @@ __global__ void __launch_bounds__(kPassBlock, 2) code_tiles(const __grid_constan
             }
             return list;
         };
-        fetch_tiles<kArrays>(round, shared.pipe, kSharedBytes, arrays_of, [](unsigned) { return kNothing; });
+        fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of, [](const TileWork&) { return kNothing; });
         return;
     }
-    const auto look = [&](const TileStage& stage, auto release) {
+    const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
         const DensePayload payload = payload_of(round, work, kQuantizer);
         if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer);
@@ -200,11 +205,11 @@ __global__ void __launch_bounds__(kPassBlock, 2) code_tiles(const __grid_constan
             report_trouble(work, vector_number(0), kThreadVectors,
                            round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kQuantizer == QuantizerKind::kSign)
-            code_signs(stage, payload, r, shared.scales, release);
+            code_signs(stage, payload, r, shared.scales);
         else
-            code_values<kQuantizer>(stage, payload, r, release);
+            code_values<kQuantizer>(stage, payload, r);
     };
-    look_at_tiles<kArrays>(round, shared.pipe, kSharedBytes, look, [](std::uint32_t) {});
+    look_at_tiles(round, shared.pipe, room, look, [](std::uint32_t) {});
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>

@@ -1,7 +1,7 @@
-// The dense pass of the pipelines that send lists. A block looks at a tile at a time: r and v of every element, and
-// which of them the selector picks. Then either the tile is sent at once, its scale being known after one barrier, and
-// what is written is settled already; or, where the tensor must be known first (top-k, pow2(scope=tensor)), a list
-// waits in the tile's slot. The block that makes a chunk whole codes it while others go on.
+// The dense pass of the pipelines that send lists. A block looks at a tile at a time: r and v of every element, written
+// as if nothing were sent, and which elements the selector picks. Then one of its warps sends those, and corrects the
+// state of what it sent while its lines are in the cache; or, where the tensor must be known first (top-k,
+// pow2(scope=tensor)), leaves them in the tile's slot. The block that makes a chunk whole codes it while others go on.
 #pragma once
 
 #include "codec/cuda/chunk_code.cuh"
@@ -22,7 +22,19 @@ struct ListArrays {
     static constexpr bool kHasMoment = kSource == VarianceSource::kSecondMoment && kSamples == 1;
     static constexpr unsigned kMoment = kFirstSample + kFetchedSamples;
     static constexpr unsigned kCount = kMoment + (kHasMoment ? 1 : 0);
+    /// Of a stage: picks' indices lie over the first sample, or behind what is fetched.
+    static constexpr std::uint32_t kBytes = kCount * kArrayBytes + (kFetchedSamples == 0 ? kTile * 2 : 0);
     static_assert(kCount <= kMostArrays);
+
+    __device__ static PickRoom room_of(const TileStage& stage) {
+        const TensorPlan& plan = stage.work.plan;
+        PickRoom room;
+        room.values = reinterpret_cast<float*>(stage.arrays);
+        room.variances = kHasVariance && plan.is_hybrid != 0 ? room.values + kTile : nullptr;
+        room.indices = stage.arrays + (kFetchedSamples > 0 ? kFirstSample : kCount) * kArrayBytes;
+        room.index_stride = kWarpElements * (kFetchedSamples > 0 ? sample_bytes(stage.work.samples[0]) / kTile : 2U);
+        return room;
+    }
 
     __device__ static ArrayList of(const TileWork& work) {
         ArrayList list{};
@@ -32,10 +44,12 @@ struct ListArrays {
         };
         add(0, work.plan.residual_in + work.first, kArrayBytes);
         if constexpr (kHasVariance) add(1, work.plan.variance_in + work.first, kArrayBytes);
+        if constexpr (kFetchedSamples > 0) {
 #pragma unroll
-        for (unsigned sample = 0; sample < kFetchedSamples; ++sample)
-            add(kFirstSample + sample, sample_from(work.samples[sample], work.first),
-                sample_bytes(work.samples[sample]));
+            for (unsigned sample = 0; sample < kFetchedSamples; ++sample)
+                add(kFirstSample + sample, sample_from(work.samples[sample], work.first),
+                    sample_bytes(work.samples[sample]));
+        }
         if constexpr (kHasMoment) add(kMoment, work.moments[0] + work.first, kArrayBytes);
         return list;
     }
@@ -45,15 +59,18 @@ struct ListArrays {
 template <VarianceSource kSource, unsigned kSamples>
 inline constexpr unsigned kListBlocks = kSamples == 1 && kSource != VarianceSource::kSecondMoment ? 2 : 1;
 
-/// What the samples say of one vector, out of shared memory where it was fetched.
+/// What the samples say of one vector, out of shared memory where it was fetched. `inout_bits`: the largest magnitude
+/// bits seen, which tell whether all was finite.
 template <VarianceSource kSource, unsigned kSamples>
 __device__ inline Observed<1> observe_vector(const TileStage& stage, float* scratch, unsigned number,
-                                             bool& inout_is_finite) {
+                                             std::uint32_t& inout_bits) {
     using Arrays = ListArrays<kSource, kSamples>;
     const TileWork& work = stage.work;
     Observed<1> seen;
     if (Arrays::kFetchedSamples == 0 || work.is_wide == 0) {
-        observe<kSource, kSamples, 1>(work, scratch, number, seen, inout_is_finite);
+        bool is_finite = true;
+        observe<kSource, kSamples, 1>(work, scratch, number, seen, is_finite);
+        inout_bits = is_finite ? inout_bits : ~0U;
         return seen;
     }
     if constexpr (Arrays::kFetchedSamples > 0) {
@@ -72,20 +89,26 @@ __device__ inline Observed<1> observe_vector(const TileStage& stage, float* scra
         if constexpr (Arrays::kHasMoment) {
             seen.noise[0] = staged_floats(stage.arrays + Arrays::kMoment * kArrayBytes, number);
 #pragma unroll
-            for (unsigned c = 0; c < 4; ++c) inout_is_finite = inout_is_finite && element::is_finite(seen.noise[0].at[c]);
+            for (unsigned c = 0; c < 4; ++c)
+                inout_bits = max(inout_bits, element::magnitude_bits(seen.noise[0].at[c]));
         }
     }
     return seen;
 }
 
-/// r and v of a thread's vectors as if nothing were sent, v before any decay, and what is picked.
+/// r and v of a thread's vectors as if nothing were sent, v before any decay, and what is picked. Elements that do not
+/// exist are 0, and 0 is never picked. False if something is not finite.
 template <VarianceSource kSource, unsigned kSamples>
 __device__ inline bool look_at_vectors(const EncodeRound& round, const TileStage& stage, PickedVectors& ret_picked) {
     constexpr bool kHasVariance = kSource != VarianceSource::kNone;
     const TileWork& work = stage.work;
     const TensorPlan& plan = work.plan;
     float* scratch = round.sample_scratch + std::size_t{blockIdx.x} * round.scratch_samples * kPassThreads * 4;
-    bool is_finite = true;
+    const float rescale = plan.rescale;
+    const float rescale_squared = plan.rescale_squared;
+    const float ratio_floor = plan.ratio_floor;
+    const std::uint32_t limit = plan.magnitude_limit;
+    std::uint32_t largest = 0;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         const unsigned number = vector_number(j);
@@ -103,31 +126,46 @@ __device__ inline bool look_at_vectors(const EncodeRound& round, const TileStage
                 v = loaded[0];
             }
         }
-        const Observed<1> seen = observe_vector<kSource, kSamples>(stage, scratch, number, is_finite);
-        const std::uint32_t valid = place_of(work, number).valid;
-        std::uint32_t mask = 0;
+        const Observed<1> seen = observe_vector<kSource, kSamples>(stage, scratch, number, largest);
+        std::uint32_t above = 0;
+        std::uint32_t certain = 0;
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
-            const float residual = element::carried(plan.rescale, r.at[c], seen.mean[0].at[c]);
+            const float residual = element::carried(rescale, r.at[c], seen.mean[0].at[c]);
+            const std::uint32_t size = element::magnitude_bits(residual);
             r.at[c] = residual;
-            is_finite = is_finite && element::is_finite(residual);
-            bool is_picked = c < valid;
+            largest = max(largest, size);
+            if (size > limit) above |= 1U << c;
             if constexpr (kHasVariance) {
                 const float inc = increment<kSource>(plan, seen.mean[0].at[c], seen.noise[0].at[c]);
-                const float variance = element::saturated(element::carried(plan.rescale_squared, v.at[c], inc));
+                const float variance = element::saturated(element::carried(rescale_squared, v.at[c], inc));
                 v.at[c] = variance;
-                is_picked = is_picked && element::passes_variance_test(residual, plan.ratio_floor, variance) &&
-                            element::magnitude(residual) > plan.least_magnitude;
+                if (element::passes_variance_test(residual, ratio_floor, variance)) certain |= 1U << c;
             }
-            mask |= is_picked ? 1U << c : 0U;
         }
-        if (kHasVariance && round.gate_words != nullptr) store_gate(round, work, mask, place_of(work, number).local);
-#pragma unroll
-        for (unsigned c = 0; c < 4; ++c)
-            if (element::magnitude_bits(r.at[c]) < plan.magnitude_floor) mask &= ~(1U << c);
-        ret_picked.masks[j] = mask;
+        if constexpr (kHasVariance) {
+            if (round.gate_words != nullptr) store_gate(round, work, certain, place_of(work, number).local);
+            above &= certain;
+        }
+        ret_picked.masks[j] = above;
     }
-    return is_finite;
+    return largest < element::kExponentMask;
+}
+
+/// State as if nothing were sent.
+template <bool kHasVariance>
+__device__ inline void store_state(const TileWork& work, const PickedVectors& picked) {
+    const float zeta = work.plan.zeta;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+        store_vector(work, work.plan.residual_out, vector_number(j), picked.r[j]);
+        if constexpr (kHasVariance) {
+            Vector decayed;
+#pragma unroll
+            for (unsigned c = 0; c < 4; ++c) decayed.at[c] = zeta * picked.v[j].at[c];
+            store_vector(work, work.plan.variance_out, vector_number(j), decayed);
+        }
+    }
 }
 
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
@@ -144,42 +182,54 @@ struct ListShared<false> {
 };
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
+__device__ inline void look_at_tile(const EncodeRound& round, const TileStage& stage, PickShared& shared) {
+    const TileWork& work = stage.work;
+    const unsigned turn = stage.number % 2;
+    PickedVectors picked;
+    if (!look_at_vectors<kSource, kSamples>(round, stage, picked))
+        report_trouble(work, vector_number(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
+    store_state<kSource != VarianceSource::kNone>(work, picked);
+    const PickRoom room = ListArrays<kSource, kSamples>::room_of(stage);
+    const std::uint32_t count = leave_picked(picked, room);
+    if (threadIdx.x % 32 == 0) shared.counts[turn][threadIdx.x / 32] = count;
+    before_async_writes();
+    meet<kPassThreads>();
+    if (threadIdx.x / 32 != stage.number % kPassWarps) return;
+    const TileTarget target = tile_target(round, work.plan, work.tile, work.first);
+    const PickedList list = gather_picked(room, shared.counts[turn], shared.begins[turn]);
+    if constexpr (kIsDeferred)
+        keep_list(round, work, target, list);
+    else
+        send_picked(work.plan, target, list);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(stage.empty);
+}
+
+template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 __global__ void __launch_bounds__(kPassBlock, (kListBlocks<kSource, kSamples>))
     list_tiles(const __grid_constant__ EncodeRound round) {
     using Arrays = ListArrays<kSource, kSamples>;
     auto& shared = *reinterpret_cast<ListShared<kIsDeferred>*>(dynamic_shared());
-    constexpr std::uint32_t kSharedBytes = kStagesBegin<ListShared<kIsDeferred>>;
-    open_picks(shared.pick);
+    const StageRoom room{kStagesBegin<ListShared<kIsDeferred>>, Arrays::kBytes};
     open_pipe(shared.pipe, round.stages);
     if (threadIdx.x >= kPassThreads) {
         fetch_tiles<Arrays::kCount>(
-            round, shared.pipe, kSharedBytes, [](const TileWork& work) { return Arrays::of(work); },
-            [&](unsigned slot) {
-                if constexpr (kIsDeferred) return kNothing;
-                return close_tile(round, shared.pipe.works[slot], shared.pick.quotients[slot]);
-            });
+            round, shared.pipe, room, [](const TileWork& work) { return Arrays::of(work); },
+            [&round](const TileWork& work) { return kIsDeferred ? kNothing : close_tile(round, work); });
         return;
     }
-    const auto look = [&](const TileStage& stage, auto release) {
-        PickedVectors picked;
-        const bool is_finite = look_at_vectors<kSource, kSamples>(round, stage, picked);
-        if (!is_finite)
-            report_trouble(stage.work, vector_number(0), kThreadVectors,
-                           round.tensor_states[round.chunks[stage.work.chunk].tensor]);
-        if constexpr (kIsDeferred)
-            list_picked(round, stage, picked, shared.pick, release);
-        else
-            send_picked(round, stage, picked, shared.pick, release);
-    };
-    look_at_tiles<Arrays::kCount>(round, shared.pipe, kSharedBytes, look, [&](std::uint32_t chunk) {
-        if constexpr (!kIsDeferred) code_chunk(round, chunk, shared.code);
-    });
+    look_at_tiles(
+        round, shared.pipe, room,
+        [&](const TileStage& stage) { look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared.pick); },
+        [&](std::uint32_t chunk) {
+            if constexpr (!kIsDeferred) code_chunk(round, chunk, shared.code);
+        });
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 PassKernel describe_list_pass() {
     return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlocks<kSource, kSamples>,
-            kStagesBegin<ListShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kCount * kArrayBytes};
+            kStagesBegin<ListShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
 }
 template <VarianceSource kSource, unsigned kSamples>
 PassKernel list_pass(bool is_deferred) {

@@ -63,10 +63,9 @@ struct TensorPlan {
     std::uint32_t keep_count;       ///< top-k: k, of the whole tensor
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
-    std::uint32_t magnitude_floor;  ///< bits of the least |r| listed
+    std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; the hybrid's tau; 0
     float rescale, rescale_squared;
     float ratio_floor, zeta;
-    float least_magnitude;  ///< hybrid: |r| must exceed tau; else -1
     float moment_scale, deviation_scale, noise_share, mean_share;
     float sign_scale;            ///< sign(scale=tau): tau; 0: mean magnitude
     std::uint8_t selector;       ///< SelectorKind
@@ -123,7 +122,7 @@ struct TileInfo {
     std::uint32_t last;
     std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits; while deferred: magnitude bits of the largest
     std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r; while deferred, the first:
-                                         ///< ties, then ties before this tile
+                                         ///< ties; the second, in a group's first tile: ties before the group
 };
 
 /// One launch: consecutive chunks whose tensors want the same kernel. Passed to it by value.

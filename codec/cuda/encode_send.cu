@@ -8,17 +8,17 @@ namespace {
 
 /// Which candidates of a tile are kept.
 struct Cut {
-    std::uint32_t threshold = 0;     ///< magnitude bits; 0: all are kept
-    std::uint32_t ties_before = 0;   ///< in tiles before this one
-    std::uint32_t ties_kept = ~0U;   ///< of all
+    std::uint32_t threshold = 0;    ///< magnitude bits; 0: all are kept
+    std::uint32_t ties_before = 0;  ///< in tiles before this one
+    std::uint32_t ties_kept = ~0U;  ///< of all
 };
 
-__device__ inline Cut find_cut(const GroupWork& work, const TileInfo& info) {
+__device__ inline Cut find_cut(const GroupWork& work, std::uint32_t ties_before) {
     Cut cut;
     if (!is_cut(work)) return cut;
     cut.threshold = work.state->prefix;
     if (!are_ties_cut(work)) return cut;
-    cut.ties_before = work.state->ties_before + info.quotients[0];
+    cut.ties_before = ties_before;
     cut.ties_kept = work.state->wanted;
     return cut;
 }
@@ -55,68 +55,42 @@ __device__ inline std::uint32_t cut_list(Cut cut, const TileTarget& target, std:
     return kept;
 }
 
-/// One warp turns a tile's waiting list into what is sent, in its own slot: codes never overtake what is read.
-__device__ inline void send_list(const TensorPlan& plan, const TileTarget& target, Cut cut, std::uint32_t count,
-                                 const TileScale& tile) {
-    const unsigned lane = threadIdx.x % 32;
-    const std::uint32_t below = (1U << lane) - 1U;
+__device__ inline void send_tile(const EncodeRound& round, const GroupWork& work, std::uint32_t number,
+                                 std::uint32_t ties_before) {
+    const TensorPlan& plan = *work.plan;
+    const GroupTile place = group_tile(round, work, number);
+    const TileTarget target = tile_target(round, plan, place.tile, place.first);
     const auto* values = reinterpret_cast<const float*>(target.values);
-    std::uint32_t sent = 0;
-    std::uint32_t first = 0;
-    std::uint32_t end_before = 0;
-    GapSums gaps;
-    float value = lane < count ? values[lane] : 0.0F;
-    std::uint32_t index = lane < count ? target.indices[lane] : 0U;
-    for (std::uint32_t begin = 0; begin < count; begin += 32) {
-        const bool exists = begin + lane < count;
-        const std::uint32_t next = begin + 32 + lane;
-        const float next_value = next < count ? values[next] : 0.0F;
-        const std::uint32_t next_index = next < count ? target.indices[next] : 0U;
-        const std::uint32_t keepers = find_keepers(cut, element::magnitude_bits(value), exists);
-        const float decoded = ((keepers >> lane) & 1U) != 0 ? decoded_of(plan, tile, value) : 0.0F;
-        const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
-        const std::uint32_t lower = senders & below;
-        const std::uint32_t neighbour = __shfl_sync(~0U, index, lower == 0 ? 0 : 31 - __clz(static_cast<int>(lower)));
-        if (((senders >> lane) & 1U) != 0) {
-            const std::uint32_t at = sent + __popc(lower);
-            target.indices[at] = static_cast<std::uint16_t>(index);
-            store_code(plan, tile, decoded, target.values, at);
-            target.residual_out[index] = residual_after(plan, value, decoded);
-            if (target.variance_out != nullptr) target.variance_out[index] = 0.0F;
-            if (at > 0) gaps.add(index - (lower == 0 ? end_before : neighbour + 1U));
-        }
-        if (senders != 0) {
-            if (sent == 0) first = __shfl_sync(~0U, index, __ffs(static_cast<int>(senders)) - 1);
-            end_before = __shfl_sync(~0U, index, 31 - __clz(static_cast<int>(senders))) + 1U;
-            sent += __popc(senders);
-        }
-        value = next_value;
-        index = next_index;
+    const std::uint32_t count = target.info->count;
+    const std::uint32_t tile_largest = target.info->scale;
+    Cut cut = find_cut(work, ties_before);
+    const auto entry_of = [&](std::uint32_t entry) { return ListEntry{target.indices[entry], values[entry]}; };
+    if (needs_mean(plan)) {
+        const std::uint32_t kept = cut_list(cut, target, count);
+        const float mean = mean_magnitude(kept, [values](std::uint32_t entry) { return values[entry]; });
+        return send_list(plan, target, sign_scale(plan, mean), kept, entry_of,
+                         [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
     }
-    if (lane < kRiceSums) target.info->quotients[lane] = 0;
-    __syncwarp();
-    if (sent > 1) gaps.add_to(target.info->quotients);
-    if (lane != 0) return;
-    target.info->count = sent;
-    target.info->first = first;
-    target.info->last = sent > 0 ? end_before - 1U : 0U;
-    target.info->scale = tile.written;
+    // The tile's largest is kept, unless nothing of the tile is: cuts come from below.
+    const std::uint32_t largest = plan.is_by_tensor != 0 ? work.state->largest : tile_largest;
+    send_list(plan, target, scale_of_largest(plan, largest), count, entry_of,
+              [&cut](const ListEntry& entry, bool exists) {
+                  return find_keepers(cut, element::magnitude_bits(entry.value), exists);
+              });
 }
 
-__device__ inline void send_tile(const EncodeRound& round, const GroupWork& work, const GroupTile& place) {
-    const TensorPlan& plan = *work.plan;
-    const TileTarget target = tile_target(round, plan, place.tile, place.first);
-    const TileInfo info = *target.info;
-    Cut cut = find_cut(work, info);
-    if (needs_mean(plan)) {
-        const std::uint32_t count = cut_list(cut, target, info.count);
-        const auto* values = reinterpret_cast<const float*>(target.values);
-        const float mean = count == 0 ? 0.0F : mean_magnitude(values, count);
-        return send_list(plan, target, Cut{}, count, sign_scale(plan, mean));
+/// Candidates equal to the k-th that stand before each tile of the group, the tile of this lane's number. A whole warp.
+__device__ inline std::uint32_t count_ties_before(const EncodeRound& round, const GroupWork& work) {
+    const unsigned lane = threadIdx.x % 32;
+    const TileInfo* infos = round.tiles + group_tile(round, work, 0).tile;
+    const std::uint32_t own = lane < work.tiles ? infos[lane].quotients[0] : 0U;
+    std::uint32_t up_to = own;
+#pragma unroll
+    for (unsigned distance = 1; distance < 32; distance *= 2) {
+        const std::uint32_t other = __shfl_up_sync(~0U, up_to, distance);
+        if (lane >= distance) up_to += other;
     }
-    // The largest candidate is kept, unless none of the tile's is: they are cut from below.
-    const std::uint32_t largest = plan.is_by_tensor != 0 ? work.state->largest : info.scale;
-    send_list(plan, target, cut, info.count, scale_of_largest(plan, largest));
+    return work.state->ties_before + infos[0].quotients[1] + up_to - own;
 }
 
 /// Whether these were the chunk's last tiles; the whole block learns it.
@@ -136,8 +110,10 @@ __device__ inline bool is_chunk_whole(const EncodeRound& round, const GroupWork&
 __global__ void __launch_bounds__(kPassThreads, 2) send_tiles(const __grid_constant__ EncodeRound round) {
     __shared__ CodeShared shared;
     const GroupWork work = group_work(round, blockIdx.x);
+    const std::uint32_t ties_before = are_ties_cut(work) ? count_ties_before(round, work) : 0U;
+    __syncthreads();  // everyone has read
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kPassWarps)
-        send_tile(round, work, group_tile(round, work, tile));
+        send_tile(round, work, tile, __shfl_sync(~0U, ties_before, tile));
     if (is_chunk_whole(round, work)) code_chunk(round, work.chunk, shared);
 }
 

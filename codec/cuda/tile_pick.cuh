@@ -1,7 +1,6 @@
-// What becomes of the elements of a tile that a dense pass picked, while the threads that looked at them still hold
-// them: sent at once, with the state of what is sent settled before it is written, or listed until the tensor is
-// decided. In the order of the tile throughout: a warp holds consecutive vectors, a lane four elements of each. Device
-// code only.
+// What becomes of the elements of a tile that a dense pass picked. Each warp leaves its own in shared memory, over the
+// arrays that it has read; then one warp of the block, another one for each tile, has them all in the order of the tile
+// and sends them, or leaves them in the tile's slot until the tensor is decided. Device code only.
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
@@ -10,6 +9,8 @@
 
 namespace gradsieve::codec::cuda {
 
+inline constexpr std::uint32_t kWarpElements = kTile / kPassWarps;
+
 /// A thread's vectors, and which of their elements are picked: bit c of masks[j].
 struct PickedVectors {
     Vector r[kThreadVectors];
@@ -17,23 +18,23 @@ struct PickedVectors {
     std::uint32_t masks[kThreadVectors];
 };
 
-/// What the block's warps tell each other of a tile.
-struct Told {
-    std::uint32_t largest[kPassWarps];  ///< magnitude bits
-    std::uint32_t counts[kPassWarps];
-    std::uint32_t firsts[kPassWarps];  ///< index in the tile of the warp's first entry
-    std::uint32_t ends[kPassWarps];    ///< behind its last one; 0: it has none
-    float scale;                       ///< sign
-};
+/// How many each warp picked, and how many come before; in turn, as one tile's are read while the next one's are written.
 struct PickShared {
-    Told told[2];  ///< in turn: what is told of a tile is read while that of the next one is written
-    std::uint32_t quotients[kWorkSlots][kRiceSums];
+    std::uint32_t counts[2][kPassWarps];
+    std::uint32_t begins[2][kPassWarps];
 };
 
-__device__ inline void open_picks(PickShared& shared) {
-    for (unsigned at = threadIdx.x; at < kWorkSlots * kRiceSums; at += kPassBlock)
-        shared.quotients[at / kRiceSums][at % kRiceSums] = 0;
-}
+/// Where picks lie in a tile's stage: a segment for each warp.
+struct PickRoom {
+    float* values;
+    float* variances;        ///< null: none are kept
+    std::byte* indices;      ///< 16 bits each
+    std::uint32_t index_stride;  ///< bytes from one warp's to the next one's
+
+    __device__ std::uint16_t* indices_of(unsigned warp) const {
+        return reinterpret_cast<std::uint16_t*>(indices + warp * index_stride);
+    }
+};
 
 /// Which elements of a vector passed the gate, as bits of a word that eight lanes share.
 __device__ inline void store_gate(const EncodeRound& round, const TileWork& work, std::uint32_t mask,
@@ -44,261 +45,119 @@ __device__ inline void store_gate(const EncodeRound& round, const TileWork& work
     if (threadIdx.x % 8 == 0) round.gate_words[std::size_t{work.tile} * (kTile / 32) + local / 32] = word;
 }
 
-/// Where a warp's entries stand in the tile's list.
-struct WarpPlace {
-    std::uint32_t begin = 0;  ///< entries before it
-    std::uint32_t count = 0;
-    std::uint32_t end_before = 0;  ///< index behind the last entry before it; 0: none
-    std::uint32_t total = 0;       ///< of the tile; in warp 0
-};
-
-/// Tells the others how many entries this warp has, first and last. `masks`: as of PickedVectors.
-__device__ inline void tell_count(const std::uint32_t (&masks)[kThreadVectors], Told& ret_told) {
-    const unsigned lane = threadIdx.x % 32;
-    std::uint32_t count = 0;
-    std::uint32_t first = kTile;
-    std::uint32_t end = 0;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-        if (masks[j] == 0) continue;
-        const std::uint32_t local = vector_number(j) * 128 + lane * 4;
-        count += __popc(masks[j]);
-        first = min(first, local + __ffs(static_cast<int>(masks[j])) - 1);
-        end = local + 32 - __clz(static_cast<int>(masks[j]));
-    }
-    if (__any_sync(~0U, count > 0)) {
-        count = __reduce_add_sync(~0U, count);
-        first = __reduce_min_sync(~0U, first);
-        end = __reduce_max_sync(~0U, end);
-    }
-    if (lane != 0) return;
-    const unsigned warp = threadIdx.x / 32;
-    ret_told.counts[warp] = count;
-    ret_told.firsts[warp] = first;
-    ret_told.ends[warp] = end;
-}
-
-/// Once all have told. Warp 0 writes what the tile's info says of its entries.
-__device__ inline WarpPlace find_place(const Told& told, TileInfo* ret_info) {
+/// Leaves what this warp picked; returns how many. The warp's own parts of the stage's arrays have been read.
+__device__ inline std::uint32_t leave_picked(const PickedVectors& picked, const PickRoom& room) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
-    WarpPlace place;
-    place.count = told.counts[warp];
-    if (warp > 0 && place.count == 0) return place;
-    const std::uint32_t count = lane < kPassWarps ? told.counts[lane] : 0U;
-    const std::uint32_t end = lane < kPassWarps ? told.ends[lane] : 0U;
-    if (warp > 0) {
-        place.begin = __reduce_add_sync(~0U, lane < warp ? count : 0U);
-        place.end_before = __reduce_max_sync(~0U, lane < warp ? end : 0U);
-        return place;
-    }
-    place.total = __reduce_add_sync(~0U, count);
-    const std::uint32_t first = __reduce_min_sync(~0U, lane < kPassWarps ? told.firsts[lane] : kTile);
-    const std::uint32_t last_end = __reduce_max_sync(~0U, end);
-    if (lane != 0) return place;
-    ret_info->count = place.total;
-    ret_info->first = place.total > 0 ? first : 0U;
-    ret_info->last = place.total > 0 ? last_end - 1U : 0U;
-    return place;
-}
-
-/// Calls `body(j, c, position, index, end_before)` for this thread's entries: position in the tile's list, index in the
-/// tile, and the index behind the entry before it. A whole warp that has entries.
-template <typename Body>
-__device__ inline void for_each_entry(const std::uint32_t (&masks)[kThreadVectors], const WarpPlace& place,
-                                      Body body) {
-    const unsigned lane = threadIdx.x % 32;
-    std::uint32_t begin = place.begin;
-    std::uint32_t end_before = place.end_before;
+    float* values = room.values + warp * kWarpElements;
+    float* variances = room.variances == nullptr ? nullptr : room.variances + warp * kWarpElements;
+    std::uint16_t* indices = room.indices_of(warp);
+    std::uint32_t count = 0;
+    __syncwarp();  // all lanes have read
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        const std::uint32_t holders = __ballot_sync(~0U, masks[j] != 0);
-        if (holders == 0) continue;
-        const std::uint32_t local = vector_number(j) * 128 + lane * 4;
-        const std::uint32_t lower_lanes = (1U << lane) - 1U;
-        std::uint32_t before = 0;  // entries of lower lanes
-        std::uint32_t total = 0;
+        if (__any_sync(~0U, picked.masks[j] != 0) == 0) continue;
+        std::uint32_t at = count;
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
-            const std::uint32_t lanes = __ballot_sync(~0U, (masks[j] >> c) & 1U);
-            before += __popc(lanes & lower_lanes);
-            total += __popc(lanes);
+            const std::uint32_t lanes = __ballot_sync(~0U, (picked.masks[j] >> c) & 1U);
+            at += __popc(lanes & ((1U << lane) - 1U));
+            count += __popc(lanes);
         }
-        const std::uint32_t own_end = local + 32 - __clz(static_cast<int>(masks[j]));
-        const std::uint32_t below = holders & lower_lanes;
-        const std::uint32_t neighbour = __shfl_sync(~0U, own_end, below == 0 ? 0 : 31 - __clz(static_cast<int>(below)));
-        const std::uint32_t last = __shfl_sync(~0U, own_end, 31 - __clz(static_cast<int>(holders)));
-        if (masks[j] != 0) {
-            std::uint32_t position = begin + before;
-            std::uint32_t behind = below == 0 ? end_before : neighbour;
+        if (picked.masks[j] == 0) continue;
+        const std::uint32_t local = vector_number(j) * 128 + lane * 4;
 #pragma unroll
-            for (unsigned c = 0; c < 4; ++c) {
-                if (((masks[j] >> c) & 1U) == 0) continue;
-                body(j, c, position++, local + c, behind);
-                behind = local + c + 1U;
-            }
-        }
-        begin += total;
-        end_before = last;
-    }
-}
-
-/// The largest magnitude bits of what this warp picked; every lane.
-__device__ inline std::uint32_t largest_picked(const PickedVectors& picked) {
-    std::uint32_t largest = 0;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j)
-#pragma unroll
-        for (unsigned c = 0; c < 4; ++c)
-            if (((picked.masks[j] >> c) & 1U) != 0) largest = max(largest, element::magnitude_bits(picked.r[j].at[c]));
-    return __reduce_max_sync(~0U, largest);
-}
-
-__device__ inline void store_state(const TileWork& work, unsigned j, const Vector& r, const Vector& decayed) {
-    store_vector(work, work.plan.residual_out, vector_number(j), r);
-    if (work.plan.has_variance != 0) store_vector(work, work.plan.variance_out, vector_number(j), decayed);
-}
-
-__device__ inline Vector decayed(const TensorPlan& plan, const Vector& v) {
-    Vector result;
-#pragma unroll
-    for (unsigned c = 0; c < 4; ++c) result.at[c] = plan.zeta * v.at[c];
-    return result;
-}
-
-/// The tensor is decided later: the state is written as if nothing were sent, and what was picked waits in the slot.
-template <typename Release>
-__device__ inline void list_picked(const EncodeRound& round, const TileStage& stage, const PickedVectors& picked,
-                                   PickShared& shared, Release release) {
-    const TileWork& work = stage.work;
-    const unsigned lane = threadIdx.x % 32;
-    const TileTarget target = tile_target(round, work.plan, work.tile, work.first);
-    Told& told = shared.told[stage.slot % 2];
-    tell_count(picked.masks, told);
-    const std::uint32_t warp_largest = largest_picked(picked);
-    if (lane == 0) told.largest[threadIdx.x / 32] = warp_largest;
-    release();
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) store_state(work, j, picked.r[j], decayed(work.plan, picked.v[j]));
-    const WarpPlace place = find_place(told, target.info);
-    if (threadIdx.x < 32) {
-        const std::uint32_t largest = __reduce_max_sync(~0U, lane < kPassWarps ? told.largest[lane] : 0U);
-        if (lane == 0) {
-            target.info->scale = largest;
-            TensorState& state = round.tensor_states[round.chunks[work.chunk].tensor];
-            if (place.total > 0) {
-                atomicAdd(&state.listed, place.total);
-                atomicMax(&state.largest, largest);
-            }
+        for (unsigned c = 0; c < 4; ++c) {
+            if (((picked.masks[j] >> c) & 1U) == 0) continue;
+            values[at] = picked.r[j].at[c];
+            indices[at] = static_cast<std::uint16_t>(local + c);
+            if (variances != nullptr) variances[at] = picked.v[j].at[c];
+            ++at;
         }
     }
-    if (place.count > 0)
-        for_each_entry(picked.masks, place,
-                       [&](unsigned j, unsigned c, std::uint32_t at, std::uint32_t index, std::uint32_t) {
-                           target.indices[at] = static_cast<std::uint16_t>(index);
-                           reinterpret_cast<float*>(target.values)[at] = picked.r[j].at[c];
-                       });
+    return count;
 }
 
-/// Sign's scale: the mean magnitude of what is picked, in the order of the list, by way of shared memory: the stage's
-/// first array is overwritten. What was told of the counts is read.
-__device__ inline float mean_of_picked(const TileStage& stage, const PickedVectors& picked, Told& told) {
-    auto* values = reinterpret_cast<float*>(const_cast<std::byte*>(stage.arrays));
-    const unsigned lane = threadIdx.x % 32;
-    const std::uint32_t counts = lane < kPassWarps ? told.counts[lane] : 0U;
-    const std::uint32_t begin = __reduce_add_sync(~0U, lane < threadIdx.x / 32 ? counts : 0U);
-    const std::uint32_t count = __reduce_add_sync(~0U, counts);
-    for_each_entry(picked.masks, {begin},
-                   [&](unsigned j, unsigned c, std::uint32_t at, std::uint32_t, std::uint32_t) {
-                       values[at] = picked.r[j].at[c];
-                   });
-    meet<kPassThreads>();
-    if (threadIdx.x < 32) {
-        const float mean = count == 0 ? 0.0F : mean_magnitude(values, count);
-        if (lane == 0) told.scale = mean;
-    }
-    before_async_writes();
-    meet<kPassThreads>();
-    return told.scale;
-}
+/// All that a tile's warps picked, in its order; for one warp, once all have left theirs.
+struct PickedList {
+    const PickRoom& room;
+    const std::uint32_t* begins;
+    std::uint32_t count;
 
-/// What all elements of the tile share, and that the stage's arrays have been read.
-template <typename Release>
-__device__ inline TileScale decide_scale(const TileStage& stage, const PickedVectors& picked, Told& told,
-                                         Release release) {
-    const TensorPlan& plan = stage.work.plan;
-    const unsigned lane = threadIdx.x % 32;
-    if (needs_mean(plan)) {
-        tell_count(picked.masks, told);
-        meet<kPassThreads>();
-        const float mean = mean_of_picked(stage, picked, told);
-        release();
-        return sign_scale(plan, mean);
-    }
-    const std::uint32_t warp_largest = largest_picked(picked);
-    if (lane == 0) told.largest[threadIdx.x / 32] = warp_largest;
-    release();
-    return scale_of_largest(plan, __reduce_max_sync(~0U, lane < kPassWarps ? told.largest[lane] : 0U));
-}
-
-/// The tile is sent: what is picked and has a code. `inout_picked`: values become what receivers decode.
-template <typename Release>
-__device__ inline void send_picked(const EncodeRound& round, const TileStage& stage, PickedVectors& inout_picked,
-                                   PickShared& shared, Release release) {
-    const TileWork& work = stage.work;
-    const TensorPlan& plan = work.plan;
-    const TileTarget target = tile_target(round, plan, work.tile, work.first);
-    Told& told = shared.told[stage.slot % 2];
-    const TileScale tile = decide_scale(stage, inout_picked, told, release);
+    /// Which warp's segment an entry lies in.
+    __device__ unsigned segment_of(std::uint32_t entry) const {
+        unsigned segment = 0;
 #pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-        Vector& r = inout_picked.r[j];
-        Vector out = r;
-        Vector v_out = decayed(plan, inout_picked.v[j]);
-        std::uint32_t sent = 0;
-        if (inout_picked.masks[j] != 0) {
-#pragma unroll
-            for (unsigned c = 0; c < 4; ++c) {
-                if (((inout_picked.masks[j] >> c) & 1U) == 0) continue;
-                const float value = r.at[c];
-                const float code = decoded_of(plan, tile, value);
-                r.at[c] = code;
-                if (code == 0.0F) continue;
-                sent |= 1U << c;
-                out.at[c] = residual_after(plan, value, code);
-                v_out.at[c] = variance_after(plan, inout_picked.v[j].at[c], value, code);
-            }
-        }
-        inout_picked.masks[j] = sent;
-        store_state(work, j, out, v_out);
+        for (unsigned step = kPassWarps / 2; step > 0; step /= 2)
+            if (begins[segment + step] <= entry) segment += step;
+        return segment;
     }
-    tell_count(inout_picked.masks, told);
-    meet<kPassThreads>();
-    const WarpPlace place = find_place(told, target.info);
-    if (threadIdx.x == 0) target.info->scale = tile.written;
-    if (place.count == 0) return;
-    GapSums gaps;
-    for_each_entry(inout_picked.masks, place,
-                   [&](unsigned j, unsigned c, std::uint32_t at, std::uint32_t index, std::uint32_t end_before) {
-                       target.indices[at] = static_cast<std::uint16_t>(index);
-                       store_code(plan, tile, inout_picked.r[j].at[c], target.values, at);
-                       if (at > 0) gaps.add(index - end_before);
-                   });
-    gaps.add_to(shared.quotients[stage.slot]);
-}
+    __device__ float value(std::uint32_t entry) const {
+        const unsigned segment = segment_of(entry);
+        return room.values[segment * kWarpElements + entry - begins[segment]];
+    }
+    __device__ ListEntry operator()(std::uint32_t entry) const {
+        const unsigned segment = segment_of(entry);
+        const std::uint32_t at = entry - begins[segment];
+        ListEntry result;
+        result.index = room.indices_of(segment)[at];
+        result.value = room.values[segment * kWarpElements + at];
+        if (room.variances != nullptr) result.variance = room.variances[segment * kWarpElements + at];
+        return result;
+    }
+};
+static_assert((kPassWarps & (kPassWarps - 1)) == 0);
 
-/// A tile is looked at, and all that its block wrote of it can be seen. Returns the chunk if it is whole by that, or
-/// kNothing. One warp; `inout_quotients` is zero again.
-__device__ inline std::uint32_t close_tile(const EncodeRound& round, const TileWork& work,
-                                           std::uint32_t (&inout_quotients)[kRiceSums]) {
+/// Fills `ret_begins` from the counts. One warp.
+__device__ inline PickedList gather_picked(const PickRoom& room, const std::uint32_t* counts,
+                                           std::uint32_t* ret_begins) {
     const unsigned lane = threadIdx.x % 32;
-    if (lane < kRiceSums) {
-        round.tiles[work.tile].quotients[lane] = inout_quotients[lane];
-        inout_quotients[lane] = 0;
+    const std::uint32_t own = lane < kPassWarps ? counts[lane] : 0U;
+    std::uint32_t up_to = own;
+#pragma unroll
+    for (unsigned distance = 1; distance < kPassWarps; distance *= 2) {
+        const std::uint32_t other = __shfl_up_sync(~0U, up_to, distance);
+        if (lane >= distance) up_to += other;
     }
+    if (lane < kPassWarps) ret_begins[lane] = up_to - own;
     __syncwarp();
+    return {room, ret_begins, __shfl_sync(~0U, up_to, kPassWarps - 1)};
+}
+
+/// The list waits in the tile's slot. One warp.
+__device__ inline void keep_list(const EncodeRound& round, const TileWork& work, const TileTarget& target,
+                                 const PickedList& list) {
+    const unsigned lane = threadIdx.x % 32;
+    std::uint32_t largest = 0;
+    for (std::uint32_t entry = lane; entry < list.count; entry += 32) {
+        const ListEntry picked = list(entry);
+        target.indices[entry] = static_cast<std::uint16_t>(picked.index);
+        reinterpret_cast<float*>(target.values)[entry] = picked.value;
+        largest = max(largest, element::magnitude_bits(picked.value));
+    }
+    largest = __reduce_max_sync(~0U, largest);
+    if (lane != 0) return;
+    target.info->count = list.count;
+    target.info->scale = largest;
+    if (list.count == 0) return;
+    TensorState& state = round.tensor_states[round.chunks[work.chunk].tensor];
+    atomicAdd(&state.listed, list.count);
+    atomicMax(&state.largest, largest);
+}
+
+/// The tile is sent. One warp.
+__device__ inline void send_picked(const TensorPlan& plan, const TileTarget& target, const PickedList& list) {
+    const auto value_of = [&list](std::uint32_t entry) { return list.value(entry); };
+    const TileScale tile = needs_mean(plan) ? sign_scale(plan, mean_magnitude(list.count, value_of))
+                                            : scale_of_largest(plan, largest_magnitude(list.count, value_of));
+    send_list(plan, target, tile, list.count, list,
+              [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
+}
+
+/// The list of a tile is written, for this block to see. Returns the chunk if all its tiles' are, or kNothing. One warp.
+__device__ inline std::uint32_t close_tile(const EncodeRound& round, const TileWork& work) {
     std::uint32_t chunk = kNothing;
-    if (lane == 0) {
+    if (threadIdx.x % 32 == 0) {
         __threadfence();
         const std::uint32_t done = atomicAdd(&round.chunk_states[work.chunk].tiles_done, 1U) + 1U;
         __threadfence();

@@ -26,7 +26,7 @@ struct ArrayList {
 /// What the pass's warps share. Lies before the stages.
 struct PipeShared {
     Gate full[kMostStages];   ///< the stage's tile is there
-    Gate empty[kMostStages];  ///< nobody needs what is in it; everything of the tile before is written
+    Gate empty[kMostStages];  ///< nobody needs what is in it, and the tile's list is written
     Gate drained;             ///< `ended` holds what is left to do
     TileWork works[kWorkSlots];
     std::uint32_t ended[kWorkSlots];  ///< chunks that the last tiles made whole
@@ -36,13 +36,17 @@ struct PipeShared {
 /// One tile under a block's eyes.
 struct TileStage {
     const TileWork& work;
-    const std::byte* arrays;  ///< kArrayBytes each, if the tile is staged
-    unsigned slot;            ///< number of the work
+    std::byte* arrays;     ///< kArrayBytes each; filled if the tile is wide
+    Gate& empty;           ///< wants one arrival, when the arrays may be overwritten and the tile's list is written
+    std::uint32_t number;  ///< of the block's tiles
 };
 
-__device__ inline std::byte* stage_of(unsigned stage, unsigned arrays, std::uint32_t shared_bytes) {
-    return dynamic_shared() + shared_bytes + std::size_t{stage} * arrays * kArrayBytes;
-}
+/// Where the stages lie, and how far apart.
+struct StageRoom {
+    std::uint32_t begin;
+    std::uint32_t bytes;
+    __device__ std::byte* of(unsigned stage) const { return dynamic_shared() + begin + stage * bytes; }
+};
 
 /// Where the stages begin in dynamic shared memory, behind what lies at its beginning.
 template <typename Shared>
@@ -75,10 +79,10 @@ struct RingPlace {
     }
 };
 
-/// The fetching warp. `arrays_of(work)`: what to fetch of a staged tile. `close(slot)`: a tile is looked at and all its
-/// block wrote of it can be seen; returns the chunk that is whole by that, or kNothing.
+/// The fetching warp. `arrays_of(work)`: what to fetch of a wide tile. `close(work)`: the tile's list is written, for this
+/// block to see; returns the chunk that is whole by that, or kNothing.
 template <unsigned kArrays, typename ArraysOf, typename Close>
-__device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, std::uint32_t shared_bytes,
+__device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room,
                                    ArraysOf arrays_of, Close close) {
     RingPlace place;
     RingPlace last;
@@ -91,9 +95,8 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, s
         if (has_more) next = take_ticket(round);  // its answer comes while this tile is fetched
         TileWork& work = pipe.works[number % kWorkSlots];
         await(pipe.empty[place.stage], place.parity ^ 1U);
-        // The tile before the one that left this stage is written.
         std::uint32_t whole_chunk = kNothing;
-        if (number > round.stages) whole_chunk = close(closed++ % kWorkSlots);
+        if (number >= round.stages) whole_chunk = close(pipe.works[closed++ % kWorkSlots]);
         if (has_more) {
             find_tile(round, tile, work);
         } else if (threadIdx.x % 32 == 0) {
@@ -107,7 +110,7 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, s
 #pragma unroll
             for (unsigned array = 0; array < kArrays; ++array) bytes += list.bytes[array];
             announce_copies(pipe.full[place.stage], bytes);
-            std::byte* to = stage_of(place.stage, kArrays, shared_bytes);
+            std::byte* to = room.of(place.stage);
 #pragma unroll
             for (unsigned array = 0; array < kArrays; ++array)
                 if (list.bytes[array] > 0)
@@ -121,7 +124,7 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, s
     await(pipe.empty[last.stage], last.parity);
     std::uint32_t ended = 0;
     while (closed + 1 < number) {
-        const std::uint32_t chunk = close(closed++ % kWorkSlots);
+        const std::uint32_t chunk = close(pipe.works[closed++ % kWorkSlots]);
         if (chunk == kNothing) continue;
         if (threadIdx.x % 32 == 0) pipe.ended[ended] = chunk;
         ++ended;
@@ -132,29 +135,25 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, s
     }
 }
 
-/// The looking threads. `look(stage, release)`: looks at a tile; calls `release` once, all threads together, when the
-/// stage's arrays have been read and everything of the tile before is written. `end_chunk(chunk)`: all of its tiles are.
-template <unsigned kArrays, typename Look, typename EndChunk>
-__device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, std::uint32_t shared_bytes, Look look,
+/// The looking threads. `look(stage)`: looks at a tile, and sees to the arrival at its gate. `end_chunk(chunk)`: the lists
+/// of all its tiles are written.
+template <typename Look, typename EndChunk>
+__device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room, Look look,
                                      EndChunk end_chunk) {
     RingPlace place;
     for (std::uint32_t number = 0;; ++number) {
         await(pipe.full[place.stage], place.parity);
-        const unsigned slot = number % kWorkSlots;
-        const TileWork& work = pipe.works[slot];
-        Gate& empty = pipe.empty[place.stage];
+        const TileWork& work = pipe.works[number % kWorkSlots];
         const std::uint32_t whole_chunk = work.whole_chunk;
-        const auto release = [&empty] {
-            meet<kPassThreads>();
-            if (threadIdx.x == 0) arrive(empty);
-        };
-        if (work.tile == kNothing) {
-            release();
-            if (whole_chunk != kNothing) end_chunk(whole_chunk);
-            break;
+        const bool is_over = work.tile == kNothing;
+        if (is_over) {
+            meet<kPassThreads>();  // all lists are written
+            if (threadIdx.x == 0) arrive(pipe.empty[place.stage]);
+        } else {
+            look(TileStage{work, room.of(place.stage), pipe.empty[place.stage], number});
         }
-        look(TileStage{work, stage_of(place.stage, kArrays, shared_bytes), slot}, release);
         if (whole_chunk != kNothing) end_chunk(whole_chunk);
+        if (is_over) break;
         place.advance(round.stages);
     }
     await(pipe.drained, 0);

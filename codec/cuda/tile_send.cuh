@@ -29,15 +29,25 @@ __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorP
 }
 
 /// The mean magnitude of a list in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8, 4, 2,
-/// 1. Nothing selected is zero: the variance test is strict, and top-k lists no zeros. A whole warp; `count` > 0.
-__device__ inline float mean_magnitude(const float* values, std::uint32_t count) {
+/// 1. Nothing selected is zero: the variance test is strict, and top-k lists no zeros. A whole warp; no entries: 0.
+template <typename ValueOf>
+__device__ inline float mean_magnitude(std::uint32_t count, ValueOf value_of) {
+    if (count == 0) return 0.0F;
     double sum = 0;
 #pragma unroll 4
     for (std::uint32_t at = threadIdx.x % 32; at < count; at += 32)
-        sum = sum + static_cast<double>(element::magnitude(values[at]));
+        sum = sum + static_cast<double>(element::magnitude(value_of(at)));
 #pragma unroll
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
     return static_cast<float>(__shfl_sync(~0U, sum, 0) / static_cast<double>(count));
+}
+/// The largest magnitude bits of a list. A whole warp.
+template <typename ValueOf>
+__device__ inline std::uint32_t largest_magnitude(std::uint32_t count, ValueOf value_of) {
+    std::uint32_t largest = 0;
+    for (std::uint32_t at = threadIdx.x % 32; at < count; at += 32)
+        largest = max(largest, element::magnitude_bits(value_of(at)));
+    return __reduce_max_sync(~0U, largest);
 }
 
 /// What all elements of a tile share.
@@ -120,8 +130,7 @@ struct GapSums {
 #pragma unroll
         for (unsigned r = 0; r < kRiceSums; ++r) at[r] += gap >> r;
     }
-    /// Adds the sums over the warp.
-    __device__ void add_to(std::uint32_t* inout_sums) const {
+    __device__ void write(TileInfo& info) const {
         const unsigned lane = threadIdx.x % 32;
         std::uint32_t own = 0;
 #pragma unroll
@@ -129,8 +138,60 @@ struct GapSums {
             const std::uint32_t sum = __reduce_add_sync(~0U, at[r]);
             own = lane == r ? sum : own;
         }
-        if (lane < kRiceSums) atomicAdd(inout_sums + lane, own);
+        if (lane < kRiceSums) info.quotients[lane] = own;
     }
 };
+
+/// One entry of a tile's list.
+struct ListEntry {
+    std::uint32_t index = 0;  ///< in the tile
+    float value = 0;
+    float variance = 0;  ///< before any decay; the hybrid's
+};
+
+/// Sends a list, whose order is the tile's: what has a code goes to the tile's slot, and the state of that, which was
+/// written as if nothing were sent, is settled. A whole warp. `entry_of(j)`: asked once, before anything is written
+/// behind entry j - 32; `keepers_of(entry, exists)`: lanes whose entry is sent if it has a code.
+template <typename EntryOf, typename KeepersOf>
+__device__ inline void send_list(const TensorPlan& plan, const TileTarget& target, const TileScale& tile,
+                                 std::uint32_t count, EntryOf entry_of, KeepersOf keepers_of) {
+    const unsigned lane = threadIdx.x % 32;
+    std::uint32_t sent = 0;
+    std::uint32_t first = 0;
+    std::uint32_t end_before = 0;
+    GapSums gaps;
+    ListEntry next;
+    if (lane < count) next = entry_of(lane);
+    for (std::uint32_t begin = 0; begin < count; begin += 32) {
+        const bool exists = begin + lane < count;
+        const ListEntry entry = next;
+        if (begin + 32 + lane < count) next = entry_of(begin + 32 + lane);
+        const std::uint32_t keepers = keepers_of(entry, exists);
+        const float decoded = ((keepers >> lane) & 1U) != 0 ? decoded_of(plan, tile, entry.value) : 0.0F;
+        const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
+        const std::uint32_t lower = senders & ((1U << lane) - 1U);
+        const std::uint32_t neighbour =
+            __shfl_sync(~0U, entry.index, lower == 0 ? 0 : 31 - __clz(static_cast<int>(lower)));
+        if (decoded != 0.0F) {
+            const std::uint32_t at = sent + __popc(lower);
+            target.indices[at] = static_cast<std::uint16_t>(entry.index);
+            store_code(plan, tile, decoded, target.values, at);
+            target.residual_out[entry.index] = residual_after(plan, entry.value, decoded);
+            if (target.variance_out != nullptr)
+                target.variance_out[entry.index] = variance_after(plan, entry.variance, entry.value, decoded);
+            if (at > 0) gaps.add(entry.index - (lower == 0 ? end_before : neighbour + 1U));
+        }
+        if (senders == 0) continue;
+        if (sent == 0) first = __shfl_sync(~0U, entry.index, __ffs(static_cast<int>(senders)) - 1);
+        end_before = __shfl_sync(~0U, entry.index, 31 - __clz(static_cast<int>(senders))) + 1U;
+        sent += __popc(senders);
+    }
+    gaps.write(*target.info);
+    if (lane != 0) return;
+    target.info->count = sent;
+    target.info->first = first;
+    target.info->last = sent > 0 ? end_before - 1U : 0U;
+    target.info->scale = tile.written;
+}
 
 }  // namespace gradsieve::codec::cuda

@@ -113,11 +113,14 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
     });
 }
 
-/// Where not all of those equal to the k-th are kept: how many there are in each tile, then before each tile.
+/// Where not all of those equal to the k-th are kept: how many there are in each tile, and before each group.
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
     __shared__ ScanShared<TileBlock> shared;
+    __shared__ std::uint32_t of_group;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!are_ties_cut(work)) return;
+    if (threadIdx.x == 0) of_group = 0;
+    __syncthreads();
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
         const std::uint32_t in_round = group_tile(round, work, tile).tile;
         const float* values = waiting_values_of(round, in_round);
@@ -126,17 +129,22 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
         for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
             ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
         ties = __reduce_add_sync(~0U, ties);
-        if (threadIdx.x % 32 == 0) round.tiles[in_round].quotients[0] = ties;
+        if (threadIdx.x % 32 != 0) continue;
+        round.tiles[in_round].quotients[0] = ties;
+        atomicAdd(&of_group, ties);
     }
+    __syncthreads();
+    if (threadIdx.x == 0) round.tiles[group_tile(round, work, 0).tile].quotients[1] = of_group;
     if (!is_last_group(work, kTieLevel)) return;
+    // Groups begin at every kGroupTiles-th tile of each chunk, and chunks but the last are whole groups.
     std::uint32_t before = 0;
-    for (std::uint32_t first = 0; first < work.plan->tile_count; first += kTileThreads) {
-        const std::uint32_t tile = first + threadIdx.x;
-        const bool exists = tile < work.plan->tile_count;
-        TileInfo* info = round.tiles + work.plan->first_tile + tile;
+    for (std::uint32_t first = 0; first < work.plan->group_count; first += kTileThreads) {
+        const std::uint32_t group = first + threadIdx.x;
+        const bool exists = group < work.plan->group_count;
+        std::uint32_t* ties = round.tiles[work.plan->first_tile + group * kGroupTiles].quotients + 1;
         std::uint32_t total = 0;
-        const std::uint32_t ties = scan_block(exists ? __ldcg(info->quotients) : 0U, Sum{}, shared, total);
-        if (exists) info->quotients[0] = before + ties;
+        const std::uint32_t lower = scan_block(exists ? __ldcg(ties) : 0U, Sum{}, shared, total);
+        if (exists) *ties = before + lower;
         before += total;
     }
     if (work.plan->shared != nullptr && threadIdx.x == 0) work.plan->shared[work.plan->part].ties = before;
