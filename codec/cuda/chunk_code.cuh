@@ -1,9 +1,12 @@
 // The payload of one chunk out of the lists of its tiles: sizes first, then every field at its own bit, so that no
-// order of threads can show. kPassThreads threads of the block that made the chunk whole; each thread of the first half
-// has a tile. docs/payload-format.md is the authority. Device code only.
+// order of threads can show. A block of kPassThreads for each chunk, whose first half has a tile in each thread. A payload
+// is put together in shared memory, or where it goes if it is too large. docs/payload-format.md is the authority. Device
+// code only.
 #pragma once
 
+#include "codec/cuda/async_copy.cuh"
 #include "codec/cuda/block_scan.cuh"
+#include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/payload_layout.cuh"
 
 namespace gradsieve::codec::cuda {
@@ -18,7 +21,7 @@ static_assert(kPassThreads >= kChunkTiles);
 
 /// What a block shares while it codes.
 struct CodeShared {
-    ScanShared<PassBlock> scan;
+    ScanShared<kPassThreads> scan;
     std::uint32_t begins[kChunkTiles + 1];  ///< position of each tile's first entry in the chunk's list
     std::uint32_t unary[kChunkTiles];       ///< quotient bits before each tile
     std::uint32_t ends[kChunkTiles];        ///< index behind the last entry before each tile
@@ -81,7 +84,7 @@ __device__ inline void plan_rice(const TileShare& share, CodeShared& shared, Lis
             if (lane == r) shared.partial[warp][r] = sum;
         }
     }
-    PassBlock::meet_all();
+    __syncthreads();
     std::uint32_t key = ~0U;
     if (lane <= kLargestRice) {
         std::uint32_t quotients = 0;
@@ -92,7 +95,7 @@ __device__ inline void plan_rice(const TileShare& share, CodeShared& shared, Lis
     key = __reduce_min_sync(~0U, key);
     ret_shape.rice_parameter = key & 31U;
     ret_shape.unary_bits = (key >> 5U) - ret_shape.count * ret_shape.rice_parameter + ret_shape.count;
-    PassBlock::meet_all();
+    __syncthreads();
 }
 
 /// Base exponent and the parameter of the fewest bits for the distances from it; every thread gets them.
@@ -108,7 +111,7 @@ __device__ inline void plan_exponents(const TileShare& share, CodeShared& shared
             if (lane == p) shared.partial[warp][p] = sum;
         }
     }
-    PassBlock::meet_all();
+    __syncthreads();
     std::uint32_t key = ~0U;
     std::uint32_t quotients = 0;
     if (lane < kNoExponents) {
@@ -120,7 +123,7 @@ __device__ inline void plan_exponents(const TileShare& share, CodeShared& shared
     const bool are_equal = __shfl_sync(~0U, quotients, 0) == 0;
     ret_shape.exponent_parameter = are_equal ? kNoExponents : key & 7U;
     ret_shape.exponent_bits = are_equal ? 0U : key >> 3U;
-    PassBlock::meet_all();
+    __syncthreads();
 }
 
 // ---- writing ----
@@ -154,26 +157,35 @@ struct Entry {
     std::uint32_t code;
 };
 
-/// Entry `position` of the chunk's list, which lies in one of the warp's tiles, `warp_tile` and the next ones.
-__device__ inline Entry load_entry(const EncodeRound& round, std::uint32_t first_tile, const std::uint32_t* begins,
-                                   std::uint32_t warp_tile, std::uint32_t position, unsigned value_bytes) {
-    std::uint32_t tile = warp_tile;  // the last that begins at or before the position
+/// Entries of the chunk's list from `position` on, 32 apart, which lie in the warp's tiles, `warp_tile` and the next
+/// ones; the last one where there are no more.
+__device__ inline void load_entries(const EncodeRound& round, std::uint32_t first_tile, const std::uint32_t* begins,
+                                    std::uint32_t warp_tile, std::uint32_t position, unsigned value_bytes,
+                                    Entry (&ret_entries)[kEntriesAhead]) {
+    const std::uint32_t last = begins[warp_tile + kWarpTiles] - 1U;
 #pragma unroll
-    for (unsigned step = kWarpTiles / 2; step > 0; step /= 2)
-        if (begins[tile + step] <= position) tile += step;
-    const std::size_t cell = std::size_t{first_tile + tile} * kTile + position - begins[tile];
-    Entry entry;
-    entry.index = tile * kTile + __ldcg(round.slot_indices + cell);
-    const std::byte* values = round.slot_values;
-    const std::size_t tile_bytes = std::size_t{first_tile + tile} * kTile * round.slot_value_bytes;
-    const std::uint32_t at = position - begins[tile];
-    if (value_bytes == 1)
-        entry.code = __ldcg(reinterpret_cast<const std::uint8_t*>(values + tile_bytes) + at);
-    else if (value_bytes == 2)
-        entry.code = __ldcg(reinterpret_cast<const std::uint16_t*>(values + tile_bytes) + at);
-    else
-        entry.code = __ldcg(reinterpret_cast<const std::uint32_t*>(values + tile_bytes) + at);
-    return entry;
+    for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
+        const std::uint32_t at = min(position + ahead * 32, last);
+        std::uint32_t tile = warp_tile;  // the last that begins at or before the entry
+#pragma unroll
+        for (unsigned step = kWarpTiles / 2; step > 0; step /= 2)
+            if (begins[tile + step] <= at) tile += step;
+        ret_entries[ahead].index = tile;
+        ret_entries[ahead].code = at - begins[tile];
+    }
+#pragma unroll
+    for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
+        const std::uint32_t tile = ret_entries[ahead].index;
+        const std::uint32_t at = ret_entries[ahead].code;
+        const std::byte* values = round.slot_values + std::size_t{first_tile + tile} * kTile * round.slot_value_bytes;
+        ret_entries[ahead].index = tile * kTile + round.slot_indices[std::size_t{first_tile + tile} * kTile + at];
+        if (value_bytes == 1)
+            ret_entries[ahead].code = reinterpret_cast<const std::uint8_t*>(values)[at];
+        else if (value_bytes == 2)
+            ret_entries[ahead].code = reinterpret_cast<const std::uint16_t*>(values)[at];
+        else
+            ret_entries[ahead].code = reinterpret_cast<const std::uint32_t*>(values)[at];
+    }
 }
 
 /// Sets a bit for each lane that has one, words that several lanes share once. Bits ascend. A whole warp.
@@ -216,31 +228,42 @@ __device__ inline void or_fields(std::uint32_t* words, std::uint32_t first, std:
 }
 
 /// Fields of the entries of the first `count` lanes. `position`: in the list, of the first lane's; `unary_bit`: of the
-/// one that ends the lane's quotient. A whole warp.
+/// one that ends the lane's quotient. A whole warp. kIsNear: in shared memory, where lanes may meet in a word.
+template <bool kIsNear>
 __device__ inline void write_warp(const PayloadLayout& layout, std::uint32_t* words, std::uint32_t position,
                                   std::uint32_t count, const Entry& entry, std::uint32_t gap,
                                   std::uint32_t unary_bit) {
-    const bool exists = threadIdx.x % 32 < count;
+    const unsigned lane = threadIdx.x % 32;
+    const bool exists = lane < count;
+    const auto write_fields = [&](std::uint32_t first, std::uint32_t value, unsigned width) {
+        if constexpr (!kIsNear) return or_fields(words, first, value, width, count);
+        if (exists) or_bits(words, first + lane * width, value, width);
+    };
+    const auto write_one = [&](std::uint32_t bit) {
+        if constexpr (!kIsNear) return or_ones(words, bit, exists);
+        if (exists) or_bits(words, bit, 1, 1);
+    };
     switch (layout.form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
             if (layout.rice_parameter > 0)
-                or_fields(words, layout.indices_bit + position * layout.rice_parameter,
-                          gap & ((1U << layout.rice_parameter) - 1U), layout.rice_parameter, count);
-            or_ones(words, layout.unary_bit + unary_bit, exists);
+                write_fields(layout.indices_bit + position * layout.rice_parameter,
+                             gap & ((1U << layout.rice_parameter) - 1U), layout.rice_parameter);
+            write_one(layout.unary_bit + unary_bit);
             break;
-        case IndexForm::kBitmap: or_ones(words, layout.indices_bit + entry.index, exists); break;
+        case IndexForm::kBitmap: write_one(layout.indices_bit + entry.index); break;
         case IndexForm::kRaw32: {
             const std::uint32_t code = layout.value_bits == 0 ? entry.code << kPaperWordCodeShift : 0U;
-            or_fields(words, layout.indices_bit + position * 32U, entry.index | code, 32, count);
+            write_fields(layout.indices_bit + position * 32U, entry.index | code, 32);
             break;
         }
     }
     if (layout.value_bits > 0)
-        or_fields(words, layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits, count);
+        write_fields(layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits);
 }
 
 /// Each warp writes the entries of its tiles.
+template <bool kIsNear>
 __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chunk, std::uint32_t value_bytes,
                                      const CodeShared& shared, std::uint32_t* words) {
     const unsigned lane = threadIdx.x % 32;
@@ -252,11 +275,7 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
     std::uint32_t end_before = shared.ends[warp_tile];
     for (std::uint32_t begin = shared.begins[warp_tile]; begin < end; begin += 32 * kEntriesAhead) {
         Entry entries[kEntriesAhead];
-#pragma unroll
-        for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
-            const std::uint32_t position = min(begin + ahead * 32 + lane, end - 1);
-            entries[ahead] = load_entry(round, first_tile, shared.begins, warp_tile, position, value_bytes);
-        }
+        load_entries(round, first_tile, shared.begins, warp_tile, begin + lane, value_bytes, entries);
 #pragma unroll
         for (unsigned ahead = 0; ahead < kEntriesAhead; ++ahead) {
             const std::uint32_t first = begin + ahead * 32;
@@ -271,44 +290,55 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
                 const std::uint32_t other = __shfl_up_sync(~0U, bits, distance);
                 if (lane >= distance) bits += other;
             }
-            write_warp(layout, words, first, min(32U, end - first), entry, gap, unary + bits - 1U);
+            write_warp<kIsNear>(layout, words, first, min(32U, end - first), entry, gap, unary + bits - 1U);
             unary += __shfl_sync(~0U, bits, 31);
             end_before = __shfl_sync(~0U, entry.index, 31) + 1U;
         }
     }
 }
 
-/// A place for the payload, zeros, header and scales. The result goes to the host.
-__device__ inline void lay_out(const EncodeRound& round, std::uint32_t chunk, const TensorPlan& plan,
-                               const TileShare& share, std::uint32_t sent, CodeShared& shared) {
-    if (threadIdx.x == 0) {
-        const ByteCount reserved =
-            (shared.layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
-        shared.layout.offset = atomicAdd(reinterpret_cast<unsigned long long*>(round.cursor), reserved);
-        round.chunk_results[chunk] = ChunkResult{shared.layout.offset, shared.layout.bytes, sent};
-    }
-    PassBlock::meet_all();
-    const PayloadLayout& layout = shared.layout;
-    auto* vectors = reinterpret_cast<uint4*>(round.payload + layout.offset);
-    auto* words = reinterpret_cast<std::uint32_t*>(vectors);
-    const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads) vectors[at] = make_uint4(0, 0, 0, 0);
-    PassBlock::meet_all();
-    if (threadIdx.x == 0) write_header(plan, layout, words);
-    write_scales(plan, share, layout, shared, words);
+/// A place for the payload. The result goes to the host.
+__device__ inline void make_room(const EncodeRound& round, std::uint32_t chunk, std::uint32_t sent,
+                                 PayloadLayout& inout_layout) {
+    const ByteCount reserved = (inout_layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
+    inout_layout.offset = atomicAdd(reinterpret_cast<unsigned long long*>(round.cursor), reserved);
+    round.chunk_results[chunk] = ChunkResult{inout_layout.offset, inout_layout.bytes, sent};
 }
 
-/// Copies the payload to host memory, where there is room.
-__device__ inline void mirror_payload(const EncodeRound& round, const PayloadLayout& layout) {
+/// All fields of the payload, in cleared memory.
+template <bool kIsNear>
+__device__ inline void write_payload(const EncodeRound& round, std::uint32_t chunk, const TensorPlan& plan,
+                                     const TileShare& share, CodeShared& shared, std::uint32_t* words) {
+    const std::uint32_t vector_count = (shared.layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads)
+        reinterpret_cast<uint4*>(words)[at] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+    if (threadIdx.x == 0) write_header(plan, shared.layout, words);
+    write_scales(plan, share, shared.layout, shared, words);
+    write_entries<kIsNear>(round, chunk, plan.value_bytes, shared, words);
+    __syncthreads();
+}
+
+/// Copies a payload to where it goes, and to host memory, where there is room. `from`: that place itself, or shared
+/// memory.
+template <bool kIsNear>
+__device__ inline void deliver_payload(const EncodeRound& round, const PayloadLayout& layout,
+                                       const std::uint32_t* from) {
     const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    if (layout.offset + vector_count * kPayloadAlignment > round.mirror_bytes) return;
-    const auto* vectors = reinterpret_cast<const uint4*>(round.payload + layout.offset);
+    const bool has_mirror = layout.offset + vector_count * kPayloadAlignment <= round.mirror_bytes;
+    const auto* vectors = reinterpret_cast<const uint4*>(from);
+    auto* payload = reinterpret_cast<uint4*>(round.payload + layout.offset);
     auto* mirror = reinterpret_cast<uint4*>(round.mirror + layout.offset);
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads) mirror[at] = __ldcg(vectors + at);
+    if (!kIsNear && !has_mirror) return;
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads) {
+        const uint4 vector = kIsNear ? vectors[at] : __ldcg(vectors + at);
+        if (has_mirror) mirror[at] = vector;
+        if (kIsNear) payload[at] = vector;
+    }
 }
 
-/// Codes a chunk whose tiles all hold what is sent.
-static __device__ __noinline__ void code_chunk(const EncodeRound& round, std::uint32_t chunk, CodeShared& shared) {
+/// Codes a chunk whose tiles all hold what is sent. A block of kPassThreads.
+__device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk, CodeShared& shared) {
     const ChunkPlan& chunk_plan = round.chunks[chunk];
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];
     const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
@@ -322,27 +352,31 @@ static __device__ __noinline__ void code_chunk(const EncodeRound& round, std::ui
     if (coder == IndexCoderKind::kAuto || coder == IndexCoderKind::kRice) plan_rice(share, shared, shape);
     if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2) plan_exponents(share, shared, shape);
     if (threadIdx.x == 0) {
-        shared.layout = choose_layout(plan, shape);
+        const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
+        PayloadLayout layout = choose_layout(plan, shape);
+        make_room(round, chunk, sends_all ? shape.elements : shape.count, layout);
+        shared.layout = layout;
         shared.begins[kChunkTiles] = shape.count;
     }
     if (threadIdx.x < kChunkTiles) {
         shared.begins[threadIdx.x] = share.begin;
         shared.ends[threadIdx.x] = share.end_before;
     }
-    PassBlock::meet_all();
+    __syncthreads();
     const bool is_rice = shared.layout.form == IndexForm::kRice;
     const std::uint32_t quotients = is_rice ? tile_quotients(share, shared.layout.rice_parameter) : 0U;
     std::uint32_t total = 0;
     const std::uint32_t unary = scan_block(share.info.count + quotients, Sum{}, shared.scan, total);
     if (threadIdx.x < kChunkTiles) shared.unary[threadIdx.x] = unary;
-    const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
-    lay_out(round, chunk, plan, share, sends_all ? shape.elements : shape.count, shared);
-    auto* words = reinterpret_cast<std::uint32_t*>(round.payload + shared.layout.offset);
-    write_entries(round, chunk, plan.value_bytes, shared, words);
-    __threadfence();
-    PassBlock::meet_all();
-    mirror_payload(round, shared.layout);
-    PassBlock::meet_all();  // before the next chunk's layout
+    if (shared.layout.bytes <= kNearPayloadBytes) {
+        auto* words = reinterpret_cast<std::uint32_t*>(dynamic_shared());
+        write_payload<true>(round, chunk, plan, share, shared, words);
+        deliver_payload<true>(round, shared.layout, words);
+    } else {
+        auto* words = reinterpret_cast<std::uint32_t*>(round.payload + shared.layout.offset);
+        write_payload<false>(round, chunk, plan, share, shared, words);
+        deliver_payload<false>(round, shared.layout, words);
+    }
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -211,7 +211,6 @@ void EncodeBatch::lay_out() {
     place(layout_.first_groups, chunks_.size(), sizeof(std::uint32_t));
     place(layout_.samples, staged_.sample_rows(), sizeof(SampleView));
     place(layout_.moments, staged_.moment_rows(), sizeof(const float*));
-    place(layout_.chunk_states, chunks_.size(), sizeof(ChunkState));
     place(layout_.tickets, passes_.size(), sizeof(std::uint32_t));
     place(layout_.tensor_states, tensors_.size(), sizeof(TensorState));
     place(layout_.cursor, 1, sizeof(std::uint64_t));
@@ -229,7 +228,7 @@ void EncodeBatch::write_upload(std::byte* host, const EncodeAddresses& addresses
     write(layout_.first_groups, first_groups_);
     staged_.write_rows(addresses.staging, reinterpret_cast<SampleView*>(host + layout_.samples),
                        reinterpret_cast<const float**>(host + layout_.moments));
-    std::memset(host + layout_.chunk_states, 0, layout_.results - layout_.chunk_states);
+    std::memset(host + layout_.tickets, 0, layout_.results - layout_.tickets);
     std::memcpy(host + layout_.cursor, &dense_payload_bytes_, sizeof(dense_payload_bytes_));
     for (std::size_t pass = 0; pass < passes_.size(); ++pass)
         reinterpret_cast<std::uint32_t*>(host + layout_.tickets)[pass] = passes_[pass].first_tile;

@@ -41,7 +41,7 @@ struct RoundPlan {
 /// Where the parts of the plan lie in device memory, in bytes; everything before `results` is uploaded.
 struct PlanLayout {
     ByteCount tensors = 0, chunks = 0, first_tiles = 0, first_groups = 0, samples = 0, moments = 0;
-    ByteCount chunk_states = 0, tickets = 0;
+    ByteCount tickets = 0;
     ByteCount tensor_states = 0, cursor = 0;  ///< from here on everything comes back
     ByteCount results = 0;
     ByteCount end = 0;

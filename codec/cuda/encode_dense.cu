@@ -13,10 +13,17 @@ namespace {
 template <unsigned kSamples>
 constexpr unsigned kDenseArrays = kSamples == 1 ? 2 : 1;
 
+/// What warps tell each other of a tile's magnitudes.
+struct SignShared {
+    // in turn: one tile's are read while the next one's are written
+    double sums[2][kPassWarps];
+    std::uint32_t least_exponents[2][kPassWarps];
+    float means[2];
+};
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
 struct DenseShared {
     PipeShared pipe;
-    float scales[2];  ///< sign: in turn, one is read while that of the next tile is written
+    SignShared sign;
 };
 
 /// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
@@ -145,28 +152,78 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
     }
 }
 
-/// Codes the tile once its mean magnitude is known, which one warp sums up in the order of the format, out of the
-/// stage's first array.
-__device__ inline void code_signs(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                  float* scales) {
-    const TileWork& work = stage.work;
+/// The sum of this warp's magnitudes in fp64, in any order, and the least exponent of one that is not 0.
+struct WarpSum {
+    double sum;
+    std::uint32_t least_exponent;
+};
+__device__ inline WarpSum sum_warp(const Vector (&r)[kThreadVectors]) {
+    double sum = 0;
+    std::uint32_t least = kNothing;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) {
+            const std::uint32_t size = element::magnitude_bits(r[j].at[c]);
+            sum = sum + static_cast<double>(element::float_of(size));
+            least = min(least, size == 0 ? kNothing : max(size >> 23U, 1U));
+        }
+    }
+#pragma unroll
+    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
+    return {sum, __reduce_min_sync(~0U, least)};
+}
+
+/// Whether no sum of some of the numbers was rounded: all are multiples of the least one's last bit, and the whole sum,
+/// which none exceeds, has no more than 53 bits of it. Then their order cannot show.
+__device__ inline bool is_exact(double sum, std::uint32_t least_exponent) {
+    if (sum == 0) return true;
+    const auto exponent = static_cast<std::uint32_t>(__double2hiint(sum)) >> 20U & 0x7FFU;
+    constexpr std::uint32_t kDoubleOverFloat = 1023 - 127;
+    return exponent - kDoubleOverFloat + 23U <= least_exponent + 52U;
+}
+
+/// The tile's mean magnitude as the format defines it, and the stage's arrays are given back. Nearly always its sum is
+/// exact; else one warp sums up in the order of the format, by way of shared memory.
+__device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors], SignShared& shared) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned turn = stage.number % 2;
+    const WarpSum own = sum_warp(r);
+    if (lane == 0) {
+        shared.sums[turn][threadIdx.x / 32] = own.sum;
+        shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
+    }
+    meet<kPassThreads>();
+    double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
+#pragma unroll
+    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
+    const std::uint32_t least =
+        __reduce_min_sync(~0U, lane < kPassWarps ? shared.least_exponents[turn][lane] : kNothing);
+    if (is_exact(sum, least)) {
+        if (threadIdx.x == 0) arrive(stage.empty);
+        return static_cast<float>(sum / static_cast<double>(stage.work.elements));
+    }
     auto* values = reinterpret_cast<float*>(stage.arrays);
-    __syncwarp();  // all lanes have read
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j)
-        *reinterpret_cast<float4*>(values + place_of(work, vector_number(j)).local) =
+        *reinterpret_cast<float4*>(values + place_of(stage.work, vector_number(j)).local) =
             make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
     before_async_writes();
     meet<kPassThreads>();
     if (threadIdx.x < 32) {
-        const float mean = mean_magnitude(work.elements, [values](std::uint32_t at) { return values[at]; });
-        if (threadIdx.x == 0) {
-            scales[stage.number % 2] = mean;
-            reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = mean;
-        }
+        const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
+        if (lane == 0) shared.means[turn] = mean;
     }
     release(stage);
-    const float scale = scales[stage.number % 2];
+    return shared.means[turn];
+}
+
+/// Codes the tile once its mean magnitude is known.
+__device__ inline void code_signs(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
+                                  SignShared& shared) {
+    const TileWork& work = stage.work;
+    const float scale = mean_of_tile(stage, r, shared);
+    if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         store_signs(work, payload.values, vector_number(j), scale, r[j]);
@@ -193,8 +250,7 @@ __global__ void __launch_bounds__(kPassBlock, 2) code_tiles(const __grid_constan
             }
             return list;
         };
-        fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of, [](const TileWork&) { return kNothing; });
-        return;
+        return fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of);
     }
     const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
@@ -205,11 +261,11 @@ __global__ void __launch_bounds__(kPassBlock, 2) code_tiles(const __grid_constan
             report_trouble(work, vector_number(0), kThreadVectors,
                            round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kQuantizer == QuantizerKind::kSign)
-            code_signs(stage, payload, r, shared.scales);
+            code_signs(stage, payload, r, shared.sign);
         else
             code_values<kQuantizer>(stage, payload, r);
     };
-    look_at_tiles(round, shared.pipe, room, look, [](std::uint32_t) {});
+    look_at_tiles(round, shared.pipe, room, look);
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>

@@ -36,8 +36,13 @@ inline constexpr unsigned kPassBlock = kPassThreads + 32;
 [[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
 /// Where ties are cut: how many stand before each tile.
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
-/// Sends the lists that waited, and codes them; blocks of kPassThreads.
+/// Sends the lists that waited.
 [[nodiscard]] KernelHandle send_kernel() noexcept;
+/// Codes the chunks once their lists hold what is sent; a block of kPassThreads for each chunk, with kNearPayloadBytes of
+/// dynamic shared memory.
+[[nodiscard]] KernelHandle code_kernel() noexcept;
+/// Payloads up to this size are put together in shared memory.
+inline constexpr std::uint32_t kNearPayloadBytes = 64U << 10U;
 
 // Where several devices share the tensors of a round (encode_shared.cu); one block per chunk. Between a kernel that
 // leaves counts for the others and the one that takes them, every device has to wait for all.

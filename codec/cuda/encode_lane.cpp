@@ -21,6 +21,10 @@ Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multip
     GRADSIEVE_ASSIGN(lane->event_, StreamEvent::make(device));
     GRADSIEVE_CUDA_TRY(cudaDeviceGetAttribute(&lane->multiprocessors_, cudaDevAttrMultiProcessorCount, device),
                        "asking for multiprocessors");
+    GRADSIEVE_CUDA_TRY(cudaFuncSetAttribute(reinterpret_cast<const void*>(code_kernel()),
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(kNearPayloadBytes)),
+                       "asking for shared memory");
     if (multiprocessors > 0)
         lane->multiprocessors_ = std::min(lane->multiprocessors_, static_cast<int>(multiprocessors));
     return Result<std::unique_ptr<EncodeLane>>(std::move(lane));
@@ -138,7 +142,6 @@ EncodeRound EncodeLane::describe(std::size_t number) const {
     round.chunks = reinterpret_cast<const ChunkPlan*>(device + layout.chunks) + plan.first_chunk;
     round.first_tiles = reinterpret_cast<const std::uint32_t*>(device + layout.first_tiles) + plan.first_chunk;
     round.first_groups = reinterpret_cast<const std::uint32_t*>(device + layout.first_groups) + plan.first_chunk;
-    round.chunk_states = reinterpret_cast<ChunkState*>(device + layout.chunk_states) + plan.first_chunk;
     round.chunk_results = reinterpret_cast<ChunkResult*>(device + layout.results) + plan.first_chunk;
     round.chunk_count = plan.chunk_count;
     round.end_tile = plan.tile_count;
@@ -197,7 +200,8 @@ Status EncodeLane::run_round(std::size_t number) {
             GRADSIEVE_TRY(launch(histogram_kernel(level), plan.group_count, round));
         GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
     }
-    return plan.is_deferred ? launch(send_kernel(), plan.group_count, round, kPassThreads) : Status();
+    if (plan.is_deferred) GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
+    return launch(code_kernel(), plan.chunk_count, round, kPassThreads, kNearPayloadBytes);
 }
 
 Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
@@ -213,7 +217,8 @@ Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
     if (step == 1) GRADSIEVE_TRY(launch(take_listed_kernel(), plan.chunk_count, round));
     if (step + 1 == shared_steps(plan.has_top_k)) {
         if (plan.has_top_k) GRADSIEVE_TRY(launch(take_ties_kernel(), plan.chunk_count, round));
-        return launch(send_kernel(), plan.group_count, round, kPassThreads);
+        GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
+        return launch(code_kernel(), plan.chunk_count, round, kPassThreads, kNearPayloadBytes);
     }
     if (step == 1) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));

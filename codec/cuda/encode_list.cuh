@@ -1,10 +1,9 @@
 // The dense pass of the pipelines that send lists. A block looks at a tile at a time: r and v of every element, written
 // as if nothing were sent, and which elements the selector picks. Then one of its warps sends those, and corrects the
 // state of what it sent while its lines are in the cache; or, where the tensor must be known first (top-k,
-// pow2(scope=tensor)), leaves them in the tile's slot. The block that makes a chunk whole codes it while others go on.
+// pow2(scope=tensor)), leaves them in the tile's slot.
 #pragma once
 
-#include "codec/cuda/chunk_code.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_pick.cuh"
@@ -169,16 +168,9 @@ __device__ inline void store_state(const TileWork& work, const PickedVectors& pi
 }
 
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
-template <bool kIsDeferred>
 struct ListShared {
     PipeShared pipe;
     PickShared pick;
-};
-template <>
-struct ListShared<false> {
-    PipeShared pipe;
-    PickShared pick;
-    CodeShared code;
 };
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
@@ -209,27 +201,22 @@ template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 __global__ void __launch_bounds__(kPassBlock, (kListBlocks<kSource, kSamples>))
     list_tiles(const __grid_constant__ EncodeRound round) {
     using Arrays = ListArrays<kSource, kSamples>;
-    auto& shared = *reinterpret_cast<ListShared<kIsDeferred>*>(dynamic_shared());
-    const StageRoom room{kStagesBegin<ListShared<kIsDeferred>>, Arrays::kBytes};
+    auto& shared = *reinterpret_cast<ListShared*>(dynamic_shared());
+    const StageRoom room{kStagesBegin<ListShared>, Arrays::kBytes};
     open_pipe(shared.pipe, round.stages);
     if (threadIdx.x >= kPassThreads) {
-        fetch_tiles<Arrays::kCount>(
-            round, shared.pipe, room, [](const TileWork& work) { return Arrays::of(work); },
-            [&round](const TileWork& work) { return kIsDeferred ? kNothing : close_tile(round, work); });
-        return;
+        return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
+                                           [](const TileWork& work) { return Arrays::of(work); });
     }
-    look_at_tiles(
-        round, shared.pipe, room,
-        [&](const TileStage& stage) { look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared.pick); },
-        [&](std::uint32_t chunk) {
-            if constexpr (!kIsDeferred) code_chunk(round, chunk, shared.code);
-        });
+    look_at_tiles(round, shared.pipe, room, [&](const TileStage& stage) {
+        look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared.pick);
+    });
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 PassKernel describe_list_pass() {
     return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlocks<kSource, kSamples>,
-            kStagesBegin<ListShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
+            kStagesBegin<ListShared>, ListArrays<kSource, kSamples>::kBytes};
 }
 template <VarianceSource kSource, unsigned kSamples>
 PassKernel list_pass(bool is_deferred) {

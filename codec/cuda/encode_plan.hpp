@@ -106,9 +106,6 @@ struct ChunkPlan {
     std::uint32_t tiles;           ///< of the chunk
     std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies
 };
-struct ChunkState {
-    std::uint32_t tiles_done;  ///< that hold what is sent
-};
 struct ChunkResult {
     std::uint64_t offset;
     std::uint32_t bytes;  ///< 0: nothing is sent
@@ -129,10 +126,9 @@ struct TileInfo {
 struct EncodeRound {
     const TensorPlan* tensors;
     TensorState* tensor_states;
-    const ChunkPlan* chunks;            ///< of this round, as the next four
+    const ChunkPlan* chunks;            ///< of this round, as the next two
     const std::uint32_t* first_tiles;   ///< ascending
     const std::uint32_t* first_groups;  ///< ascending
-    ChunkState* chunk_states;
     ChunkResult* chunk_results;
     std::uint32_t chunk_count;
     std::uint32_t end_tile;  ///< of this pass; a round of staged samples has several

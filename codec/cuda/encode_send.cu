@@ -1,6 +1,5 @@
 // Lists that waited until their tensor was decided are sent: top-k's cut at the k-th magnitude, quantized, the state of
-// what is sent settled. The block that makes a chunk whole codes it. Blocks: one per group of tiles, a warp for a tile.
-#include "codec/cuda/chunk_code.cuh"
+// what is sent settled. Blocks: one per group of tiles, a warp for a tile.
 #include "codec/cuda/tile_group.cuh"
 
 namespace gradsieve::codec::cuda {
@@ -93,28 +92,12 @@ __device__ inline std::uint32_t count_ties_before(const EncodeRound& round, cons
     return work.state->ties_before + infos[0].quotients[1] + up_to - own;
 }
 
-/// Whether these were the chunk's last tiles; the whole block learns it.
-__device__ inline bool is_chunk_whole(const EncodeRound& round, const GroupWork& work) {
-    __shared__ std::uint32_t is_whole;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        const std::uint32_t done = atomicAdd(&round.chunk_states[work.chunk].tiles_done, work.tiles) + work.tiles;
-        __threadfence();
-        is_whole = done == round.chunks[work.chunk].tiles ? 1U : 0U;
-    }
-    __syncthreads();
-    return is_whole != 0;
-}
-
-__global__ void __launch_bounds__(kPassThreads, 2) send_tiles(const __grid_constant__ EncodeRound round) {
-    __shared__ CodeShared shared;
+__global__ void __launch_bounds__(kTileThreads, 4) send_tiles(const __grid_constant__ EncodeRound round) {
     const GroupWork work = group_work(round, blockIdx.x);
     const std::uint32_t ties_before = are_ties_cut(work) ? count_ties_before(round, work) : 0U;
     __syncthreads();  // everyone has read
-    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kPassWarps)
+    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps)
         send_tile(round, work, tile, __shfl_sync(~0U, ties_before, tile));
-    if (is_chunk_whole(round, work)) code_chunk(round, work.chunk, shared);
 }
 
 }  // namespace

@@ -154,16 +154,4 @@ __device__ inline void send_picked(const TensorPlan& plan, const TileTarget& tar
               [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
 }
 
-/// The list of a tile is written, for this block to see. Returns the chunk if all its tiles' are, or kNothing. One warp.
-__device__ inline std::uint32_t close_tile(const EncodeRound& round, const TileWork& work) {
-    std::uint32_t chunk = kNothing;
-    if (threadIdx.x % 32 == 0) {
-        __threadfence();
-        const std::uint32_t done = atomicAdd(&round.chunk_states[work.chunk].tiles_done, 1U) + 1U;
-        __threadfence();
-        if (done == round.chunks[work.chunk].tiles) chunk = work.chunk;
-    }
-    return __shfl_sync(~0U, chunk, 0);
-}
-
 }  // namespace gradsieve::codec::cuda

@@ -1,7 +1,6 @@
 // How a dense pass goes through its tiles: one warp of the block fetches, some tiles ahead, and the others look. A
 // tile's arrays come into shared memory by asynchronous copies, so that device memory is busy while the block computes
-// and waits at barriers. The fetching warp also does what can wait: it finds tiles, and closes those that are looked
-// at. Device code only.
+// and waits at barriers. Device code only.
 #pragma once
 
 #include "codec/cuda/async_copy.cuh"
@@ -26,18 +25,15 @@ struct ArrayList {
 /// What the pass's warps share. Lies before the stages.
 struct PipeShared {
     Gate full[kMostStages];   ///< the stage's tile is there
-    Gate empty[kMostStages];  ///< nobody needs what is in it, and the tile's list is written
-    Gate drained;             ///< `ended` holds what is left to do
+    Gate empty[kMostStages];  ///< nobody needs what is in it
     TileWork works[kWorkSlots];
-    std::uint32_t ended[kWorkSlots];  ///< chunks that the last tiles made whole
-    std::uint32_t ended_count;
 };
 
 /// One tile under a block's eyes.
 struct TileStage {
     const TileWork& work;
     std::byte* arrays;     ///< kArrayBytes each; filled if the tile is wide
-    Gate& empty;           ///< wants one arrival, when the arrays may be overwritten and the tile's list is written
+    Gate& empty;           ///< wants one arrival, when the arrays may be overwritten
     std::uint32_t number;  ///< of the block's tiles
 };
 
@@ -61,8 +57,6 @@ __device__ inline void open_pipe(PipeShared& pipe, unsigned stages) {
             open_gate(pipe.full[stage], kCopyArrivals);
             open_gate(pipe.empty[stage], 1);
         }
-        open_gate(pipe.drained, 1);
-        pipe.ended_count = 0;
         publish_gates();
     }
     __syncthreads();
@@ -79,86 +73,56 @@ struct RingPlace {
     }
 };
 
-/// The fetching warp. `arrays_of(work)`: what to fetch of a wide tile. `close(work)`: the tile's list is written, for this
-/// block to see; returns the chunk that is whole by that, or kNothing.
-template <unsigned kArrays, typename ArraysOf, typename Close>
+/// The fetching warp. `arrays_of(work)`: what to fetch of a wide tile.
+template <unsigned kArrays, typename ArraysOf>
 __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room,
-                                   ArraysOf arrays_of, Close close) {
+                                   ArraysOf arrays_of) {
     RingPlace place;
-    RingPlace last;
-    std::uint32_t number = 0;  // of this block's tiles
-    std::uint32_t closed = 0;
+    TileFinder finder(round);
     std::uint32_t next = take_ticket(round);
-    for (bool has_more = true; has_more; ++number) {
+    for (std::uint32_t number = 0;; ++number) {
         const std::uint32_t tile = __shfl_sync(~0U, next, 0);
-        has_more = tile < round.end_tile;
-        if (has_more) next = take_ticket(round);  // its answer comes while this tile is fetched
         TileWork& work = pipe.works[number % kWorkSlots];
-        await(pipe.empty[place.stage], place.parity ^ 1U);
-        std::uint32_t whole_chunk = kNothing;
-        if (number >= round.stages) whole_chunk = close(pipe.works[closed++ % kWorkSlots]);
-        if (has_more) {
-            find_tile(round, tile, work);
-        } else if (threadIdx.x % 32 == 0) {
-            work.tile = kNothing;
+        Gate& full = pipe.full[place.stage];
+        const bool is_over = tile >= round.end_tile;
+        if (!is_over) {
+            next = take_ticket(round);  // its answer comes while this tile is fetched
+            finder.find(tile, work);
         }
-        if (threadIdx.x % 32 == 0) work.whole_chunk = whole_chunk;
-        __syncwarp();
-        if (has_more && work.is_wide != 0) {
+        await(pipe.empty[place.stage], place.parity ^ 1U);
+        if (is_over) {
+            if (threadIdx.x % 32 == 0) work.tile = kNothing;
+            __syncwarp();
+            return end_copies(full);
+        }
+        if (work.is_wide != 0) {
             const ArrayList list = arrays_of(work);
             std::uint32_t bytes = 0;
 #pragma unroll
             for (unsigned array = 0; array < kArrays; ++array) bytes += list.bytes[array];
-            announce_copies(pipe.full[place.stage], bytes);
+            announce_copies(full, bytes);
             std::byte* to = room.of(place.stage);
 #pragma unroll
             for (unsigned array = 0; array < kArrays; ++array)
                 if (list.bytes[array] > 0)
-                    copy_async(to + array * kArrayBytes, list.from[array], list.bytes[array], pipe.full[place.stage]);
+                    copy_async(to + array * kArrayBytes, list.from[array], list.bytes[array], full);
         }
-        end_copies(pipe.full[place.stage]);
-        last = place;
+        end_copies(full);
         place.advance(round.stages);
-    }
-    // The last message said that no tile comes; once it is answered, all are written.
-    await(pipe.empty[last.stage], last.parity);
-    std::uint32_t ended = 0;
-    while (closed + 1 < number) {
-        const std::uint32_t chunk = close(pipe.works[closed++ % kWorkSlots]);
-        if (chunk == kNothing) continue;
-        if (threadIdx.x % 32 == 0) pipe.ended[ended] = chunk;
-        ++ended;
-    }
-    if (threadIdx.x % 32 == 0) {
-        pipe.ended_count = ended;
-        arrive(pipe.drained);
     }
 }
 
-/// The looking threads. `look(stage)`: looks at a tile, and sees to the arrival at its gate. `end_chunk(chunk)`: the lists
-/// of all its tiles are written.
-template <typename Look, typename EndChunk>
-__device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room, Look look,
-                                     EndChunk end_chunk) {
+/// The looking threads. `look(stage)`: looks at a tile, and sees to the arrival at its gate.
+template <typename Look>
+__device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room, Look look) {
     RingPlace place;
     for (std::uint32_t number = 0;; ++number) {
         await(pipe.full[place.stage], place.parity);
         const TileWork& work = pipe.works[number % kWorkSlots];
-        const std::uint32_t whole_chunk = work.whole_chunk;
-        const bool is_over = work.tile == kNothing;
-        if (is_over) {
-            meet<kPassThreads>();  // all lists are written
-            if (threadIdx.x == 0) arrive(pipe.empty[place.stage]);
-        } else {
-            look(TileStage{work, room.of(place.stage), pipe.empty[place.stage], number});
-        }
-        if (whole_chunk != kNothing) end_chunk(whole_chunk);
-        if (is_over) break;
+        if (work.tile == kNothing) return;
+        look(TileStage{work, room.of(place.stage), pipe.empty[place.stage], number});
         place.advance(round.stages);
     }
-    await(pipe.drained, 0);
-    const std::uint32_t ended = pipe.ended_count;
-    for (std::uint32_t at = 0; at < ended; ++at) end_chunk(pipe.ended[at]);
 }
 
 }  // namespace gradsieve::codec::cuda

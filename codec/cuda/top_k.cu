@@ -83,7 +83,7 @@ __device__ inline bool is_counted(const GroupWork& work) {
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
     __shared__ std::uint32_t counts[Level<kLevel>::kBins];
-    __shared__ ScanShared<TileBlock> shared;
+    __shared__ ScanShared<kTileThreads> shared;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!is_counted<kLevel>(work)) return;
     const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
 
 /// Where not all of those equal to the k-th are kept: how many there are in each tile, and before each group.
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
-    __shared__ ScanShared<TileBlock> shared;
+    __shared__ ScanShared<kTileThreads> shared;
     __shared__ std::uint32_t of_group;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!are_ties_cut(work)) return;

@@ -1,0 +1,16 @@
+// The last kernel of a round of lists: the payload of each chunk. Blocks: one for each chunk.
+#include "codec/cuda/chunk_code.cuh"
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+__global__ void __launch_bounds__(kPassThreads, 2) code_chunks(const __grid_constant__ EncodeRound round) {
+    __shared__ CodeShared shared;
+    code_chunk(round, blockIdx.x, shared);
+}
+
+}  // namespace
+
+KernelHandle code_kernel() noexcept { return &code_chunks; }
+
+}  // namespace gradsieve::codec::cuda
