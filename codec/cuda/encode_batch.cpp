@@ -14,6 +14,8 @@ namespace {
 /// Below the last k-th magnitude by 1/16 to 1/8 of it, as the CPU's forms guess.
 constexpr std::uint32_t kHintMarginBits = std::uint32_t{1} << 20U;
 constexpr std::uint32_t kInfinityBits = 0x7F800000U;
+/// Smaller tensors are not worth a block's counters in the dense pass.
+constexpr std::uint32_t kLeastCountedTiles = 64;
 
 /// Where a part of the tensor begins cannot show: chunks are whole vectors of every type.
 bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const TensorPlan& plan) {
@@ -150,7 +152,10 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     ranges_.push_back(part.range);
     add_arrays(gpu_request, place, has_moments);
     share(gpu_request, place, plan);
-    has_top_k_ = has_top_k_ || pipeline.selector.kind == SelectorKind::kTopK;
+    const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;
+    const bool has_guess = is_top_k && plan.has_low_floor == 0;
+    plan.has_fine_counts = has_guess && first_shared_.back() == kNothing && plan.tile_count >= kLeastCountedTiles;
+    has_top_k_ = has_top_k_ || is_top_k;
     elements_ += part.range.elements;
     tensors_.push_back(plan);
     sources_.push_back(rule.source);

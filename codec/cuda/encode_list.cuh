@@ -168,55 +168,67 @@ __device__ inline void store_state(const TileWork& work, const PickedVectors& pi
 }
 
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
+template <bool kIsDeferred>
 struct ListShared {
     PipeShared pipe;
-    PickShared pick;
+    Picks picks[2];  ///< in turn: one tile's are read while the next one's are written
+};
+template <>
+struct ListShared<true> {
+    PipeShared pipe;
+    Picks picks[2];
+    FineCounts counts;
 };
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
-__device__ inline void look_at_tile(const EncodeRound& round, const TileStage& stage, PickShared& shared) {
+__device__ inline void look_at_tile(const EncodeRound& round, const TileStage& stage,
+                                    ListShared<kIsDeferred>& shared) {
     const TileWork& work = stage.work;
-    const unsigned turn = stage.number % 2;
+    Picks& picks = shared.picks[stage.number % 2];
     PickedVectors picked;
     if (!look_at_vectors<kSource, kSamples>(round, stage, picked))
         report_trouble(work, vector_number(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
     store_state<kSource != VarianceSource::kNone>(work, picked);
     const PickRoom room = ListArrays<kSource, kSamples>::room_of(stage);
-    const std::uint32_t count = leave_picked(picked, room);
-    if (threadIdx.x % 32 == 0) shared.counts[turn][threadIdx.x / 32] = count;
-    before_async_writes();
+    leave_picked(picked, room, picks);
     meet<kPassThreads>();
     if (threadIdx.x / 32 != stage.number % kPassWarps) return;
     const TileTarget target = tile_target(round, work.plan, work.tile, work.first);
-    const PickedList list = gather_picked(room, shared.counts[turn], shared.begins[turn]);
+    const PickedList list = gather_picked(room, picks);
+    if (list.is_near && threadIdx.x % 32 == 0) arrive(stage.empty);
     if constexpr (kIsDeferred)
-        keep_list(round, work, target, list);
+        keep_list(round, work, target, list, shared.counts);
     else
         send_picked(work.plan, target, list);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(stage.empty);
+    if (!list.is_near && threadIdx.x % 32 == 0) arrive(stage.empty);
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 __global__ void __launch_bounds__(kPassBlock, (kListBlocks<kSource, kSamples>))
     list_tiles(const __grid_constant__ EncodeRound round) {
     using Arrays = ListArrays<kSource, kSamples>;
-    auto& shared = *reinterpret_cast<ListShared*>(dynamic_shared());
-    const StageRoom room{kStagesBegin<ListShared>, Arrays::kBytes};
+    auto& shared = *reinterpret_cast<ListShared<kIsDeferred>*>(dynamic_shared());
+    const StageRoom room{kStagesBegin<ListShared<kIsDeferred>>, Arrays::kBytes};
+    if constexpr (kIsDeferred) open_counts(shared.counts);
     open_pipe(shared.pipe, round.stages);
     if (threadIdx.x >= kPassThreads) {
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
                                            [](const TileWork& work) { return Arrays::of(work); });
     }
     look_at_tiles(round, shared.pipe, room, [&](const TileStage& stage) {
-        look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared.pick);
+        look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared);
     });
+    if constexpr (kIsDeferred) {
+        meet<kPassThreads>();  // all lists are kept
+        if (threadIdx.x < 32) flush_counts(round, shared.counts, kNothing);
+    }
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 PassKernel describe_list_pass() {
     return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlocks<kSource, kSamples>,
-            kStagesBegin<ListShared>, ListArrays<kSource, kSamples>::kBytes};
+            kStagesBegin<ListShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
 }
 template <VarianceSource kSource, unsigned kSamples>
 PassKernel list_pass(bool is_deferred) {

@@ -80,6 +80,8 @@ struct TensorPlan {
     std::uint8_t is_hybrid;      ///< v is reduced on send instead of cleared
     std::uint8_t is_aligned;     ///< every array allows loads and stores of four elements
     std::uint8_t has_low_floor;  ///< top-k: floor is 1, so nothing can have been missed
+    std::uint8_t has_fine_counts;  ///< top-k: the dense pass counts candidates above the floor
+    std::uint8_t reserved[7];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 
@@ -89,12 +91,14 @@ struct TensorState {
     std::uint32_t listed;      ///< candidates of the dense pass
     std::uint32_t relisted;    ///< candidates of the second look
     std::uint32_t is_missed;   ///< 1: a second look was needed
+    std::uint32_t is_fine;     ///< 1: the dense pass's counts told all but the last 10 bits of the k-th magnitude
     std::uint32_t largest;     ///< magnitude bits of the largest candidate
     std::uint32_t prefix;      ///< top-k: leading bits of the k-th magnitude, all of them in the end
     std::uint32_t wanted;      ///< top-k: how many of those with this prefix are kept
     std::uint32_t ties;        ///< top-k: candidates equal to the k-th magnitude
     std::uint32_t groups_done[4];
     std::uint32_t ties_before;  ///< in parts before this one
+    std::uint32_t reserved;
 };
 
 struct ChunkPlan {

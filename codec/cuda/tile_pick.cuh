@@ -18,23 +18,45 @@ struct PickedVectors {
     std::uint32_t masks[kThreadVectors];
 };
 
-/// How many each warp picked, and how many come before; in turn, as one tile's are read while the next one's are written.
-struct PickShared {
-    std::uint32_t counts[2][kPassWarps];
-    std::uint32_t begins[2][kPassWarps];
+/// Picks of a warp that have a place of their own; more lie over the arrays that the warp has read.
+inline constexpr std::uint32_t kNearPicks = 32;
+
+/// What the warps of a block picked of a tile.
+struct Picks {
+    std::uint32_t counts[kPassWarps];
+    std::uint32_t begins[kPassWarps];  ///< how many come before
+    float values[kPassWarps][kNearPicks];
+    float variances[kPassWarps][kNearPicks];
+    std::uint16_t indices[kPassWarps][kNearPicks];
 };
 
-/// Where picks lie in a tile's stage: a segment for each warp.
+/// Where picks lie in a tile's stage if a warp has many: a segment for each.
 struct PickRoom {
     float* values;
-    float* variances;        ///< null: none are kept
-    std::byte* indices;      ///< 16 bits each
+    float* variances;            ///< null: none are kept
+    std::byte* indices;          ///< 16 bits each
     std::uint32_t index_stride;  ///< bytes from one warp's to the next one's
-
-    __device__ std::uint16_t* indices_of(unsigned warp) const {
-        return reinterpret_cast<std::uint16_t*>(indices + warp * index_stride);
-    }
 };
+
+/// A warp's picks.
+struct PickSegment {
+    float* values;
+    float* variances;
+    std::uint16_t* indices;
+};
+__device__ inline PickSegment segment_of(const PickRoom& room, Picks& picks, unsigned warp, std::uint32_t count) {
+    PickSegment segment;
+    if (count <= kNearPicks) {
+        segment.values = picks.values[warp];
+        segment.variances = picks.variances[warp];
+        segment.indices = picks.indices[warp];
+    } else {
+        segment.values = room.values + warp * kWarpElements;
+        segment.variances = room.variances + warp * kWarpElements;
+        segment.indices = reinterpret_cast<std::uint16_t*>(room.indices + warp * room.index_stride);
+    }
+    return segment;
+}
 
 /// Which elements of a vector passed the gate, as bits of a word that eight lanes share.
 __device__ inline void store_gate(const EncodeRound& round, const TileWork& work, std::uint32_t mask,
@@ -45,15 +67,18 @@ __device__ inline void store_gate(const EncodeRound& round, const TileWork& work
     if (threadIdx.x % 8 == 0) round.gate_words[std::size_t{work.tile} * (kTile / 32) + local / 32] = word;
 }
 
-/// Leaves what this warp picked; returns how many. The warp's own parts of the stage's arrays have been read.
-__device__ inline std::uint32_t leave_picked(const PickedVectors& picked, const PickRoom& room) {
+/// Leaves what this warp picked. Its own parts of the stage's arrays have been read.
+__device__ inline void leave_picked(const PickedVectors& picked, const PickRoom& room, Picks& ret_picks) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
-    float* values = room.values + warp * kWarpElements;
-    float* variances = room.variances == nullptr ? nullptr : room.variances + warp * kWarpElements;
-    std::uint16_t* indices = room.indices_of(warp);
+    std::uint32_t total = 0;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) total += __popc(picked.masks[j]);
+    total = __reduce_add_sync(~0U, total);  // all lanes have read
+    if (lane == 0) ret_picks.counts[warp] = total;
+    if (total == 0) return;
+    const PickSegment segment = segment_of(room, ret_picks, warp, total);
     std::uint32_t count = 0;
-    __syncwarp();  // all lanes have read
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         if (__any_sync(~0U, picked.masks[j] != 0) == 0) continue;
@@ -69,71 +94,106 @@ __device__ inline std::uint32_t leave_picked(const PickedVectors& picked, const 
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
             if (((picked.masks[j] >> c) & 1U) == 0) continue;
-            values[at] = picked.r[j].at[c];
-            indices[at] = static_cast<std::uint16_t>(local + c);
-            if (variances != nullptr) variances[at] = picked.v[j].at[c];
+            segment.values[at] = picked.r[j].at[c];
+            segment.indices[at] = static_cast<std::uint16_t>(local + c);
+            if (room.variances != nullptr) segment.variances[at] = picked.v[j].at[c];
             ++at;
         }
     }
-    return count;
+    if (total > kNearPicks) before_async_writes();
 }
 
 /// All that a tile's warps picked, in its order; for one warp, once all have left theirs.
 struct PickedList {
     const PickRoom& room;
-    const std::uint32_t* begins;
+    Picks& picks;
     std::uint32_t count;
+    bool is_near;  ///< nothing lies over the stage's arrays
 
-    /// Which warp's segment an entry lies in.
-    __device__ unsigned segment_of(std::uint32_t entry) const {
-        unsigned segment = 0;
+    /// Which warp's an entry is.
+    __device__ unsigned warp_of(std::uint32_t entry) const {
+        unsigned warp = 0;
 #pragma unroll
         for (unsigned step = kPassWarps / 2; step > 0; step /= 2)
-            if (begins[segment + step] <= entry) segment += step;
-        return segment;
+            if (picks.begins[warp + step] <= entry) warp += step;
+        return warp;
     }
     __device__ float value(std::uint32_t entry) const {
-        const unsigned segment = segment_of(entry);
-        return room.values[segment * kWarpElements + entry - begins[segment]];
+        const unsigned warp = warp_of(entry);
+        return segment_of(room, picks, warp, picks.counts[warp]).values[entry - picks.begins[warp]];
     }
     __device__ ListEntry operator()(std::uint32_t entry) const {
-        const unsigned segment = segment_of(entry);
-        const std::uint32_t at = entry - begins[segment];
+        const unsigned warp = warp_of(entry);
+        const std::uint32_t at = entry - picks.begins[warp];
+        const PickSegment segment = segment_of(room, picks, warp, picks.counts[warp]);
         ListEntry result;
-        result.index = room.indices_of(segment)[at];
-        result.value = room.values[segment * kWarpElements + at];
-        if (room.variances != nullptr) result.variance = room.variances[segment * kWarpElements + at];
+        result.index = segment.indices[at];
+        result.value = segment.values[at];
+        if (room.variances != nullptr) result.variance = segment.variances[at];
         return result;
     }
 };
 static_assert((kPassWarps & (kPassWarps - 1)) == 0);
 
-/// Fills `ret_begins` from the counts. One warp.
-__device__ inline PickedList gather_picked(const PickRoom& room, const std::uint32_t* counts,
-                                           std::uint32_t* ret_begins) {
+/// One warp, once all have left theirs.
+__device__ inline PickedList gather_picked(const PickRoom& room, Picks& inout_picks) {
     const unsigned lane = threadIdx.x % 32;
-    const std::uint32_t own = lane < kPassWarps ? counts[lane] : 0U;
+    const std::uint32_t own = lane < kPassWarps ? inout_picks.counts[lane] : 0U;
     std::uint32_t up_to = own;
 #pragma unroll
     for (unsigned distance = 1; distance < kPassWarps; distance *= 2) {
         const std::uint32_t other = __shfl_up_sync(~0U, up_to, distance);
         if (lane >= distance) up_to += other;
     }
-    if (lane < kPassWarps) ret_begins[lane] = up_to - own;
+    if (lane < kPassWarps) inout_picks.begins[lane] = up_to - own;
     __syncwarp();
-    return {room, ret_begins, __shfl_sync(~0U, up_to, kPassWarps - 1)};
+    return {room, inout_picks, __shfl_sync(~0U, up_to, kPassWarps - 1), __all_sync(~0U, own <= kNearPicks) != 0};
+}
+
+/// Candidates of top-k by magnitude, above the floor: what nearly always tells its first bits.
+struct FineCounts {
+    std::uint32_t bins[kHistogramBins];
+    std::uint32_t tensor;  ///< whose they are; kNothing
+};
+
+__device__ inline void open_counts(FineCounts& ret_counts) {
+    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kPassBlock) ret_counts.bins[bin] = 0;
+    if (threadIdx.x == 0) ret_counts.tensor = kNothing;
+}
+
+/// Adds the block's counts to the tensor's, and begins anew. One warp.
+__device__ inline void flush_counts(const EncodeRound& round, FineCounts& inout_counts, std::uint32_t next_tensor) {
+    const unsigned lane = threadIdx.x % 32;
+    const std::uint32_t tensor = inout_counts.tensor;
+    for (std::uint32_t bin = lane; bin < kHistogramBins; bin += 32) {
+        const std::uint32_t count = inout_counts.bins[bin];
+        inout_counts.bins[bin] = 0;
+        if (tensor != kNothing && count > 0)
+            atomicAdd(round.histograms + std::size_t{tensor} * kHistogramBins + bin, count);
+    }
+    __syncwarp();
+    if (lane == 0) inout_counts.tensor = next_tensor;
+    __syncwarp();
 }
 
 /// The list waits in the tile's slot. One warp.
 __device__ inline void keep_list(const EncodeRound& round, const TileWork& work, const TileTarget& target,
-                                 const PickedList& list) {
+                                 const PickedList& list, FineCounts& inout_counts) {
     const unsigned lane = threadIdx.x % 32;
+    const bool is_counted = work.plan.has_fine_counts != 0;
+    const std::uint32_t base = fine_base(work.plan);
+    if (is_counted) {
+        const std::uint32_t tensor = round.chunks[work.chunk].tensor;
+        if (inout_counts.tensor != tensor) flush_counts(round, inout_counts, tensor);
+    }
     std::uint32_t largest = 0;
     for (std::uint32_t entry = lane; entry < list.count; entry += 32) {
         const ListEntry picked = list(entry);
         target.indices[entry] = static_cast<std::uint16_t>(picked.index);
         reinterpret_cast<float*>(target.values)[entry] = picked.value;
-        largest = max(largest, element::magnitude_bits(picked.value));
+        const std::uint32_t size = element::magnitude_bits(picked.value);
+        largest = max(largest, size);
+        if (is_counted) atomicAdd(inout_counts.bins + fine_bin(size, base), 1U);
     }
     largest = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;

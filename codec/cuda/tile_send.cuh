@@ -28,6 +28,16 @@ __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorP
     return target;
 }
 
+// ---- counts of top-k's candidates just above the floor: the first 21 bits of a magnitude, where they are below the
+// last bin ----
+inline constexpr unsigned kFineShift = 10;
+__device__ inline std::uint32_t fine_base(const TensorPlan& plan) {
+    return (plan.magnitude_limit + 1U) >> kFineShift;
+}
+__device__ inline std::uint32_t fine_bin(std::uint32_t size, std::uint32_t base) {
+    return min((size >> kFineShift) - base, kHistogramBins - 1U);
+}
+
 /// The mean magnitude of a list in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8, 4, 2,
 /// 1. Nothing selected is zero: the variance test is strict, and top-k lists no zeros. A whole warp; no entries: 0.
 template <typename ValueOf>
@@ -151,7 +161,7 @@ struct ListEntry {
 
 /// Sends a list, whose order is the tile's: what has a code goes to the tile's slot, and the state of that, which was
 /// written as if nothing were sent, is settled. A whole warp. `entry_of(j)`: asked once, before anything is written
-/// behind entry j - 32; `keepers_of(entry, exists)`: lanes whose entry is sent if it has a code.
+/// behind entry j - 64; `keepers_of(entry, exists)`: lanes whose entry is sent if it has a code.
 template <typename EntryOf, typename KeepersOf>
 __device__ inline void send_list(const TensorPlan& plan, const TileTarget& target, const TileScale& tile,
                                  std::uint32_t count, EntryOf entry_of, KeepersOf keepers_of) {
@@ -161,11 +171,14 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
     std::uint32_t end_before = 0;
     GapSums gaps;
     ListEntry next;
+    ListEntry after_next;
     if (lane < count) next = entry_of(lane);
+    if (lane + 32 < count) after_next = entry_of(lane + 32);
     for (std::uint32_t begin = 0; begin < count; begin += 32) {
         const bool exists = begin + lane < count;
         const ListEntry entry = next;
-        if (begin + 32 + lane < count) next = entry_of(begin + 32 + lane);
+        next = after_next;
+        if (begin + 64 + lane < count) after_next = entry_of(begin + 64 + lane);
         const std::uint32_t keepers = keepers_of(entry, exists);
         const float decoded = ((keepers >> lane) & 1U) != 0 ? decoded_of(plan, tile, entry.value) : 0.0F;
         const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now

@@ -53,9 +53,41 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
     atomicMax(&work.state->largest, largest);
 }
 
+/// Finds the first bits of the k-th magnitude from the dense pass's counts, unless it lies above them all. A whole block.
+__device__ inline void pick_fine(const EncodeRound& round, const GroupWork& work) {
+    __shared__ ScanShared<kTileThreads> shared;
+    constexpr std::uint32_t kPerThread = kHistogramBins / kTileThreads;
+    std::uint32_t* bins = round.histograms + std::size_t{work.tensor} * kHistogramBins;
+    const std::uint32_t wanted = work.plan->keep_count;
+    const std::uint32_t highest = kHistogramBins - 1 - threadIdx.x * kPerThread;
+    std::uint32_t counts[kPerThread];
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        counts[place] = bins[highest - place];
+        bins[highest - place] = 0;
+        sum += counts[place];
+    }
+    std::uint32_t total = 0;
+    std::uint32_t above = scan_block(sum, Sum{}, shared, total);
+    if (!is_cut(work) || above >= wanted || above + sum < wanted) return;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        const bool is_here = above < wanted && above + counts[place] >= wanted;
+        if (is_here && highest - place < kHistogramBins - 1) {
+            work.state->prefix = fine_base(*work.plan) + highest - place;
+            work.state->wanted = wanted - above;
+            work.state->is_fine = 1;
+        }
+        above += counts[place];
+    }
+}
+
 /// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
 __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constant__ EncodeRound round) {
     const GroupWork work = group_work(round, blockIdx.x);
+    const bool is_first = round.chunks[work.chunk].chunk_index == 0 && work.first_in_chunk == 0;
+    if (is_first && work.plan->has_fine_counts != 0) pick_fine(round, work);
     if (!was_missed(work)) return;
     if (threadIdx.x == 0) work.state->is_missed = 1;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
@@ -77,6 +109,7 @@ __device__ void share_bins(const GroupWork& work, std::uint32_t* bins) {
 /// Whether a level has anything to count; before the first one of a shared tensor, no device knows that for itself.
 template <unsigned kLevel>
 __device__ inline bool is_counted(const GroupWork& work) {
+    if (kLevel < 2 && work.state->is_fine != 0) return false;
     return is_cut(work) || (kLevel == 0 && work.plan->shared != nullptr && is_top_k(work));
 }
 
