@@ -18,6 +18,7 @@ namespace gradsieve::codec::cuda {
 
 /// Most dynamic shared memory that any kernel asks for.
 inline constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10U;
+inline constexpr unsigned kMostBarriers = 16;
 
 #if defined(GRADSIEVE_EMULATED_CUDA)
 
@@ -68,17 +69,16 @@ inline void end_copies(Gate& gate) {
 }
 inline void before_async_writes() {}
 
-template <unsigned kThreads>
-inline void meet() {
-    static thread_local unsigned arrived = 0;
-    static thread_local unsigned generation = 0;
-    const unsigned own = generation;
-    if (++arrived == kThreads) {
-        arrived = 0;
-        ++generation;
+inline void meet(unsigned barrier, unsigned threads) {
+    static thread_local unsigned arrived[kMostBarriers];
+    static thread_local unsigned generation[kMostBarriers];
+    const unsigned own = generation[barrier];
+    if (++arrived[barrier] == threads) {
+        arrived[barrier] = 0;
+        ++generation[barrier];
         return;
     }
-    while (generation == own) gradsieve::emulated::pause_fiber();
+    while (generation[barrier] == own) gradsieve::emulated::pause_fiber();
 }
 
 #else
@@ -166,10 +166,9 @@ __device__ inline void end_copies(Gate& gate) {
 __device__ inline void before_async_writes() {}
 #endif
 
-/// A barrier of the block's first kThreads threads.
-template <unsigned kThreads>
-__device__ inline void meet() {
-    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+/// One of the block's barriers, from 1 on, for that many of its threads, whichever come. Whole warps.
+__device__ inline void meet(unsigned barrier, unsigned threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 #endif

@@ -1,5 +1,5 @@
 // The payload of one chunk out of the lists of its tiles: sizes first, then every field at its own bit, so that no
-// order of threads can show. A block of kPassThreads for each chunk, whose first half has a tile in each thread. A payload
+// order of threads can show. A block of kCodeThreads for each chunk, whose first threads have a tile each. A payload
 // is put together in shared memory, or where it goes if it is too large. docs/payload-format.md is the authority. Device
 // code only.
 #pragma once
@@ -14,14 +14,14 @@ namespace gradsieve::codec::cuda {
 /// Entries that a lane has under way at once: a list is read from the second-level cache.
 inline constexpr unsigned kEntriesAhead = 4;
 /// Consecutive tiles that a warp writes.
-inline constexpr std::uint32_t kWarpTiles = kChunkTiles / kPassWarps;
+inline constexpr std::uint32_t kWarpTiles = kChunkTiles / (kCodeThreads / 32);
 /// Warps whose threads have a tile.
 inline constexpr unsigned kTileWarps = kChunkTiles / 32;
-static_assert(kPassThreads >= kChunkTiles);
+static_assert(kCodeThreads >= kChunkTiles);
 
 /// What a block shares while it codes.
 struct CodeShared {
-    ScanShared<kPassThreads> scan;
+    ScanShared<kCodeThreads> scan;
     std::uint32_t begins[kChunkTiles + 1];  ///< position of each tile's first entry in the chunk's list
     std::uint32_t unary[kChunkTiles];       ///< quotient bits before each tile
     std::uint32_t ends[kChunkTiles];        ///< index behind the last entry before each tile
@@ -310,7 +310,7 @@ template <bool kIsNear>
 __device__ inline void write_payload(const EncodeRound& round, std::uint32_t chunk, const TensorPlan& plan,
                                      const TileShare& share, CodeShared& shared, std::uint32_t* words) {
     const std::uint32_t vector_count = (shared.layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads)
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kCodeThreads)
         reinterpret_cast<uint4*>(words)[at] = make_uint4(0, 0, 0, 0);
     __syncthreads();
     if (threadIdx.x == 0) write_header(plan, shared.layout, words);
@@ -330,14 +330,14 @@ __device__ inline void deliver_payload(const EncodeRound& round, const PayloadLa
     auto* payload = reinterpret_cast<uint4*>(round.payload + layout.offset);
     auto* mirror = reinterpret_cast<uint4*>(round.mirror + layout.offset);
     if (!kIsNear && !has_mirror) return;
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kPassThreads) {
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kCodeThreads) {
         const uint4 vector = kIsNear ? vectors[at] : __ldcg(vectors + at);
         if (has_mirror) mirror[at] = vector;
         if (kIsNear) payload[at] = vector;
     }
 }
 
-/// Codes a chunk whose tiles all hold what is sent. A block of kPassThreads.
+/// Codes a chunk whose tiles all hold what is sent. A block of kCodeThreads.
 __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk, CodeShared& shared) {
     const ChunkPlan& chunk_plan = round.chunks[chunk];
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];

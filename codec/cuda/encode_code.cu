@@ -4,7 +4,7 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-__global__ void __launch_bounds__(kPassThreads, 2) code_chunks(const __grid_constant__ EncodeRound round) {
+__global__ void __launch_bounds__(kCodeThreads, 1) code_chunks(const __grid_constant__ EncodeRound round) {
     __shared__ CodeShared shared;
     code_chunk(round, blockIdx.x, shared);
 }

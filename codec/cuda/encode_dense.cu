@@ -9,6 +9,8 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
+constexpr unsigned kDenseBlock = kPassThreads + 32;  ///< those that look, and the warp that fetches
+
 /// Arrays that come through shared memory: r, and the sample where there is one.
 template <unsigned kSamples>
 constexpr unsigned kDenseArrays = kSamples == 1 ? 2 : 1;
@@ -110,7 +112,7 @@ __device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThrea
     bool is_finite = true;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        const unsigned number = vector_number(j);
+        const unsigned number = vector_number(threadIdx.x / 32, j);
         Vector before[1];
         if (has_residual && is_fetched) before[0] = staged_floats(stage.arrays, number);
         if (has_residual && !is_fetched) load_floats(work, work.plan.residual_in, number, before);
@@ -134,7 +136,7 @@ __device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThrea
 
 /// Every thread has read the stage's arrays.
 __device__ inline void release(const TileStage& stage) {
-    meet<kPassThreads>();
+    meet(1, kPassThreads);
     if (threadIdx.x == 0) arrive(stage.empty);
 }
 
@@ -144,10 +146,10 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
     release(stage);
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(stage.work, payload.values, vector_number(j), r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
         if constexpr (kQuantizer == QuantizerKind::kBf16) {
-            store_code_bf16(stage.work, payload.values, vector_number(j), r[j]);
-            store_vector(stage.work, stage.work.plan.residual_out, vector_number(j), r[j]);
+            store_code_bf16(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
+            store_vector(stage.work, stage.work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
         }
     }
 }
@@ -193,7 +195,7 @@ __device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[k
         shared.sums[turn][threadIdx.x / 32] = own.sum;
         shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
     }
-    meet<kPassThreads>();
+    meet(1, kPassThreads);
     double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
 #pragma unroll
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
@@ -206,10 +208,10 @@ __device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[k
     auto* values = reinterpret_cast<float*>(stage.arrays);
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j)
-        *reinterpret_cast<float4*>(values + place_of(stage.work, vector_number(j)).local) =
+        *reinterpret_cast<float4*>(values + place_of(stage.work, vector_number(threadIdx.x / 32, j)).local) =
             make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
     before_async_writes();
-    meet<kPassThreads>();
+    meet(1, kPassThreads);
     if (threadIdx.x < 32) {
         const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
         if (lane == 0) shared.means[turn] = mean;
@@ -226,13 +228,13 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
     if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        store_signs(work, payload.values, vector_number(j), scale, r[j]);
-        store_vector(work, work.plan.residual_out, vector_number(j), r[j]);
+        store_signs(work, payload.values, vector_number(threadIdx.x / 32, j), scale, r[j]);
+        store_vector(work, work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
     }
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>
-__global__ void __launch_bounds__(kPassBlock, 2) code_tiles(const __grid_constant__ EncodeRound round) {
+__global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_constant__ EncodeRound round) {
     auto& shared = *reinterpret_cast<DenseShared*>(dynamic_shared());
     constexpr unsigned kArrays = kDenseArrays<kSamples>;
     const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
@@ -258,19 +260,20 @@ __global__ void __launch_bounds__(kPassBlock, 2) code_tiles(const __grid_constan
         if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer);
         Vector r[kThreadVectors];
         if (!accumulate<kSamples>(stage, r))
-            report_trouble(work, vector_number(0), kThreadVectors,
+            report_trouble(work, vector_number(threadIdx.x / 32, 0), kThreadVectors,
                            round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kQuantizer == QuantizerKind::kSign)
             code_signs(stage, payload, r, shared.sign);
         else
             code_values<kQuantizer>(stage, payload, r);
+        return false;
     };
     look_at_tiles(round, shared.pipe, room, look);
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>
 PassKernel dense_pass() {
-    return {&code_tiles<kQuantizer, kSamples>, 2, kStagesBegin<DenseShared>, kDenseArrays<kSamples> * kArrayBytes};
+    return {&code_tiles<kQuantizer, kSamples>, kDenseBlock, 2, kStagesBegin<DenseShared>, kDenseArrays<kSamples> * kArrayBytes};
 }
 template <QuantizerKind kQuantizer>
 PassKernel pick(unsigned samples) {

@@ -13,12 +13,11 @@ using KernelHandle = void (*)(EncodeRound);
 /// A dense pass, in a grid of any size: blocks take tile after tile, some of which they have in shared memory.
 struct PassKernel {
     KernelHandle kernel = nullptr;
+    unsigned threads = 0;            ///< of a block
     unsigned blocks = 1;             ///< that a multiprocessor has registers for
     std::uint32_t shared_bytes = 0;  ///< of dynamic shared memory before the tiles
     std::uint32_t stage_bytes = 0;   ///< of each tile there
 };
-/// Of every dense pass.
-inline constexpr unsigned kPassBlock = kPassThreads + 32;
 
 /// Samples that the dense kernels keep in registers: `sample_count` if there is a form for it, 0 for any number.
 [[nodiscard]] unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept;
@@ -38,7 +37,7 @@ inline constexpr unsigned kPassBlock = kPassThreads + 32;
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
 /// Sends the lists that waited.
 [[nodiscard]] KernelHandle send_kernel() noexcept;
-/// Codes the chunks once their lists hold what is sent; a block of kPassThreads for each chunk, with kNearPayloadBytes of
+/// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes of
 /// dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;
 /// Payloads up to this size are put together in shared memory.

@@ -51,9 +51,9 @@ Result<EncodeLane::PassShape> EncodeLane::find_shape(const PassKernel& pass) {
     shape.kernel = pass.kernel;
     shape.stages = stages_for(pass.blocks);
     if (shape.stages < 2) shape.stages = stages_for(1);
-    if (shape.stages == 0)
+    if (shape.stages < 2)
         return Status(StatusCode::kUnavailable,
-                      "a tile of the encoder needs " + std::to_string(pass.shared_bytes + pass.stage_bytes) +
+                      "two tiles of the encoder need " + std::to_string(pass.shared_bytes + 2 * pass.stage_bytes) +
                           " bytes of shared memory; this GPU has " + std::to_string(of_block) + " for a block");
     shape.shared_bytes = pass.shared_bytes + shape.stages * pass.stage_bytes;
     const auto* kernel = reinterpret_cast<const void*>(pass.kernel);
@@ -62,7 +62,7 @@ Result<EncodeLane::PassShape> EncodeLane::find_shape(const PassKernel& pass) {
                        "asking for shared memory");
     int blocks = 0;
     GRADSIEVE_CUDA_TRY(
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(kPassBlock), shape.shared_bytes),
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(pass.threads), shape.shared_bytes),
         "asking how many blocks fit");
     shape.blocks = static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_);
     return shape;
@@ -77,7 +77,7 @@ Result<EncodeLane::PassShape> EncodeLane::shape_of(const RoundPlan& round) {
     PassShape shape = *known;
     shape.blocks = std::min(shape.blocks, std::max(round.tile_count, 1U));
     if (round.scratch_samples > 0) {
-        const ByteCount per_block = ByteCount{round.scratch_samples} * kPassThreads * sizeof(float) * 4;
+        const ByteCount per_block = ByteCount{round.scratch_samples} * kScratchThreads * sizeof(float) * 4;
         shape.blocks = static_cast<std::uint32_t>(std::clamp<ByteCount>(kScratchBytes / per_block, 1, shape.blocks));
     }
     return shape;
@@ -87,7 +87,7 @@ Result<ByteCount> EncodeLane::scratch_bytes() {
     ByteCount most = 0;
     for (const RoundPlan& round : batch_.rounds()) {
         GRADSIEVE_ASSIGN(const PassShape shape, shape_of(round));
-        most = std::max(most, ByteCount{shape.blocks} * round.scratch_samples * kPassThreads * sizeof(float) * 4);
+        most = std::max(most, ByteCount{shape.blocks} * round.scratch_samples * kScratchThreads * sizeof(float) * 4);
     }
     return most;
 }
@@ -184,7 +184,7 @@ Status EncodeLane::run_passes(std::size_t number) {
         GRADSIEVE_TRY(stage(batch_.passes()[pass]));
         round.ticket = memory_.plan.as<std::uint32_t>(batch_.layout().tickets) + pass;
         round.end_tile = batch_.passes()[pass].end_tile;
-        GRADSIEVE_TRY(launch(shape.kernel, shape.blocks, round, kPassBlock, shape.shared_bytes));
+        GRADSIEVE_TRY(launch(shape.kernel, shape.blocks, round, plan.pass.threads, shape.shared_bytes));
     }
     return {};
 }
@@ -201,7 +201,7 @@ Status EncodeLane::run_round(std::size_t number) {
         GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
     }
     if (plan.is_deferred) GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
-    return launch(code_kernel(), plan.chunk_count, round, kPassThreads, kNearPayloadBytes);
+    return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
 }
 
 Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
@@ -218,7 +218,7 @@ Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
     if (step + 1 == shared_steps(plan.has_top_k)) {
         if (plan.has_top_k) GRADSIEVE_TRY(launch(take_ties_kernel(), plan.chunk_count, round));
         GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
-        return launch(code_kernel(), plan.chunk_count, round, kPassThreads, kNearPayloadBytes);
+        return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
     }
     if (step == 1) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));

@@ -95,14 +95,15 @@ __device__ inline Observed<1> observe_vector(const TileStage& stage, float* scra
     return seen;
 }
 
-/// r and v of a thread's vectors as if nothing were sent, v before any decay, and what is picked. Elements that do not
+/// r and v of a thread's vectors in a part of the tile as if nothing were sent, v before any decay, and what is picked. Elements that do not
 /// exist are 0, and 0 is never picked. False if something is not finite.
 template <VarianceSource kSource, unsigned kSamples>
-__device__ inline bool look_at_vectors(const EncodeRound& round, const TileStage& stage, PickedVectors& ret_picked) {
+__device__ inline bool look_at_vectors(const EncodeRound& round, const TileStage& stage, unsigned part,
+                                       PickedVectors& ret_picked) {
     constexpr bool kHasVariance = kSource != VarianceSource::kNone;
     const TileWork& work = stage.work;
     const TensorPlan& plan = work.plan;
-    float* scratch = round.sample_scratch + std::size_t{blockIdx.x} * round.scratch_samples * kPassThreads * 4;
+    float* scratch = round.sample_scratch + std::size_t{blockIdx.x} * round.scratch_samples * kScratchThreads * 4;
     const float rescale = plan.rescale;
     const float rescale_squared = plan.rescale_squared;
     const float ratio_floor = plan.ratio_floor;
@@ -110,7 +111,7 @@ __device__ inline bool look_at_vectors(const EncodeRound& round, const TileStage
     std::uint32_t largest = 0;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        const unsigned number = vector_number(j);
+        const unsigned number = vector_number(part, j);
         Vector& r = ret_picked.r[j];
         Vector& v = ret_picked.v[j];
         if (work.is_wide != 0) {
@@ -153,16 +154,16 @@ __device__ inline bool look_at_vectors(const EncodeRound& round, const TileStage
 
 /// State as if nothing were sent.
 template <bool kHasVariance>
-__device__ inline void store_state(const TileWork& work, const PickedVectors& picked) {
+__device__ inline void store_state(const TileWork& work, unsigned part, const PickedVectors& picked) {
     const float zeta = work.plan.zeta;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        store_vector(work, work.plan.residual_out, vector_number(j), picked.r[j]);
+        store_vector(work, work.plan.residual_out, vector_number(part, j), picked.r[j]);
         if constexpr (kHasVariance) {
             Vector decayed;
 #pragma unroll
             for (unsigned c = 0; c < 4; ++c) decayed.at[c] = zeta * picked.v[j].at[c];
-            store_vector(work, work.plan.variance_out, vector_number(j), decayed);
+            store_vector(work, work.plan.variance_out, vector_number(part, j), decayed);
         }
     }
 }
@@ -171,63 +172,67 @@ __device__ inline void store_state(const TileWork& work, const PickedVectors& pi
 template <bool kIsDeferred>
 struct ListShared {
     PipeShared pipe;
-    Picks picks[2];  ///< in turn: one tile's are read while the next one's are written
+    Picks picks[kPickTurns];
 };
 template <>
 struct ListShared<true> {
     PipeShared pipe;
-    Picks picks[2];
+    Picks picks[kPickTurns];
     FineCounts counts;
 };
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
-__device__ inline void look_at_tile(const EncodeRound& round, const TileStage& stage,
+__device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& stage,
                                     ListShared<kIsDeferred>& shared) {
     const TileWork& work = stage.work;
-    Picks& picks = shared.picks[stage.number % 2];
+    const unsigned part = part_of(stage.number);
+    Picks& picks = shared.picks[stage.number % kPickTurns];
     PickedVectors picked;
-    if (!look_at_vectors<kSource, kSamples>(round, stage, picked))
-        report_trouble(work, vector_number(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
-    store_state<kSource != VarianceSource::kNone>(work, picked);
+    if (!look_at_vectors<kSource, kSamples>(round, stage, part, picked))
+        report_trouble(work, vector_number(part, 0), kThreadVectors,
+                       round.tensor_states[round.chunks[work.chunk].tensor]);
+    store_state<kSource != VarianceSource::kNone>(work, part, picked);
     const PickRoom room = ListArrays<kSource, kSamples>::room_of(stage);
-    leave_picked(picked, room, picks);
-    meet<kPassThreads>();
-    if (threadIdx.x / 32 != stage.number % kPassWarps) return;
+    leave_picked(picked, part, room, picks);
+    // Two barriers in turn: the warp that sat out may come to the next one before the others have left this one.
+    meet(1 + stage.number % 2, kPassThreads);
+    if (threadIdx.x / 32 != list_warp(stage.number)) return false;
     const TileTarget target = tile_target(round, work.plan, work.tile, work.first);
     const PickedList list = gather_picked(room, picks);
-    if (list.is_near && threadIdx.x % 32 == 0) arrive(stage.empty);
+    if (list.is_all_near && threadIdx.x % 32 == 0) arrive(stage.empty);
     if constexpr (kIsDeferred)
         keep_list(round, work, target, list, shared.counts);
     else
         send_picked(work.plan, target, list);
     __syncwarp();
-    if (!list.is_near && threadIdx.x % 32 == 0) arrive(stage.empty);
+    if (!list.is_all_near && threadIdx.x % 32 == 0) arrive(stage.empty);
+    return true;
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
-__global__ void __launch_bounds__(kPassBlock, (kListBlocks<kSource, kSamples>))
+__global__ void __launch_bounds__(kListBlock, (kListBlocks<kSource, kSamples>))
     list_tiles(const __grid_constant__ EncodeRound round) {
     using Arrays = ListArrays<kSource, kSamples>;
     auto& shared = *reinterpret_cast<ListShared<kIsDeferred>*>(dynamic_shared());
     const StageRoom room{kStagesBegin<ListShared<kIsDeferred>>, Arrays::kBytes};
     if constexpr (kIsDeferred) open_counts(shared.counts);
     open_pipe(shared.pipe, round.stages);
-    if (threadIdx.x >= kPassThreads) {
+    if (threadIdx.x >= kListThreads) {
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
                                            [](const TileWork& work) { return Arrays::of(work); });
     }
     look_at_tiles(round, shared.pipe, room, [&](const TileStage& stage) {
-        look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared);
+        return look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared);
     });
     if constexpr (kIsDeferred) {
-        meet<kPassThreads>();  // all lists are kept
+        meet(3, kListThreads);  // all lists are kept
         if (threadIdx.x < 32) flush_counts(round, shared.counts, kNothing);
     }
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 PassKernel describe_list_pass() {
-    return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlocks<kSource, kSamples>,
+    return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlock, kListBlocks<kSource, kSamples>,
             kStagesBegin<ListShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
 }
 template <VarianceSource kSource, unsigned kSamples>

@@ -13,8 +13,11 @@ inline constexpr unsigned kTileThreads = 256;  ///< threads of most blocks; as m
 inline constexpr unsigned kWarps = kTileThreads / 32;
 inline constexpr std::uint32_t kTile = kTileElements;
 inline constexpr std::uint32_t kChunkTiles = kChunkElements / kTileElements;
-inline constexpr unsigned kPassThreads = 512;  ///< that look at a tile in a dense pass, or code a chunk
+inline constexpr unsigned kPassThreads = 512;  ///< that look at a tile in a dense pass
 inline constexpr unsigned kPassWarps = kPassThreads / 32;
+inline constexpr unsigned kCodeThreads = 1024;  ///< that code a chunk
+/// Threads of the largest block of a dense pass.
+inline constexpr unsigned kScratchThreads = kPassThreads + 64;
 /// Tiles that a block of a dense pass may have in shared memory.
 inline constexpr unsigned kMostStages = 4;
 inline constexpr std::uint32_t kGroupTiles = 32;         ///< tiles of a chunk that a block lists again or codes
@@ -145,7 +148,7 @@ struct EncodeRound {
     std::uint32_t* gate_words;    ///< kTile / 32: elements that passed the gate; null without a gate
     TileInfo* tiles;              ///< one per tile
     std::uint32_t* histograms;    ///< 2048 bins per tensor, zero between kernels; null without top-k
-    float* sample_scratch;        ///< scratch_samples * kPassThreads vectors per block; only for many samples
+    float* sample_scratch;        ///< scratch_samples * kScratchThreads vectors per block; only for many samples
     std::uint32_t slot_value_bytes;
     std::uint32_t scratch_samples;
 

@@ -75,7 +75,7 @@ __device__ inline void observe_many_groups(const TileWork& work, unsigned number
         Vector values[1];
         load_sample(work, view, number, values);
         const float* at = values[0].at;
-        kept[sample * kPassThreads] = make_float4(at[0], at[1], at[2], at[3]);
+        kept[sample * kScratchThreads] = make_float4(at[0], at[1], at[2], at[3]);
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
             const float part = view.weight * at[c];
@@ -85,7 +85,7 @@ __device__ inline void observe_many_groups(const TileWork& work, unsigned number
     Vector sum;
     for (unsigned sample = 0; sample < work.plan.sample_count; ++sample) {
         const float weight = sample_view(work, sample).weight;
-        const float4 value = kept[sample * kPassThreads];
+        const float4 value = kept[sample * kScratchThreads];
         const float at[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {

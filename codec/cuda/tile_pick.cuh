@@ -1,6 +1,7 @@
-// What becomes of the elements of a tile that a dense pass picked. Each warp leaves its own in shared memory, over the
-// arrays that it has read; then one warp of the block, another one for each tile, has them all in the order of the tile
-// and sends them, or leaves them in the tile's slot until the tensor is decided. Device code only.
+// What becomes of the elements of a tile that a dense pass picked. Each warp leaves its own in shared memory; then one of
+// them, another one for each tile, has all in the order of the tile and sends them, or leaves them in the tile's slot
+// until the tensor is decided. It sits out the next tile for that: a block has a warp more than look at a tile, so
+// that none waits for a list. Device code only.
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
@@ -10,6 +11,18 @@
 namespace gradsieve::codec::cuda {
 
 inline constexpr std::uint32_t kWarpElements = kTile / kPassWarps;
+inline constexpr unsigned kListWarps = kPassWarps + 1;
+inline constexpr unsigned kListThreads = kListWarps * 32;
+inline constexpr unsigned kListBlock = kListThreads + 32;  ///< and the warp that fetches
+static_assert(kListBlock <= kScratchThreads);
+
+/// Which warp has the list of a tile, counted from 0 on in the block.
+__device__ inline unsigned list_warp(std::uint32_t number) { return number % kListWarps; }
+/// Which part of a tile this warp looks at: its place behind the warp that sits out.
+__device__ inline unsigned part_of(std::uint32_t number) {
+    const unsigned resting = list_warp(number + kListWarps - 1);
+    return (threadIdx.x / 32 + kListWarps - resting - 1) % kListWarps;
+}
 
 /// A thread's vectors, and which of their elements are picked: bit c of masks[j].
 struct PickedVectors {
@@ -19,16 +32,18 @@ struct PickedVectors {
 };
 
 /// Picks of a warp that have a place of their own; more lie over the arrays that the warp has read.
-inline constexpr std::uint32_t kNearPicks = 32;
+inline constexpr std::uint32_t kNearPicks = 16;
 
-/// What the warps of a block picked of a tile.
+/// What the warps of a block picked of a tile, by the tile's parts.
 struct Picks {
     std::uint32_t counts[kPassWarps];
     std::uint32_t begins[kPassWarps];  ///< how many come before
     float values[kPassWarps][kNearPicks];
-    float variances[kPassWarps][kNearPicks];
     std::uint16_t indices[kPassWarps][kNearPicks];
 };
+/// Tiles whose picks are written or read at a time: a list is read while the next tile's are written, and by its warp's
+/// next look at the latest, when others may have begun with the one behind that.
+inline constexpr unsigned kPickTurns = 3;
 
 /// Where picks lie in a tile's stage if a warp has many: a segment for each.
 struct PickRoom {
@@ -38,22 +53,24 @@ struct PickRoom {
     std::uint32_t index_stride;  ///< bytes from one warp's to the next one's
 };
 
-/// A warp's picks.
+/// The picks of a part. Those with variances, which only the hybrid needs, never lie near.
 struct PickSegment {
     float* values;
     float* variances;
     std::uint16_t* indices;
 };
-__device__ inline PickSegment segment_of(const PickRoom& room, Picks& picks, unsigned warp, std::uint32_t count) {
+__device__ inline bool is_near(const PickRoom& room, std::uint32_t count) {
+    return count <= (room.variances == nullptr ? kNearPicks : 0U);
+}
+__device__ inline PickSegment segment_of(const PickRoom& room, Picks& picks, unsigned part, std::uint32_t count) {
     PickSegment segment;
-    if (count <= kNearPicks) {
-        segment.values = picks.values[warp];
-        segment.variances = picks.variances[warp];
-        segment.indices = picks.indices[warp];
+    segment.variances = room.variances + part * kWarpElements;
+    if (is_near(room, count)) {
+        segment.values = picks.values[part];
+        segment.indices = picks.indices[part];
     } else {
-        segment.values = room.values + warp * kWarpElements;
-        segment.variances = room.variances + warp * kWarpElements;
-        segment.indices = reinterpret_cast<std::uint16_t*>(room.indices + warp * room.index_stride);
+        segment.values = room.values + part * kWarpElements;
+        segment.indices = reinterpret_cast<std::uint16_t*>(room.indices + part * room.index_stride);
     }
     return segment;
 }
@@ -68,16 +85,16 @@ __device__ inline void store_gate(const EncodeRound& round, const TileWork& work
 }
 
 /// Leaves what this warp picked. Its own parts of the stage's arrays have been read.
-__device__ inline void leave_picked(const PickedVectors& picked, const PickRoom& room, Picks& ret_picks) {
+__device__ inline void leave_picked(const PickedVectors& picked, unsigned part, const PickRoom& room,
+                                    Picks& ret_picks) {
     const unsigned lane = threadIdx.x % 32;
-    const unsigned warp = threadIdx.x / 32;
     std::uint32_t total = 0;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) total += __popc(picked.masks[j]);
     total = __reduce_add_sync(~0U, total);  // all lanes have read
-    if (lane == 0) ret_picks.counts[warp] = total;
+    if (lane == 0) ret_picks.counts[part] = total;
     if (total == 0) return;
-    const PickSegment segment = segment_of(room, ret_picks, warp, total);
+    const PickSegment segment = segment_of(room, ret_picks, part, total);
     std::uint32_t count = 0;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
@@ -90,7 +107,7 @@ __device__ inline void leave_picked(const PickedVectors& picked, const PickRoom&
             count += __popc(lanes);
         }
         if (picked.masks[j] == 0) continue;
-        const std::uint32_t local = vector_number(j) * 128 + lane * 4;
+        const std::uint32_t local = vector_number(part, j) * 128 + lane * 4;
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
             if (((picked.masks[j] >> c) & 1U) == 0) continue;
@@ -100,32 +117,32 @@ __device__ inline void leave_picked(const PickedVectors& picked, const PickRoom&
             ++at;
         }
     }
-    if (total > kNearPicks) before_async_writes();
+    if (!is_near(room, total)) before_async_writes();
 }
 
-/// All that a tile's warps picked, in its order; for one warp, once all have left theirs.
+/// All that was picked of a tile, in its order; for one warp, once all have left theirs.
 struct PickedList {
     const PickRoom& room;
     Picks& picks;
     std::uint32_t count;
-    bool is_near;  ///< nothing lies over the stage's arrays
+    bool is_all_near;  ///< nothing lies over the stage's arrays
 
-    /// Which warp's an entry is.
-    __device__ unsigned warp_of(std::uint32_t entry) const {
-        unsigned warp = 0;
+    /// Which part an entry is of.
+    __device__ unsigned part_of_entry(std::uint32_t entry) const {
+        unsigned part = 0;
 #pragma unroll
         for (unsigned step = kPassWarps / 2; step > 0; step /= 2)
-            if (picks.begins[warp + step] <= entry) warp += step;
-        return warp;
+            if (picks.begins[part + step] <= entry) part += step;
+        return part;
     }
     __device__ float value(std::uint32_t entry) const {
-        const unsigned warp = warp_of(entry);
-        return segment_of(room, picks, warp, picks.counts[warp]).values[entry - picks.begins[warp]];
+        const unsigned part = part_of_entry(entry);
+        return segment_of(room, picks, part, picks.counts[part]).values[entry - picks.begins[part]];
     }
     __device__ ListEntry operator()(std::uint32_t entry) const {
-        const unsigned warp = warp_of(entry);
-        const std::uint32_t at = entry - picks.begins[warp];
-        const PickSegment segment = segment_of(room, picks, warp, picks.counts[warp]);
+        const unsigned part = part_of_entry(entry);
+        const std::uint32_t at = entry - picks.begins[part];
+        const PickSegment segment = segment_of(room, picks, part, picks.counts[part]);
         ListEntry result;
         result.index = segment.indices[at];
         result.value = segment.values[at];
@@ -147,7 +164,7 @@ __device__ inline PickedList gather_picked(const PickRoom& room, Picks& inout_pi
     }
     if (lane < kPassWarps) inout_picks.begins[lane] = up_to - own;
     __syncwarp();
-    return {room, inout_picks, __shfl_sync(~0U, up_to, kPassWarps - 1), __all_sync(~0U, own <= kNearPicks) != 0};
+    return {room, inout_picks, __shfl_sync(~0U, up_to, kPassWarps - 1), __all_sync(~0U, is_near(room, own)) != 0};
 }
 
 /// Candidates of top-k by magnitude, above the floor: what nearly always tells its first bits.
@@ -157,7 +174,7 @@ struct FineCounts {
 };
 
 __device__ inline void open_counts(FineCounts& ret_counts) {
-    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kPassBlock) ret_counts.bins[bin] = 0;
+    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kListBlock) ret_counts.bins[bin] = 0;
     if (threadIdx.x == 0) ret_counts.tensor = kNothing;
 }
 

@@ -47,8 +47,8 @@ struct StageRoom {
 /// Where the stages begin in dynamic shared memory, behind what lies at its beginning.
 template <typename Shared>
 inline constexpr std::uint32_t kStagesBegin = (sizeof(Shared) + 127) / 128 * 128;
-/// This thread's j-th vector, in the tile.
-__device__ inline unsigned vector_number(unsigned j) { return threadIdx.x / 32 * kThreadVectors + j; }
+/// The j-th vector of those that a warp looks at, in the tile.
+__device__ inline unsigned vector_number(unsigned part, unsigned j) { return part * kThreadVectors + j; }
 
 /// Before anything else; every thread of the block.
 __device__ inline void open_pipe(PipeShared& pipe, unsigned stages) {
@@ -79,6 +79,7 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, c
                                    ArraysOf arrays_of) {
     RingPlace place;
     TileFinder finder(round);
+    bool has_said = false;
     std::uint32_t next = take_ticket(round);
     for (std::uint32_t number = 0;; ++number) {
         const std::uint32_t tile = __shfl_sync(~0U, next, 0);
@@ -90,10 +91,14 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, c
             finder.find(tile, work);
         }
         await(pipe.empty[place.stage], place.parity ^ 1U);
-        if (is_over) {
+        if (is_over) {  // said twice, for a warp that sits out the first time
             if (threadIdx.x % 32 == 0) work.tile = kNothing;
             __syncwarp();
-            return end_copies(full);
+            end_copies(full);
+            if (has_said) return;
+            has_said = true;
+            place.advance(round.stages);
+            continue;
         }
         if (work.is_wide != 0) {
             const ArrayList list = arrays_of(work);
@@ -112,15 +117,21 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, c
     }
 }
 
-/// The looking threads. `look(stage)`: looks at a tile, and sees to the arrival at its gate.
+/// The looking warps, of which kPassWarps look at each tile. `look(stage)`: looks at a tile, and sees to the arrival at
+/// its gate; true: this warp sits out the next one.
 template <typename Look>
 __device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room, Look look) {
     RingPlace place;
+    bool sits_out = threadIdx.x / 32 == kPassWarps;  // one that is too many for the first tile
     for (std::uint32_t number = 0;; ++number) {
-        await(pipe.full[place.stage], place.parity);
-        const TileWork& work = pipe.works[number % kWorkSlots];
-        if (work.tile == kNothing) return;
-        look(TileStage{work, room.of(place.stage), pipe.empty[place.stage], number});
+        if (!sits_out) {
+            await(pipe.full[place.stage], place.parity);
+            const TileWork& work = pipe.works[number % kWorkSlots];
+            if (work.tile == kNothing) return;
+            sits_out = look(TileStage{work, room.of(place.stage), pipe.empty[place.stage], number});
+        } else {
+            sits_out = false;  // its gate may have gone on by now
+        }
         place.advance(round.stages);
     }
 }
