@@ -41,9 +41,9 @@ struct Picks {
     float values[kPassWarps][kNearPicks];
     std::uint16_t indices[kPassWarps][kNearPicks];
 };
-/// Tiles whose picks are written or read at a time: a list is read while the next tile's are written, and by its warp's
-/// next look at the latest, when others may have begun with the one behind that.
-inline constexpr unsigned kPickTurns = 3;
+/// Tiles whose picks are written or read at a time. A warp with a list is back for the second tile behind its own; until
+/// then the one with the list before that may be as far as the third.
+inline constexpr unsigned kPickTurns = 4;
 
 /// Where picks lie in a tile's stage if a warp has many: a segment for each.
 struct PickRoom {
@@ -167,42 +167,13 @@ __device__ inline PickedList gather_picked(const PickRoom& room, Picks& inout_pi
     return {room, inout_picks, __shfl_sync(~0U, up_to, kPassWarps - 1), __all_sync(~0U, is_near(room, own)) != 0};
 }
 
-/// Candidates of top-k by magnitude, above the floor: what nearly always tells its first bits.
-struct FineCounts {
-    std::uint32_t bins[kHistogramBins];
-    std::uint32_t tensor;  ///< whose they are; kNothing
-};
-
-__device__ inline void open_counts(FineCounts& ret_counts) {
-    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kListBlock) ret_counts.bins[bin] = 0;
-    if (threadIdx.x == 0) ret_counts.tensor = kNothing;
-}
-
-/// Adds the block's counts to the tensor's, and begins anew. One warp.
-__device__ inline void flush_counts(const EncodeRound& round, FineCounts& inout_counts, std::uint32_t next_tensor) {
-    const unsigned lane = threadIdx.x % 32;
-    const std::uint32_t tensor = inout_counts.tensor;
-    for (std::uint32_t bin = lane; bin < kHistogramBins; bin += 32) {
-        const std::uint32_t count = inout_counts.bins[bin];
-        inout_counts.bins[bin] = 0;
-        if (tensor != kNothing && count > 0)
-            atomicAdd(round.histograms + std::size_t{tensor} * kHistogramBins + bin, count);
-    }
-    __syncwarp();
-    if (lane == 0) inout_counts.tensor = next_tensor;
-    __syncwarp();
-}
-
 /// The list waits in the tile's slot. One warp.
 __device__ inline void keep_list(const EncodeRound& round, const TileWork& work, const TileTarget& target,
-                                 const PickedList& list, FineCounts& inout_counts) {
+                                 const PickedList& list) {
     const unsigned lane = threadIdx.x % 32;
-    const bool is_counted = work.plan.has_fine_counts != 0;
-    const std::uint32_t base = fine_base(work.plan);
-    if (is_counted) {
-        const std::uint32_t tensor = round.chunks[work.chunk].tensor;
-        if (inout_counts.tensor != tensor) flush_counts(round, inout_counts, tensor);
-    }
+    const std::uint32_t tensor = round.chunks[work.chunk].tensor;
+    std::uint32_t* bins = round.histograms + std::size_t{tensor} * kHistogramBins;
+    const std::uint32_t first_fine = fine_base(work.plan);
     std::uint32_t largest = 0;
     for (std::uint32_t entry = lane; entry < list.count; entry += 32) {
         const ListEntry picked = list(entry);
@@ -210,14 +181,15 @@ __device__ inline void keep_list(const EncodeRound& round, const TileWork& work,
         reinterpret_cast<float*>(target.values)[entry] = picked.value;
         const std::uint32_t size = element::magnitude_bits(picked.value);
         largest = max(largest, size);
-        if (is_counted) atomicAdd(inout_counts.bins + fine_bin(size, base), 1U);
+        const std::uint32_t bin = (size >> kFineShift) - first_fine;
+        if (work.plan.has_fine_counts != 0 && bin < kHistogramBins) atomicAdd(bins + bin, 1U);
     }
     largest = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
     target.info->count = list.count;
     target.info->scale = largest;
     if (list.count == 0) return;
-    TensorState& state = round.tensor_states[round.chunks[work.chunk].tensor];
+    TensorState& state = round.tensor_states[tensor];
     atomicAdd(&state.listed, list.count);
     atomicMax(&state.largest, largest);
 }

@@ -28,15 +28,10 @@ __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorP
     return target;
 }
 
-// ---- counts of top-k's candidates just above the floor: the first 21 bits of a magnitude, where they are below the
-// last bin ----
+/// The dense pass counts top-k's candidates by all but the last 10 bits of their magnitude, from the floor's on: where
+/// the k-th nearly always lies. Larger ones are not counted one by one.
 inline constexpr unsigned kFineShift = 10;
-__device__ inline std::uint32_t fine_base(const TensorPlan& plan) {
-    return (plan.magnitude_limit + 1U) >> kFineShift;
-}
-__device__ inline std::uint32_t fine_bin(std::uint32_t size, std::uint32_t base) {
-    return min((size >> kFineShift) - base, kHistogramBins - 1U);
-}
+__device__ inline std::uint32_t fine_base(const TensorPlan& plan) { return (plan.magnitude_limit + 1U) >> kFineShift; }
 
 /// The mean magnitude of a list in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8, 4, 2,
 /// 1. Nothing selected is zero: the variance test is strict, and top-k lists no zeros. A whole warp; no entries: 0.

@@ -70,11 +70,11 @@ __device__ inline void pick_fine(const EncodeRound& round, const GroupWork& work
     }
     std::uint32_t total = 0;
     std::uint32_t above = scan_block(sum, Sum{}, shared, total);
+    above += work.state->listed - total;  // those that were not counted lie above
     if (!is_cut(work) || above >= wanted || above + sum < wanted) return;
 #pragma unroll
     for (unsigned place = 0; place < kPerThread; ++place) {
-        const bool is_here = above < wanted && above + counts[place] >= wanted;
-        if (is_here && highest - place < kHistogramBins - 1) {
+        if (above < wanted && above + counts[place] >= wanted) {
             work.state->prefix = fine_base(*work.plan) + highest - place;
             work.state->wanted = wanted - above;
             work.state->is_fine = 1;
