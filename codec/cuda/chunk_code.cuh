@@ -319,22 +319,13 @@ __device__ inline void write_payload(const EncodeRound& round, std::uint32_t chu
     __syncthreads();
 }
 
-/// Copies a payload to where it goes, and to host memory, where there is room. `from`: that place itself, or shared
-/// memory.
-template <bool kIsNear>
+/// Copies a payload from shared memory to where it goes.
 __device__ inline void deliver_payload(const EncodeRound& round, const PayloadLayout& layout,
                                        const std::uint32_t* from) {
     const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    const bool has_mirror = layout.offset + vector_count * kPayloadAlignment <= round.mirror_bytes;
-    const auto* vectors = reinterpret_cast<const uint4*>(from);
     auto* payload = reinterpret_cast<uint4*>(round.payload + layout.offset);
-    auto* mirror = reinterpret_cast<uint4*>(round.mirror + layout.offset);
-    if (!kIsNear && !has_mirror) return;
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kCodeThreads) {
-        const uint4 vector = kIsNear ? vectors[at] : __ldcg(vectors + at);
-        if (has_mirror) mirror[at] = vector;
-        if (kIsNear) payload[at] = vector;
-    }
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kCodeThreads)
+        payload[at] = reinterpret_cast<const uint4*>(from)[at];
 }
 
 /// Codes a chunk whose tiles all hold what is sent. A block of kCodeThreads.
@@ -371,11 +362,10 @@ __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk,
     if (shared.layout.bytes <= kNearPayloadBytes) {
         auto* words = reinterpret_cast<std::uint32_t*>(dynamic_shared());
         write_payload<true>(round, chunk, plan, share, shared, words);
-        deliver_payload<true>(round, shared.layout, words);
+        deliver_payload(round, shared.layout, words);
     } else {
         auto* words = reinterpret_cast<std::uint32_t*>(round.payload + shared.layout.offset);
         write_payload<false>(round, chunk, plan, share, shared, words);
-        deliver_payload<false>(round, shared.layout, words);
     }
 }
 

@@ -40,6 +40,8 @@ struct PassKernel {
 /// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes of
 /// dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;
+/// Copies the payloads of lists to the batch's host memory, as far as it reaches; a grid of any size of kCodeThreads.
+[[nodiscard]] KernelHandle copy_kernel() noexcept;
 /// Payloads up to this size are put together in shared memory.
 inline constexpr std::uint32_t kNearPayloadBytes = 64U << 10U;
 

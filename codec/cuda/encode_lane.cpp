@@ -10,6 +10,8 @@ namespace {
 
 /// Most memory for samples that are looked at twice; beyond it fewer blocks run at a time.
 constexpr ByteCount kScratchBytes = ByteCount{256} << 20U;
+/// That keep the bus to the host busy.
+constexpr std::uint32_t kCopyBlocks = 32;
 
 cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
@@ -125,6 +127,8 @@ Status EncodeLane::end() {
         cudaMemcpyAsync(memory_.download.data(), memory_.plan.data() + batch_.layout().tensor_states,
                         EncodeMemory::download_bytes(batch_), cudaMemcpyDeviceToHost, handle_of(stream_)),
         "copying a batch's results from a GPU");
+    if (batch_.payload_bound_bytes() > batch_.dense_payload_bytes())
+        GRADSIEVE_TRY(launch(copy_kernel(), kCopyBlocks, describe(0), kCodeThreads));
     const ByteCount dense = std::min(batch_.dense_payload_bytes(), memory_.mirror.size());
     if (dense == 0) return {};
     return status_of(cudaMemcpyAsync(memory_.mirror.data(), memory_.payload.data(), dense, cudaMemcpyDeviceToHost,
@@ -158,6 +162,7 @@ EncodeRound EncodeLane::describe(std::size_t number) const {
     round.mirror = memory_.mirror.data();
     round.cursor = memory_.plan.as<std::uint64_t>(layout.cursor);
     round.mirror_bytes = memory_.mirror.size();
+    round.first_list_byte = batch_.dense_payload_bytes();
     return round;
 }
 

@@ -169,14 +169,21 @@ __device__ inline void store_state(const TileWork& work, unsigned part, const Pi
 }
 
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
+template <bool kIsDeferred>
 struct ListShared {
     PipeShared pipe;
     Picks picks[kPickTurns];
 };
+template <>
+struct ListShared<true> {
+    PipeShared pipe;
+    Picks picks[kPickTurns];
+    FineCounts counts;
+};
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 __device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& stage,
-                                    ListShared& shared) {
+                                    ListShared<kIsDeferred>& shared) {
     const TileWork& work = stage.work;
     const unsigned part = part_of(stage.number);
     Picks& picks = shared.picks[stage.number % kPickTurns];
@@ -194,7 +201,7 @@ __device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& s
     const PickedList list = gather_picked(room, picks);
     if (list.is_all_near && threadIdx.x % 32 == 0) arrive(stage.empty);
     if constexpr (kIsDeferred)
-        keep_list(round, work, target, list);
+        keep_list(round, work, target, list, shared.counts);
     else
         send_picked(work.plan, target, list);
     __syncwarp();
@@ -206,8 +213,9 @@ template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 __global__ void __launch_bounds__(kListBlock, (kListBlocks<kSource, kSamples>))
     list_tiles(const __grid_constant__ EncodeRound round) {
     using Arrays = ListArrays<kSource, kSamples>;
-    auto& shared = *reinterpret_cast<ListShared*>(dynamic_shared());
-    const StageRoom room{kStagesBegin<ListShared>, Arrays::kBytes};
+    auto& shared = *reinterpret_cast<ListShared<kIsDeferred>*>(dynamic_shared());
+    const StageRoom room{kStagesBegin<ListShared<kIsDeferred>>, Arrays::kBytes};
+    if constexpr (kIsDeferred) open_counts(shared.counts);
     open_pipe(shared.pipe, round.stages);
     if (threadIdx.x >= kListThreads) {
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
@@ -216,12 +224,16 @@ __global__ void __launch_bounds__(kListBlock, (kListBlocks<kSource, kSamples>))
     look_at_tiles(round, shared.pipe, room, [&](const TileStage& stage) {
         return look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared);
     });
+    if constexpr (kIsDeferred) {
+        meet(3, kListThreads);
+        add_counts(round, shared.counts);
+    }
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 PassKernel describe_list_pass() {
     return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlock, kListBlocks<kSource, kSamples>,
-            kStagesBegin<ListShared>, ListArrays<kSource, kSamples>::kBytes};
+            kStagesBegin<ListShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
 }
 template <VarianceSource kSource, unsigned kSamples>
 PassKernel list_pass(bool is_deferred) {

@@ -156,6 +156,7 @@ struct EncodeRound {
     std::byte* mirror;      ///< host memory: the first mirror_bytes of it
     std::uint64_t* cursor;  ///< first free byte
     std::uint64_t mirror_bytes;
+    std::uint64_t first_list_byte;  ///< of the payloads: dense ones lie before
 };
 
 }  // namespace gradsieve::codec::cuda

@@ -32,7 +32,7 @@ struct PickedVectors {
 };
 
 /// Picks of a warp that have a place of their own; more lie over the arrays that the warp has read.
-inline constexpr std::uint32_t kNearPicks = 16;
+inline constexpr std::uint32_t kNearPicks = 12;
 
 /// What the warps of a block picked of a tile, by the tile's parts.
 struct Picks {
@@ -167,12 +167,40 @@ __device__ inline PickedList gather_picked(const PickRoom& room, Picks& inout_pi
     return {room, inout_picks, __shfl_sync(~0U, up_to, kPassWarps - 1), __all_sync(~0U, is_near(room, own)) != 0};
 }
 
+/// Counts of top-k's candidates of one tensor, the first that a block meets; those of others go to memory one by one.
+struct FineCounts {
+    std::uint32_t tensor;  ///< kNothing: none so far
+    std::uint32_t bins[kHistogramBins];
+};
+__device__ inline void open_counts(FineCounts& ret_counts) {
+    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kListBlock) ret_counts.bins[bin] = 0;
+    if (threadIdx.x == 0) ret_counts.tensor = kNothing;
+}
+__device__ inline std::uint32_t* bins_of(const EncodeRound& round, std::uint32_t tensor) {
+    return round.histograms + std::size_t{tensor} * kHistogramBins;
+}
+/// Where a tensor's candidates are counted. One warp.
+__device__ inline std::uint32_t* find_bins(const EncodeRound& round, std::uint32_t tensor, FineCounts& counts) {
+    std::uint32_t owner = kNothing;
+    if (threadIdx.x % 32 == 0) owner = atomicCAS(&counts.tensor, kNothing, tensor);
+    owner = __shfl_sync(~0U, owner, 0);
+    return owner == kNothing || owner == tensor ? counts.bins : bins_of(round, tensor);
+}
+/// Adds the block's counts to the tensor's. kListThreads, once all lists are kept.
+__device__ inline void add_counts(const EncodeRound& round, const FineCounts& counts) {
+    if (counts.tensor == kNothing) return;
+    std::uint32_t* bins = bins_of(round, counts.tensor);
+    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kListThreads)
+        if (counts.bins[bin] > 0) atomicAdd(bins + bin, counts.bins[bin]);
+}
+
 /// The list waits in the tile's slot. One warp.
 __device__ inline void keep_list(const EncodeRound& round, const TileWork& work, const TileTarget& target,
-                                 const PickedList& list) {
+                                 const PickedList& list, FineCounts& counts) {
     const unsigned lane = threadIdx.x % 32;
     const std::uint32_t tensor = round.chunks[work.chunk].tensor;
-    std::uint32_t* bins = round.histograms + std::size_t{tensor} * kHistogramBins;
+    const bool is_counted = work.plan.has_fine_counts != 0;
+    std::uint32_t* bins = is_counted ? find_bins(round, tensor, counts) : nullptr;
     const std::uint32_t first_fine = fine_base(work.plan);
     std::uint32_t largest = 0;
     for (std::uint32_t entry = lane; entry < list.count; entry += 32) {
@@ -182,7 +210,7 @@ __device__ inline void keep_list(const EncodeRound& round, const TileWork& work,
         const std::uint32_t size = element::magnitude_bits(picked.value);
         largest = max(largest, size);
         const std::uint32_t bin = (size >> kFineShift) - first_fine;
-        if (work.plan.has_fine_counts != 0 && bin < kHistogramBins) atomicAdd(bins + bin, 1U);
+        if (is_counted && bin < kHistogramBins) atomicAdd(bins + bin, 1U);
     }
     largest = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
