@@ -1,12 +1,14 @@
-// Sums over the threads of a block of kTileThreads; every thread calls them, and all see the total. Device code only.
+// Sums over the threads of a block; every thread calls them, and all see the total. Device code only.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
 
 namespace gradsieve::codec::cuda {
 
+/// `kThreads`: of the block.
+template <unsigned kThreads>
 struct ScanShared {
-    std::uint32_t of_warp[kWarps];
+    std::uint32_t of_warp[kThreads / 32];
 };
 
 struct Sum {
@@ -16,8 +18,8 @@ struct Largest {
     __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
 };
 /// `ret_total`: over all threads. Returns the combination over the threads before this one, 0 for the first.
-template <typename Combine>
-__device__ inline std::uint32_t scan_block(std::uint32_t value, Combine combine, ScanShared& shared,
+template <unsigned kThreads, typename Combine>
+__device__ inline std::uint32_t scan_block(std::uint32_t value, Combine combine, ScanShared<kThreads>& shared,
                                            std::uint32_t& ret_total) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
@@ -32,7 +34,7 @@ __device__ inline std::uint32_t scan_block(std::uint32_t value, Combine combine,
     std::uint32_t before = 0;
     std::uint32_t total = 0;
 #pragma unroll
-    for (unsigned other = 0; other < kWarps; ++other) {
+    for (unsigned other = 0; other < kThreads / 32; ++other) {
         if (other == warp) before = total;
         total = combine(total, shared.of_warp[other]);
     }

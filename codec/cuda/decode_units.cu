@@ -169,7 +169,7 @@ int launch_average_units(const DecodeTables& tables, const DecodeRound& round, c
     const unsigned resident = round.has_dense ? blocks.dense : blocks.lists;
     const unsigned useful = (round.units + kWarps - 1) / kWarps;
     const unsigned used = useful < resident ? useful : resident;
-    return launch(round.has_dense ? &average_units<true> : &average_units<false>, used, kThreads,
+    return launch(round.has_dense ? &average_units<true> : &average_units<false>, {used, kThreads},
                   static_cast<cudaStream_t>(stream), tables, round);
 }
 

@@ -1,6 +1,7 @@
 #include "codec/cuda/encode_batch.hpp"
 
 #include "codec/cuda/encode_sizes.hpp"
+#include "codec/element.hpp"
 #include "codec/payload.hpp"
 #include "codec/select_topk.hpp"
 
@@ -13,6 +14,8 @@ namespace {
 /// Below the last k-th magnitude by 1/16 to 1/8 of it, as the CPU's forms guess.
 constexpr std::uint32_t kHintMarginBits = std::uint32_t{1} << 20U;
 constexpr std::uint32_t kInfinityBits = 0x7F800000U;
+/// Smaller tensors are not worth a block's counters in the dense pass.
+constexpr std::uint32_t kLeastCountedTiles = 64;
 
 /// Where a part of the tensor begins cannot show: chunks are whole vectors of every type.
 bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const TensorPlan& plan) {
@@ -39,13 +42,13 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     ret_plan.is_hybrid = selector.kind == SelectorKind::kVarianceHybrid ? 1 : 0;
     ret_plan.ratio_floor = static_cast<float>(is_top_k ? selector.gate : selector.alpha);
     ret_plan.zeta = static_cast<float>(selector.zeta);
-    ret_plan.least_magnitude = ret_plan.is_hybrid != 0 ? static_cast<float>(selector.tau) : -1.0F;
+    if (ret_plan.is_hybrid != 0) ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
     if (!is_top_k) return;
     ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, request.elements));
     const std::uint32_t hint = request.selection_hint == nullptr ? 0 : *request.selection_hint;
     const std::uint32_t floor = hint > kHintMarginBits ? hint - kHintMarginBits : 1U;
     const bool is_guess = floor > 1 && floor < kInfinityBits;
-    ret_plan.magnitude_floor = is_guess ? floor : 1U;
+    ret_plan.magnitude_limit = is_guess ? floor - 1U : 0U;
     ret_plan.has_low_floor = is_guess ? 0 : 1;
 }
 
@@ -149,7 +152,10 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     ranges_.push_back(part.range);
     add_arrays(gpu_request, place, has_moments);
     share(gpu_request, place, plan);
-    has_top_k_ = has_top_k_ || pipeline.selector.kind == SelectorKind::kTopK;
+    const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;
+    const bool has_guess = is_top_k && plan.has_low_floor == 0;
+    plan.has_fine_counts = has_guess && first_shared_.back() == kNothing && plan.tile_count >= kLeastCountedTiles;
+    has_top_k_ = has_top_k_ || is_top_k;
     elements_ += part.range.elements;
     tensors_.push_back(plan);
     sources_.push_back(rule.source);
@@ -210,8 +216,7 @@ void EncodeBatch::lay_out() {
     place(layout_.first_groups, chunks_.size(), sizeof(std::uint32_t));
     place(layout_.samples, staged_.sample_rows(), sizeof(SampleView));
     place(layout_.moments, staged_.moment_rows(), sizeof(const float*));
-    place(layout_.chunk_states, chunks_.size(), sizeof(ChunkState));
-    place(layout_.tickets, passes_.size() + rounds_.size(), sizeof(std::uint32_t));
+    place(layout_.tickets, passes_.size(), sizeof(std::uint32_t));
     place(layout_.tensor_states, tensors_.size(), sizeof(TensorState));
     place(layout_.cursor, 1, sizeof(std::uint64_t));
     place(layout_.results, chunks_.size(), sizeof(ChunkResult));
@@ -228,7 +233,7 @@ void EncodeBatch::write_upload(std::byte* host, const EncodeAddresses& addresses
     write(layout_.first_groups, first_groups_);
     staged_.write_rows(addresses.staging, reinterpret_cast<SampleView*>(host + layout_.samples),
                        reinterpret_cast<const float**>(host + layout_.moments));
-    std::memset(host + layout_.chunk_states, 0, layout_.results - layout_.chunk_states);
+    std::memset(host + layout_.tickets, 0, layout_.results - layout_.tickets);
     std::memcpy(host + layout_.cursor, &dense_payload_bytes_, sizeof(dense_payload_bytes_));
     for (std::size_t pass = 0; pass < passes_.size(); ++pass)
         reinterpret_cast<std::uint32_t*>(host + layout_.tickets)[pass] = passes_[pass].first_tile;

@@ -23,7 +23,7 @@ struct PassPlan {
 /// One dense pass, in one launch unless its samples are staged, and, for tensors that are decided as a whole, what
 /// follows it.
 struct RoundPlan {
-    KernelHandle pass = nullptr;
+    PassKernel pass;
     bool is_shared = false;  ///< its tensors are decided together with other devices, which have the same round
     bool is_deferred = false;
     bool has_top_k = false;
@@ -35,14 +35,13 @@ struct RoundPlan {
     std::uint32_t group_count = 0;
     std::uint32_t first_pass = 0, pass_count = 0;
     std::uint32_t value_bytes = 0;      ///< of a list's values; 0: no lists
-    unsigned threads = 0;               ///< of the dense pass's blocks
     std::uint32_t scratch_samples = 0;  ///< samples that wait in memory for their second look
 };
 
 /// Where the parts of the plan lie in device memory, in bytes; everything before `results` is uploaded.
 struct PlanLayout {
     ByteCount tensors = 0, chunks = 0, first_tiles = 0, first_groups = 0, samples = 0, moments = 0;
-    ByteCount chunk_states = 0, tickets = 0;
+    ByteCount tickets = 0;
     ByteCount tensor_states = 0, cursor = 0;  ///< from here on everything comes back
     ByteCount results = 0;
     ByteCount end = 0;

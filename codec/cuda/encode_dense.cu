@@ -1,29 +1,31 @@
 // The dense pass of the pipelines that send every element (f32, bf16, sign): reads samples and residual, writes payload
-// and residual, each once; a warp for each tile. Where a chunk's payload lies is known beforehand, so none waits for
-// another.
+// and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits for another.
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
+#include "codec/cuda/tile_pipe.cuh"
+#include "codec/cuda/tile_send.cuh"
 #include "codec/payload.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
 
-/// Vectors of each array that a lane loads before it looks at them.
-constexpr unsigned kDenseAhead = 4;
-/// Sign keeps a tile for each warp in shared memory until it knows its mean.
-constexpr unsigned kSignThreads = 64;
+constexpr unsigned kDenseBlock = kPassThreads + 32;  ///< those that look, and the warp that fetches
 
-template <QuantizerKind kQuantizer>
-constexpr unsigned kThreadsOf = kQuantizer == QuantizerKind::kSign ? kSignThreads : kTileThreads;
+/// Arrays that come through shared memory: r, and the sample where there is one.
+template <unsigned kSamples>
+constexpr unsigned kDenseArrays = kSamples == 1 ? 2 : 1;
 
-template <QuantizerKind kQuantizer>
-struct DenseShared {
-    TileWork works[kThreadsOf<kQuantizer> / 32];
+/// What warps tell each other of a tile's magnitudes.
+struct SignShared {
+    // in turn: one tile's are read while the next one's are written
+    double sums[2][kPassWarps];
+    std::uint32_t least_exponents[2][kPassWarps];
+    float means[2];
 };
-template <>
-struct DenseShared<QuantizerKind::kSign> {
-    alignas(16) float values[kSignThreads / 32][kTile];
-    TileWork works[kSignThreads / 32];
+/// Lies at the beginning of the block's dynamic shared memory, before the stages.
+struct DenseShared {
+    PipeShared pipe;
+    SignShared sign;
 };
 
 /// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
@@ -70,17 +72,6 @@ __device__ inline void store_code_bf16(const TileWork& work, std::byte* values, 
         if (c < place.valid) at[c] = static_cast<std::uint16_t>(codes[c]);
 }
 
-/// The tile's mean magnitude, as tile_send.cuh sums a list; one warp.
-__device__ inline float mean_magnitude(const float* values, std::uint32_t count) {
-    double sum = 0;
-    std::uint32_t at = threadIdx.x % 32;
-#pragma unroll 4
-    for (; at < count; at += 32) sum = sum + static_cast<double>(element::magnitude(values[at]));
-#pragma unroll
-    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
-    return static_cast<float>(__shfl_sync(~0U, sum, 0) / static_cast<double>(count));
-}
-
 /// Eight lanes make one word of signs. Leaves in `inout_r` what the code loses.
 __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsigned number, float scale,
                                    Vector& inout_r) {
@@ -112,102 +103,186 @@ __device__ inline void store_header(std::byte* header, QuantizerKind quantizer) 
     header[1] = static_cast<std::byte>(quantizer);
 }
 
-/// r of kDenseAhead vectors; false if one is not finite.
+/// r of this thread's vectors; false if one is not finite.
 template <unsigned kSamples>
-__device__ inline bool accumulate(const TileWork& work, unsigned first, Vector (&ret_r)[kDenseAhead]) {
-    bool is_finite = true;
-    Observed<kDenseAhead> seen;
+__device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThreadVectors]) {
+    const TileWork& work = stage.work;
     const bool has_residual = work.plan.residual_in != nullptr;
-    if (has_residual) load_floats(work, work.plan.residual_in, first, ret_r);
-    observe<VarianceSource::kNone, kSamples, kDenseAhead>(work, nullptr, first, seen, is_finite);
+    const bool is_fetched = work.is_wide != 0;
+    bool is_finite = true;
 #pragma unroll
-    for (unsigned j = 0; j < kDenseAhead; ++j) {
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+        const unsigned number = vector_number(threadIdx.x / 32, j);
+        Vector before[1];
+        if (has_residual && is_fetched) before[0] = staged_floats(stage.arrays, number);
+        if (has_residual && !is_fetched) load_floats(work, work.plan.residual_in, number, before);
+        Observed<1> seen;
+        if (kSamples == 1 && is_fetched) {
+            const Vector sample = staged_sample(stage.arrays + kArrayBytes, number, work.samples[0].type);
+#pragma unroll
+            for (unsigned c = 0; c < 4; ++c) seen.mean[0].at[c] = work.samples[0].weight * sample.at[c];
+        } else {
+            observe<VarianceSource::kNone, kSamples, 1>(work, nullptr, number, seen, is_finite);
+        }
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
-            const float mean = seen.mean[j].at[c];
-            ret_r[j].at[c] = has_residual ? element::carried(work.plan.rescale, ret_r[j].at[c], mean) : mean;
+            const float mean = seen.mean[0].at[c];
+            ret_r[j].at[c] = has_residual ? element::carried(work.plan.rescale, before[0].at[c], mean) : mean;
             is_finite = is_finite && element::is_finite(ret_r[j].at[c]);
         }
     }
     return is_finite;
 }
 
-/// Codes the tile as it comes; false if something is not finite.
-template <QuantizerKind kQuantizer, unsigned kSamples>
-__device__ inline bool code_values(const TileWork& work, const DensePayload& payload) {
-    bool is_finite = true;
-#pragma unroll 1
-    for (unsigned first = 0; first * 128 < work.elements; first += kDenseAhead) {
-        Vector r[kDenseAhead];
-        is_finite = accumulate<kSamples>(work, first, r) && is_finite;
-#pragma unroll
-        for (unsigned j = 0; j < kDenseAhead; ++j) {
-            if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(work, payload.values, first + j, r[j]);
-            if constexpr (kQuantizer == QuantizerKind::kBf16) {
-                store_code_bf16(work, payload.values, first + j, r[j]);
-                store_vector(work, work.plan.residual_out, first + j, r[j]);
-            }
-        }
-    }
-    return is_finite;
+/// Every thread has read the stage's arrays.
+__device__ inline void release(const TileStage& stage) {
+    meet(1, kPassThreads);
+    if (threadIdx.x == 0) arrive(stage.empty);
 }
 
-/// Codes the tile once its mean magnitude is known; `values` is the warp's.
-template <unsigned kSamples>
-__device__ inline bool code_signs(const TileWork& work, const DensePayload& payload, float* values) {
-    bool is_finite = true;
-    __syncwarp();  // nobody looks at the tile before any more
-#pragma unroll 1
-    for (unsigned first = 0; first * 128 < work.elements; first += kDenseAhead) {
-        Vector r[kDenseAhead];
-        is_finite = accumulate<kSamples>(work, first, r) && is_finite;
-#pragma unroll
-        for (unsigned j = 0; j < kDenseAhead; ++j) {
-            const float* at = r[j].at;
-            *reinterpret_cast<float4*>(values + place_of(work, first + j).local) =
-                make_float4(at[0], at[1], at[2], at[3]);
-        }
-    }
-    __syncwarp();
-    const float scale = mean_magnitude(values, work.elements);
-    if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
-#pragma unroll 2
-    for (unsigned number = 0; number * 128 < work.elements; ++number) {
-        const float4 four = *reinterpret_cast<const float4*>(values + place_of(work, number).local);
-        Vector r{{four.x, four.y, four.z, four.w}};
-        store_signs(work, payload.values, number, scale, r);
-        store_vector(work, work.plan.residual_out, number, r);
-    }
-    return is_finite;
-}
-
-template <QuantizerKind kQuantizer, unsigned kSamples>
-__global__ void __launch_bounds__(kThreadsOf<kQuantizer>, kQuantizer == QuantizerKind::kSign ? 6
-                                                          : kSamples == 1                    ? 4
-                                                                                             : 3)
-    code_tiles(const __grid_constant__ EncodeRound round) {
-    __shared__ DenseShared<kQuantizer> shared;
-    TileWork& work = shared.works[threadIdx.x / 32];
-    for_each_tile(round, work, [&] {
-        const DensePayload payload = payload_of(round, work, kQuantizer);
-        if (work.tile_in_chunk == 0 && threadIdx.x % 32 == 0) store_header(payload.header, kQuantizer);
-        bool is_finite = true;
-        if constexpr (kQuantizer == QuantizerKind::kSign)
-            is_finite = code_signs<kSamples>(work, payload, shared.values[threadIdx.x / 32]);
-        else
-            is_finite = code_values<kQuantizer, kSamples>(work, payload);
-        if (!is_finite) report_trouble(work, round.tensor_states[round.chunks[work.chunk].tensor]);
-    });
-}
-
+/// Codes the tile as it comes.
 template <QuantizerKind kQuantizer>
-KernelHandle pick(unsigned samples) {
-    return samples == 1 ? &code_tiles<kQuantizer, 1> : &code_tiles<kQuantizer, 0>;
+__device__ inline void code_values(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors]) {
+    release(stage);
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+        if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kBf16) {
+            store_code_bf16(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
+            store_vector(stage.work, stage.work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
+        }
+    }
+}
+
+/// The sum of this warp's magnitudes in fp64, in any order, and the least exponent of one that is not 0.
+struct WarpSum {
+    double sum;
+    std::uint32_t least_exponent;
+};
+__device__ inline WarpSum sum_warp(const Vector (&r)[kThreadVectors]) {
+    double sum = 0;
+    std::uint32_t least = kNothing;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) {
+            const std::uint32_t size = element::magnitude_bits(r[j].at[c]);
+            sum = sum + static_cast<double>(element::float_of(size));
+            least = min(least, size == 0 ? kNothing : max(size >> 23U, 1U));
+        }
+    }
+#pragma unroll
+    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
+    return {sum, __reduce_min_sync(~0U, least)};
+}
+
+/// Whether no sum of some of the numbers was rounded: all are multiples of the least one's last bit, and the whole sum,
+/// which none exceeds, has no more than 53 bits of it. Then their order cannot show.
+__device__ inline bool is_exact(double sum, std::uint32_t least_exponent) {
+    if (sum == 0) return true;
+    const auto exponent = static_cast<std::uint32_t>(__double2hiint(sum)) >> 20U & 0x7FFU;
+    constexpr std::uint32_t kDoubleOverFloat = 1023 - 127;
+    return exponent - kDoubleOverFloat + 23U <= least_exponent + 52U;
+}
+
+/// The tile's mean magnitude as the format defines it, and the stage's arrays are given back. Nearly always its sum is
+/// exact; else one warp sums up in the order of the format, by way of shared memory.
+__device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors], SignShared& shared) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned turn = stage.number % 2;
+    const WarpSum own = sum_warp(r);
+    if (lane == 0) {
+        shared.sums[turn][threadIdx.x / 32] = own.sum;
+        shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
+    }
+    meet(1, kPassThreads);
+    double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
+#pragma unroll
+    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
+    const std::uint32_t least =
+        __reduce_min_sync(~0U, lane < kPassWarps ? shared.least_exponents[turn][lane] : kNothing);
+    if (is_exact(sum, least)) {
+        if (threadIdx.x == 0) arrive(stage.empty);
+        return static_cast<float>(sum / static_cast<double>(stage.work.elements));
+    }
+    auto* values = reinterpret_cast<float*>(stage.arrays);
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+        *reinterpret_cast<float4*>(values + place_of(stage.work, vector_number(threadIdx.x / 32, j)).local) =
+            make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
+    before_async_writes();
+    meet(1, kPassThreads);
+    if (threadIdx.x < 32) {
+        const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
+        if (lane == 0) shared.means[turn] = mean;
+    }
+    release(stage);
+    return shared.means[turn];
+}
+
+/// Codes the tile once its mean magnitude is known.
+__device__ inline void code_signs(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
+                                  SignShared& shared) {
+    const TileWork& work = stage.work;
+    const float scale = mean_of_tile(stage, r, shared);
+    if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+        store_signs(work, payload.values, vector_number(threadIdx.x / 32, j), scale, r[j]);
+        store_vector(work, work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
+    }
+}
+
+template <QuantizerKind kQuantizer, unsigned kSamples>
+__global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_constant__ EncodeRound round) {
+    auto& shared = *reinterpret_cast<DenseShared*>(dynamic_shared());
+    constexpr unsigned kArrays = kDenseArrays<kSamples>;
+    const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
+    open_pipe(shared.pipe, round.stages);
+    if (threadIdx.x >= kPassThreads) {
+        const auto arrays_of = [](const TileWork& work) {
+            ArrayList list{};
+            if (work.plan.residual_in != nullptr) {
+                list.from[0] = work.plan.residual_in + work.first;
+                list.bytes[0] = kArrayBytes;
+            }
+            if constexpr (kSamples == 1) {
+                list.from[1] = sample_from(work.samples[0], work.first);
+                list.bytes[1] = sample_bytes(work.samples[0]);
+            }
+            return list;
+        };
+        return fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of);
+    }
+    const auto look = [&](const TileStage& stage) {
+        const TileWork& work = stage.work;
+        const DensePayload payload = payload_of(round, work, kQuantizer);
+        if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer);
+        Vector r[kThreadVectors];
+        if (!accumulate<kSamples>(stage, r))
+            report_trouble(work, vector_number(threadIdx.x / 32, 0), kThreadVectors,
+                           round.tensor_states[round.chunks[work.chunk].tensor]);
+        if constexpr (kQuantizer == QuantizerKind::kSign)
+            code_signs(stage, payload, r, shared.sign);
+        else
+            code_values<kQuantizer>(stage, payload, r);
+        return false;
+    };
+    look_at_tiles(round, shared.pipe, room, look);
+}
+
+template <QuantizerKind kQuantizer, unsigned kSamples>
+PassKernel dense_pass() {
+    return {&code_tiles<kQuantizer, kSamples>, kDenseBlock, 2, kStagesBegin<DenseShared>, kDenseArrays<kSamples> * kArrayBytes};
+}
+template <QuantizerKind kQuantizer>
+PassKernel pick(unsigned samples) {
+    return samples == 1 ? dense_pass<kQuantizer, 1>() : dense_pass<kQuantizer, 0>();
 }
 
 }  // namespace
 
-KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept {
+PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept {
     switch (quantizer) {
         case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
@@ -215,10 +290,6 @@ KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexce
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }
     return pick<QuantizerKind::kF32>(samples);
-}
-
-unsigned dense_threads(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kSign ? kSignThreads : kTileThreads;
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -1,5 +1,5 @@
-// The encoder's kernels by what they are for; each takes one EncodeRound by value and runs blocks of kTileThreads. The
-// .cu files define them, the host launches them; the pointers mean nothing else.
+// The encoder's kernels by what they are for; each takes one EncodeRound by value. Those that look at lists run blocks of
+// kTileThreads. The .cu files define them, the host launches them; the pointers mean nothing else.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
@@ -10,16 +10,24 @@ namespace gradsieve::codec::cuda {
 
 using KernelHandle = void (*)(EncodeRound);
 
+/// A dense pass, in a grid of any size: blocks take tile after tile, some of which they have in shared memory.
+struct PassKernel {
+    KernelHandle kernel = nullptr;
+    unsigned threads = 0;            ///< of a block
+    unsigned blocks = 1;             ///< that a multiprocessor has registers for
+    std::uint32_t shared_bytes = 0;  ///< of dynamic shared memory before the tiles
+    std::uint32_t stage_bytes = 0;   ///< of each tile there
+};
+
 /// Samples that the dense kernels keep in registers: `sample_count` if there is a form for it, 0 for any number.
 [[nodiscard]] unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept;
 
-/// The dense pass that lists; a grid of any size. Parts: encode_list.cu (no variance, moments, one gradient),
+/// The dense pass that sends lists, or leaves them where the tensor is decided first (`is_deferred`). Parts: encode_list.cu (no variance, moments, one gradient),
 /// encode_list_groups.cu (groups).
-[[nodiscard]] KernelHandle find_list_kernel(VarianceSource source, unsigned samples) noexcept;
-[[nodiscard]] KernelHandle find_group_list_kernel(VarianceSource source, unsigned samples) noexcept;
-/// The dense pass that codes every element (f32, bf16, sign); a grid of any size of blocks of `dense_threads`.
-[[nodiscard]] KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
-[[nodiscard]] unsigned dense_threads(QuantizerKind quantizer) noexcept;
+[[nodiscard]] PassKernel find_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
+[[nodiscard]] PassKernel find_group_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
+/// The dense pass that codes every element (f32, bf16, sign).
+[[nodiscard]] PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
 
 /// Lists again where the floor let too few through; one block per group of tiles, as the next three.
 [[nodiscard]] KernelHandle relist_kernel() noexcept;
@@ -29,8 +37,13 @@ using KernelHandle = void (*)(EncodeRound);
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
 /// Sends the lists that waited.
 [[nodiscard]] KernelHandle send_kernel() noexcept;
-/// Codes the chunks once their lists hold what is sent; blocks take their groups by a ticket.
+/// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes of
+/// dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;
+/// Copies the payloads of lists to the batch's host memory, as far as it reaches; a grid of any size of kCodeThreads.
+[[nodiscard]] KernelHandle copy_kernel() noexcept;
+/// Payloads up to this size are put together in shared memory.
+inline constexpr std::uint32_t kNearPayloadBytes = 64U << 10U;
 
 // Where several devices share the tensors of a round (encode_shared.cu); one block per chunk. Between a kernel that
 // leaves counts for the others and the one that takes them, every device has to wait for all.

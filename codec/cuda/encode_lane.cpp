@@ -10,6 +10,8 @@ namespace {
 
 /// Most memory for samples that are looked at twice; beyond it fewer blocks run at a time.
 constexpr ByteCount kScratchBytes = ByteCount{256} << 20U;
+/// That keep the bus to the host busy.
+constexpr std::uint32_t kCopyBlocks = 32;
 
 cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
@@ -21,36 +23,73 @@ Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multip
     GRADSIEVE_ASSIGN(lane->event_, StreamEvent::make(device));
     GRADSIEVE_CUDA_TRY(cudaDeviceGetAttribute(&lane->multiprocessors_, cudaDevAttrMultiProcessorCount, device),
                        "asking for multiprocessors");
+    GRADSIEVE_CUDA_TRY(cudaFuncSetAttribute(reinterpret_cast<const void*>(code_kernel()),
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(kNearPayloadBytes)),
+                       "asking for shared memory");
     if (multiprocessors > 0)
         lane->multiprocessors_ = std::min(lane->multiprocessors_, static_cast<int>(multiprocessors));
     return Result<std::unique_ptr<EncodeLane>>(std::move(lane));
 }
 
-/// Blocks of a dense pass: as many as run at a time, since each takes tile after tile.
-Result<std::uint32_t> EncodeLane::grid_of(const RoundPlan& round) {
-    auto known = std::ranges::find(grids_, round.pass, &std::pair<KernelHandle, std::uint32_t>::first);
-    if (known == grids_.end()) {
-        int blocks = 0;
-        GRADSIEVE_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                               &blocks, reinterpret_cast<const void*>(round.pass), static_cast<int>(round.threads), 0),
-                           "asking how many blocks fit");
-        grids_.emplace_back(round.pass, static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_));
-        known = grids_.end() - 1;
+/// As many blocks as run at a time, since each takes tile after tile, and as many tiles in shared memory as there is
+/// room for: more than one, so that some are on their way while one is looked at.
+Result<EncodeLane::PassShape> EncodeLane::find_shape(const PassKernel& pass) {
+    int of_block = 0;
+    int of_multiprocessor = 0;
+    int reserved = 0;
+    const auto ask = [this](int& answer, cudaDeviceAttr attribute) {
+        return status_of(cudaDeviceGetAttribute(&answer, attribute, stream_.device()), "asking for shared memory");
+    };
+    GRADSIEVE_TRY(ask(of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    GRADSIEVE_TRY(ask(of_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor));
+    GRADSIEVE_TRY(ask(reserved, cudaDevAttrReservedSharedMemoryPerBlock));
+    const auto stages_for = [&](unsigned blocks) {
+        const int share = std::min(of_block, of_multiprocessor / static_cast<int>(blocks) - reserved);
+        const int room = share - static_cast<int>(pass.shared_bytes);
+        return std::min<std::uint32_t>(kMostStages, room > 0 ? static_cast<std::uint32_t>(room) / pass.stage_bytes : 0);
+    };
+    PassShape shape;
+    shape.kernel = pass.kernel;
+    shape.stages = stages_for(pass.blocks);
+    if (shape.stages < 2) shape.stages = stages_for(1);
+    if (shape.stages < 2)
+        return Status(StatusCode::kUnavailable,
+                      "two tiles of the encoder need " + std::to_string(pass.shared_bytes + 2 * pass.stage_bytes) +
+                          " bytes of shared memory; this GPU has " + std::to_string(of_block) + " for a block");
+    shape.shared_bytes = pass.shared_bytes + shape.stages * pass.stage_bytes;
+    const auto* kernel = reinterpret_cast<const void*>(pass.kernel);
+    GRADSIEVE_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(shape.shared_bytes)),
+                       "asking for shared memory");
+    int blocks = 0;
+    GRADSIEVE_CUDA_TRY(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(pass.threads), shape.shared_bytes),
+        "asking how many blocks fit");
+    shape.blocks = static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_);
+    return shape;
+}
+
+Result<EncodeLane::PassShape> EncodeLane::shape_of(const RoundPlan& round) {
+    auto known = std::ranges::find(shapes_, round.pass.kernel, &PassShape::kernel);
+    if (known == shapes_.end()) {
+        GRADSIEVE_ASSIGN(const PassShape found, find_shape(round.pass));
+        known = shapes_.insert(shapes_.end(), found);
     }
-    const std::uint32_t warps = round.threads / 32;
-    std::uint32_t blocks = std::min(known->second, std::max((round.tile_count + warps - 1) / warps, 1U));
+    PassShape shape = *known;
+    shape.blocks = std::min(shape.blocks, std::max(round.tile_count, 1U));
     if (round.scratch_samples > 0) {
-        const ByteCount per_block = ByteCount{round.scratch_samples} * kTileThreads * sizeof(float) * 4;
-        blocks = static_cast<std::uint32_t>(std::clamp<ByteCount>(kScratchBytes / per_block, 1, blocks));
+        const ByteCount per_block = ByteCount{round.scratch_samples} * kScratchThreads * sizeof(float) * 4;
+        shape.blocks = static_cast<std::uint32_t>(std::clamp<ByteCount>(kScratchBytes / per_block, 1, shape.blocks));
     }
-    return blocks;
+    return shape;
 }
 
 Result<ByteCount> EncodeLane::scratch_bytes() {
     ByteCount most = 0;
     for (const RoundPlan& round : batch_.rounds()) {
-        GRADSIEVE_ASSIGN(const std::uint32_t blocks, grid_of(round));
-        most = std::max(most, ByteCount{blocks} * round.scratch_samples * kTileThreads * sizeof(float) * 4);
+        GRADSIEVE_ASSIGN(const PassShape shape, shape_of(round));
+        most = std::max(most, ByteCount{shape.blocks} * round.scratch_samples * kScratchThreads * sizeof(float) * 4);
     }
     return most;
 }
@@ -88,6 +127,8 @@ Status EncodeLane::end() {
         cudaMemcpyAsync(memory_.download.data(), memory_.plan.data() + batch_.layout().tensor_states,
                         EncodeMemory::download_bytes(batch_), cudaMemcpyDeviceToHost, handle_of(stream_)),
         "copying a batch's results from a GPU");
+    if (batch_.payload_bound_bytes() > batch_.dense_payload_bytes())
+        GRADSIEVE_TRY(launch(copy_kernel(), kCopyBlocks, describe(0), kCodeThreads));
     const ByteCount dense = std::min(batch_.dense_payload_bytes(), memory_.mirror.size());
     if (dense == 0) return {};
     return status_of(cudaMemcpyAsync(memory_.mirror.data(), memory_.payload.data(), dense, cudaMemcpyDeviceToHost,
@@ -105,12 +146,10 @@ EncodeRound EncodeLane::describe(std::size_t number) const {
     round.chunks = reinterpret_cast<const ChunkPlan*>(device + layout.chunks) + plan.first_chunk;
     round.first_tiles = reinterpret_cast<const std::uint32_t*>(device + layout.first_tiles) + plan.first_chunk;
     round.first_groups = reinterpret_cast<const std::uint32_t*>(device + layout.first_groups) + plan.first_chunk;
-    round.chunk_states = reinterpret_cast<ChunkState*>(device + layout.chunk_states) + plan.first_chunk;
     round.chunk_results = reinterpret_cast<ChunkResult*>(device + layout.results) + plan.first_chunk;
     round.chunk_count = plan.chunk_count;
     round.end_tile = plan.tile_count;
     round.group_count = plan.group_count;
-    round.group_ticket = memory_.plan.as<std::uint32_t>(layout.tickets) + batch_.passes().size() + number;
     round.slot_indices = memory_.indices.as<std::uint16_t>();
     round.slot_values = memory_.values.data();
     round.tiles = memory_.infos.as<TileInfo>();
@@ -123,11 +162,13 @@ EncodeRound EncodeLane::describe(std::size_t number) const {
     round.mirror = memory_.mirror.data();
     round.cursor = memory_.plan.as<std::uint64_t>(layout.cursor);
     round.mirror_bytes = memory_.mirror.size();
+    round.first_list_byte = batch_.dense_payload_bytes();
     return round;
 }
 
-Status EncodeLane::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round, unsigned threads) {
-    return status_of(cuda::launch(kernel, blocks, threads, handle_of(stream_), round),
+Status EncodeLane::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round, unsigned threads,
+                          std::uint32_t shared_bytes) {
+    return status_of(cuda::launch(kernel, {blocks, threads, shared_bytes}, handle_of(stream_), round),
                      "starting a kernel of the encoder");
 }
 
@@ -142,12 +183,13 @@ Status EncodeLane::stage(const PassPlan& pass) {
 Status EncodeLane::run_passes(std::size_t number) {
     const RoundPlan& plan = batch_.rounds()[number];
     EncodeRound round = describe(number);
-    GRADSIEVE_ASSIGN(const std::uint32_t blocks, grid_of(plan));
+    GRADSIEVE_ASSIGN(const PassShape shape, shape_of(plan));
+    round.stages = shape.stages;
     for (std::uint32_t pass = plan.first_pass; pass < plan.first_pass + plan.pass_count; ++pass) {
         GRADSIEVE_TRY(stage(batch_.passes()[pass]));
         round.ticket = memory_.plan.as<std::uint32_t>(batch_.layout().tickets) + pass;
         round.end_tile = batch_.passes()[pass].end_tile;
-        GRADSIEVE_TRY(launch(plan.pass, blocks, round, plan.threads));
+        GRADSIEVE_TRY(launch(shape.kernel, shape.blocks, round, plan.pass.threads, shape.shared_bytes));
     }
     return {};
 }
@@ -164,7 +206,7 @@ Status EncodeLane::run_round(std::size_t number) {
         GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
     }
     if (plan.is_deferred) GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
-    return launch(code_kernel(), plan.group_count, round);
+    return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
 }
 
 Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
@@ -181,7 +223,7 @@ Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
     if (step + 1 == shared_steps(plan.has_top_k)) {
         if (plan.has_top_k) GRADSIEVE_TRY(launch(take_ties_kernel(), plan.chunk_count, round));
         GRADSIEVE_TRY(launch(send_kernel(), plan.group_count, round));
-        return launch(code_kernel(), plan.group_count, round);
+        return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
     }
     if (step == 1) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));

@@ -58,10 +58,18 @@ private:
     [[nodiscard]] Status run_round(std::size_t number);
     [[nodiscard]] Status run_passes(std::size_t number);
     [[nodiscard]] Status stage(const PassPlan& pass);
+    /// How a dense pass is launched on this device.
+    struct PassShape {
+        KernelHandle kernel = nullptr;
+        std::uint32_t blocks = 0;  ///< that the device runs at a time
+        std::uint32_t stages = 0;
+        std::uint32_t shared_bytes = 0;
+    };
     [[nodiscard]] Status launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round,
-                                unsigned threads = kTileThreads);
+                                unsigned threads = kTileThreads, std::uint32_t shared_bytes = 0);
     [[nodiscard]] EncodeRound describe(std::size_t number) const;
-    [[nodiscard]] Result<std::uint32_t> grid_of(const RoundPlan& round);
+    [[nodiscard]] Result<PassShape> find_shape(const PassKernel& pass);
+    [[nodiscard]] Result<PassShape> shape_of(const RoundPlan& round);
     [[nodiscard]] Result<ByteCount> scratch_bytes();
     template <typename T>
     [[nodiscard]] const T* downloaded(ByteCount offset) const {
@@ -77,7 +85,7 @@ private:
     std::vector<PayloadPlace> places_;
     // Kept from batch to batch.
     EncodeMemory memory_;
-    std::vector<std::pair<KernelHandle, std::uint32_t>> grids_;  ///< blocks that the device runs at a time
+    std::vector<PassShape> shapes_;
 };
 
 }  // namespace gradsieve::codec::cuda

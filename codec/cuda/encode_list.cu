@@ -5,21 +5,21 @@ namespace gradsieve::codec::cuda {
 namespace {
 
 template <VarianceSource kSource>
-KernelHandle pick(unsigned samples) {
-    return samples == 1 ? &list_tiles<kSource, 1> : &list_tiles<kSource, 0>;
+PassKernel pick(unsigned samples, bool is_deferred) {
+    return samples == 1 ? list_pass<kSource, 1>(is_deferred) : list_pass<kSource, 0>(is_deferred);
 }
 
 }  // namespace
 
-KernelHandle find_list_kernel(VarianceSource source, unsigned samples) noexcept {
+PassKernel find_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept {
     switch (source) {
-        case VarianceSource::kNone: return pick<VarianceSource::kNone>(samples);
-        case VarianceSource::kSecondMoment: return pick<VarianceSource::kSecondMoment>(samples);
-        case VarianceSource::kSingle: return pick<VarianceSource::kSingle>(samples);
+        case VarianceSource::kNone: return pick<VarianceSource::kNone>(samples, is_deferred);
+        case VarianceSource::kSecondMoment: return pick<VarianceSource::kSecondMoment>(samples, is_deferred);
+        case VarianceSource::kSingle: return pick<VarianceSource::kSingle>(samples, is_deferred);
         case VarianceSource::kGroups:
         case VarianceSource::kGroupsPooled: break;
     }
-    return find_group_list_kernel(source, samples);
+    return find_group_list_kernel(source, samples, is_deferred);
 }
 
 }  // namespace gradsieve::codec::cuda

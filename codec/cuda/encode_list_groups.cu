@@ -5,22 +5,22 @@ namespace gradsieve::codec::cuda {
 namespace {
 
 template <VarianceSource kSource>
-KernelHandle pick(unsigned samples) {
+PassKernel pick(unsigned samples, bool is_deferred) {
     switch (samples) {
-        case 2: return &list_tiles<kSource, 2>;
-        case 4: return &list_tiles<kSource, 4>;
-        default: return &list_tiles<kSource, 0>;
+        case 2: return list_pass<kSource, 2>(is_deferred);
+        case 4: return list_pass<kSource, 4>(is_deferred);
+        default: return list_pass<kSource, 0>(is_deferred);
     }
 }
 
 }  // namespace
 
-KernelHandle find_group_list_kernel(VarianceSource source, unsigned samples) noexcept {
+PassKernel find_group_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept {
     if (source == VarianceSource::kGroups) {
-        if (samples == 8) return &list_tiles<VarianceSource::kGroups, 8>;
-        return pick<VarianceSource::kGroups>(samples);
+        if (samples == 8) return list_pass<VarianceSource::kGroups, 8>(is_deferred);
+        return pick<VarianceSource::kGroups>(samples, is_deferred);
     }
-    return pick<VarianceSource::kGroupsPooled>(samples);
+    return pick<VarianceSource::kGroupsPooled>(samples, is_deferred);
 }
 
 unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept {

@@ -13,7 +13,13 @@ inline constexpr unsigned kTileThreads = 256;  ///< threads of most blocks; as m
 inline constexpr unsigned kWarps = kTileThreads / 32;
 inline constexpr std::uint32_t kTile = kTileElements;
 inline constexpr std::uint32_t kChunkTiles = kChunkElements / kTileElements;
-inline constexpr unsigned kVectors = kTile / (32U * 4);  ///< of four elements per lane, where a warp looks at a tile
+inline constexpr unsigned kPassThreads = 512;  ///< that look at a tile in a dense pass
+inline constexpr unsigned kPassWarps = kPassThreads / 32;
+inline constexpr unsigned kCodeThreads = 1024;  ///< that code a chunk
+/// Threads of the largest block of a dense pass.
+inline constexpr unsigned kScratchThreads = kPassThreads + 64;
+/// Tiles that a block of a dense pass may have in shared memory.
+inline constexpr unsigned kMostStages = 4;
 inline constexpr std::uint32_t kGroupTiles = 32;         ///< tiles of a chunk that a block lists again or codes
 /// Gaps inside a tile are below 2^12: shifted by more they are 0.
 inline constexpr unsigned kRiceSums = 12;
@@ -60,10 +66,9 @@ struct TensorPlan {
     std::uint32_t keep_count;       ///< top-k: k, of the whole tensor
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
-    std::uint32_t magnitude_floor;  ///< bits of the least |r| listed
+    std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; the hybrid's tau; 0
     float rescale, rescale_squared;
     float ratio_floor, zeta;
-    float least_magnitude;  ///< hybrid: |r| must exceed tau; else -1
     float moment_scale, deviation_scale, noise_share, mean_share;
     float sign_scale;            ///< sign(scale=tau): tau; 0: mean magnitude
     std::uint8_t selector;       ///< SelectorKind
@@ -78,6 +83,8 @@ struct TensorPlan {
     std::uint8_t is_hybrid;      ///< v is reduced on send instead of cleared
     std::uint8_t is_aligned;     ///< every array allows loads and stores of four elements
     std::uint8_t has_low_floor;  ///< top-k: floor is 1, so nothing can have been missed
+    std::uint8_t has_fine_counts;  ///< top-k: the dense pass counts candidates above the floor
+    std::uint8_t reserved[7];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 
@@ -87,12 +94,14 @@ struct TensorState {
     std::uint32_t listed;      ///< candidates of the dense pass
     std::uint32_t relisted;    ///< candidates of the second look
     std::uint32_t is_missed;   ///< 1: a second look was needed
+    std::uint32_t is_fine;     ///< 1: the dense pass's counts told all but the last 10 bits of the k-th magnitude
     std::uint32_t largest;     ///< magnitude bits of the largest candidate
     std::uint32_t prefix;      ///< top-k: leading bits of the k-th magnitude, all of them in the end
     std::uint32_t wanted;      ///< top-k: how many of those with this prefix are kept
     std::uint32_t ties;        ///< top-k: candidates equal to the k-th magnitude
     std::uint32_t groups_done[4];
     std::uint32_t ties_before;  ///< in parts before this one
+    std::uint32_t reserved;
 };
 
 struct ChunkPlan {
@@ -103,10 +112,6 @@ struct ChunkPlan {
     std::uint32_t elements;        ///< of the chunk
     std::uint32_t tiles;           ///< of the chunk
     std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies
-};
-struct ChunkState {
-    std::uint32_t is_laid_out;  ///< its payload has a place, zeros, header and scales
-    std::uint32_t groups_done;  ///< coded
 };
 struct ChunkResult {
     std::uint64_t offset;
@@ -119,31 +124,31 @@ struct TileInfo {
     std::uint32_t count;
     std::uint32_t first;  ///< index in the tile of the first element sent
     std::uint32_t last;
-    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits; while deferred: ties, then ties before this tile
-    std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r
+    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits; while deferred: magnitude bits of the largest
+    std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r; while deferred, the first:
+                                         ///< ties; the second, in a group's first tile: ties before the group
 };
 
 /// One launch: consecutive chunks whose tensors want the same kernel. Passed to it by value.
 struct EncodeRound {
     const TensorPlan* tensors;
     TensorState* tensor_states;
-    const ChunkPlan* chunks;            ///< of this round, as the next four
+    const ChunkPlan* chunks;            ///< of this round, as the next two
     const std::uint32_t* first_tiles;   ///< ascending
     const std::uint32_t* first_groups;  ///< ascending
-    ChunkState* chunk_states;
     ChunkResult* chunk_results;
     std::uint32_t chunk_count;
     std::uint32_t end_tile;  ///< of this pass; a round of staged samples has several
     std::uint32_t group_count;
-    std::uint32_t* ticket;        ///< of this pass: next tile that nobody has taken
-    std::uint32_t* group_ticket;  ///< next group that nobody codes
+    std::uint32_t stages;   ///< tiles that a block of the dense pass has in shared memory
+    std::uint32_t* ticket;  ///< of this pass: next tile that nobody has taken
 
     std::uint16_t* slot_indices;  ///< kTile per tile, as the next two
     std::byte* slot_values;       ///< kTile * slot_value_bytes
     std::uint32_t* gate_words;    ///< kTile / 32: elements that passed the gate; null without a gate
     TileInfo* tiles;              ///< one per tile
     std::uint32_t* histograms;    ///< 2048 bins per tensor, zero between kernels; null without top-k
-    float* sample_scratch;        ///< scratch_samples * kTileThreads vectors per block; only for many samples
+    float* sample_scratch;        ///< scratch_samples * kScratchThreads vectors per block; only for many samples
     std::uint32_t slot_value_bytes;
     std::uint32_t scratch_samples;
 
@@ -151,6 +156,7 @@ struct EncodeRound {
     std::byte* mirror;      ///< host memory: the first mirror_bytes of it
     std::uint64_t* cursor;  ///< first free byte
     std::uint64_t mirror_bytes;
+    std::uint64_t first_list_byte;  ///< of the payloads: dense ones lie before
 };
 
 }  // namespace gradsieve::codec::cuda

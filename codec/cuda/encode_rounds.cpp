@@ -18,10 +18,10 @@ ByteCount EncodeBatch::dense_chunk_bytes(const ChunkPlan& chunk) const noexcept 
 RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     const TensorPlan& plan = tensors_[tensor];
     const VarianceSource source = sources_[tensor];
-    const unsigned samples = near_samples(source, plan.sample_count);
+    const bool has_one_moment = source != VarianceSource::kSecondMoment || plan.moment_count == 1;
+    const unsigned samples = has_one_moment ? near_samples(source, plan.sample_count) : 0;
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
     const bool is_group = source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
-    const bool keeps_floats = plan.is_deferred != 0 || plan.is_hybrid != 0;
     RoundPlan round;
     round.is_deferred = plan.is_deferred != 0;
     round.is_shared = first_shared_[tensor] != kNothing;
@@ -30,11 +30,9 @@ RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
     if (is_dense_plan(plan)) {
         round.pass = find_dense_kernel(quantizer, samples);
-        round.threads = dense_threads(quantizer);
     } else {
-        round.pass = find_list_kernel(source, samples);
-        round.threads = kTileThreads;
-        round.value_bytes = keeps_floats ? std::uint32_t{sizeof(float)} : std::uint32_t{plan.value_bytes};
+        round.pass = find_list_kernel(source, samples, round.is_deferred);
+        round.value_bytes = plan.is_deferred != 0 ? std::uint32_t{sizeof(float)} : std::uint32_t{plan.value_bytes};
     }
     return round;
 }
@@ -46,7 +44,7 @@ void EncodeBatch::plan_rounds(const GpuEncoderLimits& limits) {
         if (tensors_[tensor].elements > 0 || first_shared_[tensor] != kNothing) order_.push_back(tensor);
     const auto key = [&](std::uint32_t tensor) {
         const RoundPlan& wanted = wanted_[tensor];
-        return std::tuple(wanted.is_shared, wanted.pass, wanted.is_deferred);
+        return std::tuple(wanted.is_shared, wanted.pass.kernel);
     };
     std::stable_sort(order_.begin(), order_.end(), [&](auto left, auto right) { return key(left) < key(right); });
     for (std::size_t at = 0; at < order_.size();) {

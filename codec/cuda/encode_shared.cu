@@ -59,7 +59,7 @@ __device__ inline void take_relisted(const PartWork& work) {
 
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) take_bins(const __grid_constant__ EncodeRound round) {
-    __shared__ ScanShared shared;
+    __shared__ ScanShared<kTileThreads> shared;
     PartWork work;
     if (!find_part(round, work) || !is_top_k(work.of)) return;
     if (kLevel == 0 && threadIdx.x == 0) take_relisted(work);

@@ -80,7 +80,6 @@ Status Encoder::enqueue() {
     }
     for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->start(shared_.as<SharedCounts>()));
     for (std::size_t round = 0; round < lanes_.front()->shared_rounds(); ++round) GRADSIEVE_TRY(enqueue_shared(round));
-    for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->end());
     return {};
 }
 
@@ -122,7 +121,11 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
                                                   " tensors; allowed is one per tensor; pass as many as to begin"};
     }
     is_under_way_ = false;
+    Status copying;
+    for (const auto& lane : lanes_)
+        if (auto status = lane->end(); copying.is_ok()) copying = std::move(status);
     GRADSIEVE_TRY(synchronize());
+    GRADSIEVE_TRY(copying);
     for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor) take_result(tensor, ret_results[tensor]);
     for (const auto& lane : lanes_) lane->take_chunks(requests_, pool_, ret_results);
     for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->fetch());

@@ -4,13 +4,28 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
+namespace gradsieve::codec::cuda {
+struct LaunchShape {
+    dim3 blocks;
+    dim3 threads;
+    std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+};
+}  // namespace gradsieve::codec::cuda
+
 #if defined(GRADSIEVE_EMULATED_CUDA)
 
 #include <emulated_launch.hpp>
 
 namespace gradsieve::codec::cuda {
-using emulated::launch;
+/// Dynamic shared memory has its full size always.
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
+                   const Arguments&... arguments) {
+    return emulated::launch(kernel, shape.blocks, shape.threads, stream, arguments...);
 }
+}  // namespace gradsieve::codec::cuda
 
 #else
 
@@ -20,15 +35,16 @@ using emulated::launch;
 
 namespace gradsieve::codec::cuda {
 
-/// Enqueues `blocks` blocks of `threads` threads. Errors: CUDA's own, of the launch alone.
+/// Errors: CUDA's own, of the launch alone.
 template <typename... Parameters, typename... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t stream,
+cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
                    const Arguments&... arguments) {
     std::tuple<std::decay_t<Parameters>...> values(arguments...);
     return std::apply(
         [&](auto&... value) {
             std::array<void*, sizeof...(value)> pointers{&value...};
-            return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, threads, pointers.data(), 0, stream);
+            return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.blocks, shape.threads, pointers.data(),
+                                    shape.shared_bytes, stream);
         },
         values);
 }

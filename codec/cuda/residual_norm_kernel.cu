@@ -26,7 +26,7 @@ __global__ void sum_tiles(const float* __restrict__ residual, ElementCount eleme
 cudaError_t launch_tile_square_sums(const float* residual, ElementCount elements, double* ret_sums,
                                     cudaStream_t stream) {
     const ElementCount tiles = (elements + kTileElements - 1) / kTileElements;
-    return launch(sum_tiles, static_cast<unsigned>((tiles + kWarps - 1) / kWarps), kWarps * 32, stream, residual,
+    return launch(sum_tiles, {static_cast<unsigned>((tiles + kWarps - 1) / kWarps), kWarps * 32}, stream, residual,
                   elements, ret_sums);
 }
 

@@ -1,5 +1,6 @@
-// Loads and stores of a thread's elements: vectors of four where the tile is whole and aligned, one by one elsewhere.
-// Samples are loaded once each (a client may change them meanwhile) and converted exactly. Device code only.
+// Loads and stores of a thread's elements: vectors of four where the tile is whole and aligned, one by one elsewhere;
+// out of shared memory where the tile was fetched. Samples are loaded once each (a client may change them meanwhile)
+// and converted exactly. Device code only.
 #pragma once
 
 #include "codec/cuda/gpu_encoder.hpp"
@@ -95,6 +96,26 @@ __device__ inline void load_sample(const TileWork& work, const SampleView& sampl
 
 __device__ inline SampleView sample_view(const TileWork& work, unsigned sample) {
     return sample < kNearSamples ? work.samples[sample] : work.all_samples[sample];
+}
+
+/// Vector `number` of a tile's array that lies in shared memory.
+__device__ inline Vector staged_floats(const std::byte* array, unsigned number) {
+    const float4 value = reinterpret_cast<const float4*>(array)[number * 32 + threadIdx.x % 32];
+    return {{value.x, value.y, value.z, value.w}};
+}
+/// The same of a sample of any type.
+__device__ inline Vector staged_sample(const std::byte* array, unsigned number, std::uint32_t type) {
+    if (type == static_cast<std::uint32_t>(ElementType::kF32)) return staged_floats(array, number);
+    const uint2 raw = reinterpret_cast<const uint2*>(array)[number * 32 + threadIdx.x % 32];
+    return {{float_of_half(raw.x & 0xFFFFU, type), float_of_half(raw.x >> 16U, type),
+             float_of_half(raw.y & 0xFFFFU, type), float_of_half(raw.y >> 16U, type)}};
+}
+/// Bytes of a whole tile of a sample.
+__device__ inline std::uint32_t sample_bytes(const SampleView& sample) {
+    return kTile * (sample.type == static_cast<std::uint32_t>(ElementType::kF32) ? 4U : 2U);
+}
+__device__ inline const void* sample_from(const SampleView& sample, std::uint32_t element) {
+    return static_cast<const std::byte*>(sample.data) + sample_bytes(sample) / kTile * element;
 }
 
 /// Writes those that exist.

@@ -17,13 +17,10 @@ struct Observed {
     Vector noise[kCount];
 };
 
-/// A number of samples known when compiled: they stay in registers between the two looks at them.
+/// gbar and s2 of a number of samples known when compiled: they stay in registers between the two looks at them.
 template <unsigned kCount, unsigned kSamples>
-__device__ inline void observe_few_groups(const TileWork& work, unsigned number, Observed<kCount>& ret_seen) {
-    Vector values[kSamples][kCount];
-#pragma unroll
-    for (unsigned sample = 0; sample < kSamples; ++sample)
-        load_sample(work, work.samples[sample], number, values[sample]);
+__device__ inline void combine_groups(const TileWork& work, const Vector (&values)[kSamples][kCount],
+                                      Observed<kCount>& ret_seen) {
 #pragma unroll
     for (unsigned j = 0; j < kCount; ++j) {
 #pragma unroll
@@ -40,6 +37,15 @@ __device__ inline void observe_few_groups(const TileWork& work, unsigned number,
             ret_seen.noise[j].at[c] = element::saturated(sum * work.plan.deviation_scale);
         }
     }
+}
+
+template <unsigned kCount, unsigned kSamples>
+__device__ inline void observe_few_groups(const TileWork& work, unsigned number, Observed<kCount>& ret_seen) {
+    Vector values[kSamples][kCount];
+#pragma unroll
+    for (unsigned sample = 0; sample < kSamples; ++sample)
+        load_sample(work, work.samples[sample], number, values[sample]);
+    combine_groups<kCount, kSamples>(work, values, ret_seen);
 }
 
 template <unsigned kCount>
@@ -69,7 +75,7 @@ __device__ inline void observe_many_groups(const TileWork& work, unsigned number
         Vector values[1];
         load_sample(work, view, number, values);
         const float* at = values[0].at;
-        kept[sample * kTileThreads] = make_float4(at[0], at[1], at[2], at[3]);
+        kept[sample * kScratchThreads] = make_float4(at[0], at[1], at[2], at[3]);
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
             const float part = view.weight * at[c];
@@ -79,7 +85,7 @@ __device__ inline void observe_many_groups(const TileWork& work, unsigned number
     Vector sum;
     for (unsigned sample = 0; sample < work.plan.sample_count; ++sample) {
         const float weight = sample_view(work, sample).weight;
-        const float4 value = kept[sample * kTileThreads];
+        const float4 value = kept[sample * kScratchThreads];
         const float at[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
@@ -181,9 +187,11 @@ static __device__ __noinline__ std::uint32_t find_trouble(const TileWork& work, 
     return element::is_finite(residual) ? kNothing : 0U;
 }
 
-/// This thread saw something that is not finite among its elements: keeps the least (element, sample) of the tensor.
-static __device__ __noinline__ void report_trouble(const TileWork& work, TensorState& state) {
-    for (unsigned number = 0; number < kVectors; ++number) {
+/// This thread saw something that is not finite among its vectors, `count` from `first` on: keeps the least (element,
+/// sample) of the tensor.
+static __device__ __noinline__ void report_trouble(const TileWork& work, unsigned first, unsigned count,
+                                                   TensorState& state) {
+    for (unsigned number = first; number < first + count; ++number) {
         const VectorPlace place = place_of(work, number);
         for (unsigned c = 0; c < place.valid; ++c) {
             const std::uint32_t index = work.first + place.local + c;
@@ -194,7 +202,7 @@ static __device__ __noinline__ void report_trouble(const TileWork& work, TensorS
         }
     }
     // The samples were changed since: the step fails all the same.
-    const std::uint32_t index = work.first + place_of(work, 0).local;
+    const std::uint32_t index = work.first + place_of(work, first).local;
     if (index < work.plan.elements)
         atomicMin(reinterpret_cast<unsigned long long*>(&state.non_finite), std::uint64_t{index} << 16U);
 }

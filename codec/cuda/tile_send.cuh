@@ -1,6 +1,5 @@
-// One warp turns a tile's list of selected elements into what is sent: quantizes each with the tile's scale, drops what
-// has no code, leaves indices and codes in the tile's slot, and settles r and v of what is sent. In the order of the
-// list throughout, so that the result depends on nothing else. Device code only.
+// What sending an element of a tile takes, whoever does it: the tile's scale, what receivers decode, its code in the
+// tile's slot, r and v afterwards, and the sums that the index coder chooses its parameter by. Device code only.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
@@ -29,50 +28,31 @@ __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorP
     return target;
 }
 
-/// A list that this warp has just made: indices in the tile's slot, values in the residual, which was written as if
-/// nothing were sent. Read past the first-level cache, which other lanes' writes may have passed by. May be overwritten
-/// as it is read.
-struct FreshList {
-    const std::uint16_t* indices;
-    const float* residual;
-    const float* variances;  ///< before any decay, by position; read by the hybrid only
-    std::uint32_t count;
-    std::uint32_t largest;  ///< magnitude bits
+/// The dense pass counts top-k's candidates by all but the last 10 bits of their magnitude, from the floor's on: where
+/// the k-th nearly always lies. Larger ones are not counted one by one.
+inline constexpr unsigned kFineShift = 10;
+__device__ inline std::uint32_t fine_base(const TensorPlan& plan) { return (plan.magnitude_limit + 1U) >> kFineShift; }
 
-    __device__ std::uint32_t index(std::uint32_t entry) const { return __ldcg(indices + entry); }
-    __device__ float value(std::uint32_t, std::uint32_t index) const { return __ldcg(residual + index); }
-    __device__ float variance(std::uint32_t entry) const { return __ldcg(variances + entry); }
-    __device__ std::uint32_t largest_magnitude() const { return largest; }
-};
-
-/// A list in its slot, as it waits while the tensor is not decided. May be overwritten as it is read.
-struct SlotList {
-    const std::uint16_t* indices;
-    const float* values;
-    std::uint32_t count;
-
-    __device__ std::uint32_t index(std::uint32_t entry) const { return indices[entry]; }
-    __device__ float value(std::uint32_t entry, std::uint32_t) const { return values[entry]; }
-    __device__ float variance(std::uint32_t) const { return 0.0F; }
-    /// The same in every lane.
-    __device__ std::uint32_t largest_magnitude() const {
-        std::uint32_t largest = 0;
-        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
-            largest = max(largest, element::magnitude_bits(values[entry]));
-        return __reduce_max_sync(~0U, largest);
-    }
-};
-
-/// The mean magnitude in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8, 4, 2, 1. Nothing
-/// selected is zero: the variance test is strict, and top-k lists no zeros.
-template <typename List>
-__device__ inline double mean_magnitude(const List& list) {
+/// The mean magnitude of a list in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8, 4, 2,
+/// 1. Nothing selected is zero: the variance test is strict, and top-k lists no zeros. A whole warp; no entries: 0.
+template <typename ValueOf>
+__device__ inline float mean_magnitude(std::uint32_t count, ValueOf value_of) {
+    if (count == 0) return 0.0F;
     double sum = 0;
-    for (std::uint32_t entry = threadIdx.x % 32; entry < list.count; entry += 32)
-        sum = sum + static_cast<double>(element::magnitude(list.value(entry, list.index(entry))));
+#pragma unroll 4
+    for (std::uint32_t at = threadIdx.x % 32; at < count; at += 32)
+        sum = sum + static_cast<double>(element::magnitude(value_of(at)));
 #pragma unroll
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
-    return __shfl_sync(~0U, sum, 0) / static_cast<double>(list.count);
+    return static_cast<float>(__shfl_sync(~0U, sum, 0) / static_cast<double>(count));
+}
+/// The largest magnitude bits of a list. A whole warp.
+template <typename ValueOf>
+__device__ inline std::uint32_t largest_magnitude(std::uint32_t count, ValueOf value_of) {
+    std::uint32_t largest = 0;
+    for (std::uint32_t at = threadIdx.x % 32; at < count; at += 32)
+        largest = max(largest, element::magnitude_bits(value_of(at)));
+    return __reduce_max_sync(~0U, largest);
 }
 
 /// What all elements of a tile share.
@@ -83,20 +63,29 @@ struct TileScale {
     std::uint32_t written = 0;  ///< what the tile's info says
 };
 
-template <typename List>
-__device__ inline TileScale scale_of(const TensorPlan& plan, const List& list, std::uint32_t tensor_largest) {
+/// Whether the scale is the mean of a tile's list, not of its largest value, or known.
+__device__ inline bool needs_mean(const TensorPlan& plan) {
+    return static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign && !(plan.sign_scale > 0);
+}
+__device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
     TileScale tile;
-    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    if (quantizer == QuantizerKind::kPow2) {
-        tile.top = (plan.is_by_tensor != 0 ? tensor_largest : list.largest_magnitude()) >> 23U;
-        tile.range = (1U << (plan.pow2_bits - 1U)) - 1U;
-        tile.written = tile.top;
-    } else if (quantizer == QuantizerKind::kSign && plan.sign_scale > 0) {
+    if (plan.sign_scale > 0) {
         tile.scale = plan.sign_scale;
-    } else if (quantizer == QuantizerKind::kSign) {
-        tile.written = element::bf16_bits(static_cast<float>(mean_magnitude(list)));
+    } else {
+        tile.written = element::bf16_bits(mean);
         tile.scale = element::float_of(tile.written << 16U);
     }
+    return tile;
+}
+/// `largest`: magnitude bits, of the tile or the tensor.
+__device__ inline TileScale scale_of_largest(const TensorPlan& plan, std::uint32_t largest) {
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    if (quantizer == QuantizerKind::kSign) return sign_scale(plan, 0.0F);
+    TileScale tile;
+    if (quantizer != QuantizerKind::kPow2) return tile;
+    tile.top = largest >> 23U;
+    tile.range = (1U << (plan.pow2_bits - 1U)) - 1U;
+    tile.written = tile.top;
     return tile;
 }
 
@@ -130,12 +119,12 @@ __device__ inline void store_code(const TensorPlan& plan, const TileScale& tile,
     }
 }
 
-/// State of an element that is sent; it was written as if it were not.
-__device__ inline void settle(const TensorPlan& plan, const TileTarget& target, std::uint32_t index, float value,
-                              float variance, float decoded) {
-    target.residual_out[index] = plan.is_faithful != 0 ? 0.0F : value - decoded;
-    if (target.variance_out == nullptr) return;
-    target.variance_out[index] = plan.is_hybrid != 0 ? element::reduced_variance(variance, value, decoded) : 0.0F;
+/// r and v of an element that is sent.
+__device__ inline float residual_after(const TensorPlan& plan, float value, float decoded) {
+    return plan.is_faithful != 0 ? 0.0F : value - decoded;
+}
+__device__ inline float variance_after(const TensorPlan& plan, float variance, float value, float decoded) {
+    return plan.is_hybrid != 0 ? element::reduced_variance(variance, value, decoded) : 0.0F;
 }
 
 /// Sums of the gaps between a tile's sent elements, shifted by each Rice parameter; a part of them in each lane.
@@ -148,54 +137,69 @@ struct GapSums {
     }
     __device__ void write(TileInfo& info) const {
         const unsigned lane = threadIdx.x % 32;
+        std::uint32_t own = 0;
 #pragma unroll
         for (unsigned r = 0; r < kRiceSums; ++r) {
             const std::uint32_t sum = __reduce_add_sync(~0U, at[r]);
-            if (lane == r) info.quotients[r] = sum;
+            own = lane == r ? sum : own;
         }
+        if (lane < kRiceSums) info.quotients[lane] = own;
     }
 };
 
-/// Sends a tile's list. Called by a whole warp; `list` may lie in the target's own slot.
-template <typename List>
-__device__ inline void send_list(const TensorPlan& plan, const List& list, const TileTarget& target,
-                                 std::uint32_t tensor_largest) {
+/// One entry of a tile's list.
+struct ListEntry {
+    std::uint32_t index = 0;  ///< in the tile
+    float value = 0;
+    float variance = 0;  ///< before any decay; the hybrid's
+};
+
+/// Sends a list, whose order is the tile's: what has a code goes to the tile's slot, and the state of that, which was
+/// written as if nothing were sent, is settled. A whole warp. `entry_of(j)`: asked once, before anything is written
+/// behind entry j - 64; `keepers_of(entry, exists)`: lanes whose entry is sent if it has a code.
+template <typename EntryOf, typename KeepersOf>
+__device__ inline void send_list(const TensorPlan& plan, const TileTarget& target, const TileScale& tile,
+                                 std::uint32_t count, EntryOf entry_of, KeepersOf keepers_of) {
     const unsigned lane = threadIdx.x % 32;
-    const TileScale tile = scale_of(plan, list, tensor_largest);
     std::uint32_t sent = 0;
     std::uint32_t first = 0;
-    std::uint32_t last = 0;
+    std::uint32_t end_before = 0;
     GapSums gaps;
-    for (std::uint32_t begin = 0; begin < list.count; begin += 32) {
-        const std::uint32_t entry = begin + lane;
-        const bool exists = entry < list.count;
-        const std::uint32_t index = exists ? list.index(entry) : 0U;
-        const float value = exists ? list.value(entry, index) : 0.0F;
-        const float variance = exists && plan.is_hybrid != 0 ? list.variance(entry) : 0.0F;
-        const float decoded = decoded_of(plan, tile, value);
-        const std::uint32_t senders = __ballot_sync(~0U, exists && decoded != 0.0F);  // everyone has read by now
-        const std::uint32_t below = senders & ((1U << lane) - 1U);
-        const std::uint32_t neighbour = __shfl_sync(~0U, index, below == 0 ? 0 : 31 - __clz(below));
-        if (((senders >> lane) & 1U) != 0) {
-            const std::uint32_t at = sent + __popc(below);
-            target.indices[at] = static_cast<std::uint16_t>(index);
+    ListEntry next;
+    ListEntry after_next;
+    if (lane < count) next = entry_of(lane);
+    if (lane + 32 < count) after_next = entry_of(lane + 32);
+    for (std::uint32_t begin = 0; begin < count; begin += 32) {
+        const bool exists = begin + lane < count;
+        const ListEntry entry = next;
+        next = after_next;
+        if (begin + 64 + lane < count) after_next = entry_of(begin + 64 + lane);
+        const std::uint32_t keepers = keepers_of(entry, exists);
+        const float decoded = ((keepers >> lane) & 1U) != 0 ? decoded_of(plan, tile, entry.value) : 0.0F;
+        const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
+        const std::uint32_t lower = senders & ((1U << lane) - 1U);
+        const std::uint32_t neighbour =
+            __shfl_sync(~0U, entry.index, lower == 0 ? 0 : 31 - __clz(static_cast<int>(lower)));
+        if (decoded != 0.0F) {
+            const std::uint32_t at = sent + __popc(lower);
+            target.indices[at] = static_cast<std::uint16_t>(entry.index);
             store_code(plan, tile, decoded, target.values, at);
-            settle(plan, target, index, value, variance, decoded);
-            if (at > 0) gaps.add(index - (below == 0 ? last : neighbour) - 1U);
+            target.residual_out[entry.index] = residual_after(plan, entry.value, decoded);
+            if (target.variance_out != nullptr)
+                target.variance_out[entry.index] = variance_after(plan, entry.variance, entry.value, decoded);
+            if (at > 0) gaps.add(entry.index - (lower == 0 ? end_before : neighbour + 1U));
         }
         if (senders == 0) continue;
-        if (sent == 0) first = __shfl_sync(~0U, index, __ffs(senders) - 1);
-        last = __shfl_sync(~0U, index, 31 - __clz(senders));
+        if (sent == 0) first = __shfl_sync(~0U, entry.index, __ffs(static_cast<int>(senders)) - 1);
+        end_before = __shfl_sync(~0U, entry.index, 31 - __clz(static_cast<int>(senders))) + 1U;
         sent += __popc(senders);
     }
     gaps.write(*target.info);
-    if (lane == 0) {
-        target.info->count = sent;
-        target.info->first = first;
-        target.info->last = last;
-        target.info->scale = tile.written;
-    }
-    __syncwarp();
+    if (lane != 0) return;
+    target.info->count = sent;
+    target.info->first = first;
+    target.info->last = sent > 0 ? end_before - 1U : 0U;
+    target.info->scale = tile.written;
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -1,5 +1,5 @@
-// Which tile a warp looks at next, and everything it needs to know about it, in shared memory. Warps take tiles one by
-// one and never wait for each other, so that each hides the others' waits for memory. Device code only.
+// Which tile a block looks at next, and everything it needs to know about it, in shared memory. Blocks take tiles one
+// by one, so that none has to wait for a slower one. Device code only.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
@@ -14,7 +14,7 @@ struct TileWork {
     std::uint32_t tile_in_chunk;  ///< its number in the chunk
     std::uint32_t first;          ///< its first element in the tensor
     std::uint32_t elements;       ///< kTile, fewer at the tensor's end
-    std::uint32_t is_wide;        ///< whole, and aligned for vectors
+    std::uint32_t is_wide;        ///< whole, and aligned for vectors: its arrays are staged
     const SampleView* all_samples;
     const float* const* moments;
     TensorPlan plan;
@@ -41,42 +41,85 @@ __device__ inline std::uint32_t take_ticket(const EncodeRound& round) {
     return threadIdx.x % 32 == 0 ? atomicAdd(round.ticket, 1U) : 0U;
 }
 
-/// Fills `work`, which is the warp's own, with what there is to know of a tile of the round.
-__device__ inline void find_tile(const EncodeRound& round, std::uint32_t tile, TileWork& work) {
-    const unsigned lane = threadIdx.x % 32;
-    const std::uint32_t chunk = find_owner(round.first_tiles, round.chunk_count, tile);
-    const ChunkPlan& chunk_plan = round.chunks[chunk];
-    const TensorPlan& plan = round.tensors[chunk_plan.tensor];
-    __syncwarp();  // nobody looks at the tile before any more
-    constexpr unsigned kPlanWords = sizeof(TensorPlan) / 8;
-    for (unsigned word = lane; word < kPlanWords; word += 32)
-        reinterpret_cast<std::uint64_t*>(&work.plan)[word] = reinterpret_cast<const std::uint64_t*>(&plan)[word];
-    if (lane < kNearSamples && lane < plan.sample_count) work.samples[lane] = chunk_plan.samples[lane];
-    if (lane == 0) {
-        const std::uint32_t in_chunk = tile - round.first_tiles[chunk];
-        work.tile = tile;
-        work.chunk = chunk;
-        work.tile_in_chunk = in_chunk;
-        work.first = chunk_plan.chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
-        work.elements = min(kTile, plan.elements - work.first);
-        work.is_wide = plan.is_aligned != 0 && work.elements == kTile ? 1U : 0U;
-        work.all_samples = chunk_plan.samples;
-        work.moments = chunk_plan.moments;
-    }
-    __syncwarp();
-}
+/// Finds what there is to know of a block's tiles, which ascend. One warp, whose lanes keep 32 chunks in view and the
+/// plan of the last tile's tensor, so that the next tile seldom costs a look at memory.
+class TileFinder {
+public:
+    __device__ explicit TileFinder(const EncodeRound& round) : round_(round) { see_chunks(0); }
 
-/// Calls `body` with every tile of the pass that falls to this warp, whose `work` lies in shared memory.
-template <typename Body>
-__device__ inline void for_each_tile(const EncodeRound& round, TileWork& work, Body body) {
-    std::uint32_t next = take_ticket(round);
-    for (;;) {
-        const std::uint32_t tile = __shfl_sync(~0U, next, 0);
-        if (tile >= round.end_tile) return;
-        next = take_ticket(round);  // its answer comes while this tile is looked at
-        find_tile(round, tile, work);
-        body();
+    /// Fills `ret_work`.
+    __device__ void find(std::uint32_t tile, TileWork& ret_work) {
+        const unsigned lane = threadIdx.x % 32;
+        unsigned owner = owner_of(tile);
+        if (owner == 31) {  // it may be one behind those in view
+            see_chunks(find_owner(round_.first_tiles, round_.chunk_count, tile));
+            owner = owner_of(tile);
+        }
+        const std::uint32_t tensor = __shfl_sync(~0U, chunk_.tensor, owner);
+        const auto* samples = shuffled(chunk_.samples, owner);
+        if (tensor != tensor_ || samples != samples_) see_tensor(tensor, samples);
+#pragma unroll
+        for (unsigned part = 0; part < kPlanParts; ++part)
+            if (part * 32 + lane < kPlanWords)
+                reinterpret_cast<std::uint32_t*>(&ret_work.plan)[part * 32 + lane] = plan_[part];
+        if (lane < kNearSamples) ret_work.samples[lane] = sample_;
+        __syncwarp();
+        if (lane == owner) {
+            const std::uint32_t in_chunk = tile - first_tile_;
+            ret_work.tile = tile;
+            ret_work.chunk = base_ + owner;
+            ret_work.tile_in_chunk = in_chunk;
+            ret_work.first = chunk_.chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
+            ret_work.elements = min(kTile, ret_work.plan.elements - ret_work.first);
+            ret_work.is_wide = ret_work.plan.is_aligned != 0 && ret_work.elements == kTile ? 1U : 0U;
+            ret_work.all_samples = chunk_.samples;
+            ret_work.moments = chunk_.moments;
+        }
+        __syncwarp();
     }
-}
+
+private:
+    static constexpr unsigned kPlanWords = sizeof(TensorPlan) / 4;
+    static constexpr unsigned kPlanParts = (kPlanWords + 31) / 32;
+
+    __device__ unsigned owner_of(std::uint32_t tile) const {
+        return 31U - static_cast<unsigned>(__clz(static_cast<int>(__ballot_sync(~0U, first_tile_ <= tile))));
+    }
+    template <typename T>
+    __device__ static T* shuffled(T* pointer, unsigned from) {
+        const auto bits = __shfl_sync(~0U, reinterpret_cast<unsigned long long>(pointer), from);
+        return reinterpret_cast<T*>(bits);
+    }
+    __device__ void see_chunks(std::uint32_t base) {
+        base_ = base;
+        const std::uint32_t own = base + threadIdx.x % 32;
+        first_tile_ = kNothing;
+        if (own >= round_.chunk_count) return;
+        first_tile_ = round_.first_tiles[own];
+        chunk_ = round_.chunks[own];
+    }
+    __device__ void see_tensor(std::uint32_t tensor, const SampleView* samples) {
+        const unsigned lane = threadIdx.x % 32;
+        const TensorPlan& plan = round_.tensors[tensor];
+        tensor_ = tensor;
+        samples_ = samples;
+#pragma unroll
+        for (unsigned part = 0; part < kPlanParts; ++part)
+            if (part * 32 + lane < kPlanWords)
+                plan_[part] = reinterpret_cast<const std::uint32_t*>(&plan)[part * 32 + lane];
+        if (lane < kNearSamples && lane < plan.sample_count) sample_ = samples[lane];
+    }
+
+    const EncodeRound& round_;
+    std::uint32_t base_ = 0;  ///< the first chunk in view
+    // of this lane's chunk
+    std::uint32_t first_tile_ = 0;
+    ChunkPlan chunk_{};
+    // of the tensor in view
+    std::uint32_t tensor_ = kNothing;
+    const SampleView* samples_ = nullptr;
+    std::uint32_t plan_[kPlanParts] = {};  ///< this lane's words of it
+    SampleView sample_{};                  ///< the sample of this lane's number
+};
 
 }  // namespace gradsieve::codec::cuda

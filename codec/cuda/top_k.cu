@@ -48,13 +48,46 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
     largest = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
     target.info->count = count;
+    target.info->scale = largest;
     atomicAdd(&work.state->relisted, count);
     atomicMax(&work.state->largest, largest);
+}
+
+/// Finds the first bits of the k-th magnitude from the dense pass's counts, unless it lies above them all. A whole block.
+__device__ inline void pick_fine(const EncodeRound& round, const GroupWork& work) {
+    __shared__ ScanShared<kTileThreads> shared;
+    constexpr std::uint32_t kPerThread = kHistogramBins / kTileThreads;
+    std::uint32_t* bins = round.histograms + std::size_t{work.tensor} * kHistogramBins;
+    const std::uint32_t wanted = work.plan->keep_count;
+    const std::uint32_t highest = kHistogramBins - 1 - threadIdx.x * kPerThread;
+    std::uint32_t counts[kPerThread];
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        counts[place] = bins[highest - place];
+        bins[highest - place] = 0;
+        sum += counts[place];
+    }
+    std::uint32_t total = 0;
+    std::uint32_t above = scan_block(sum, Sum{}, shared, total);
+    above += work.state->listed - total;  // those that were not counted lie above
+    if (!is_cut(work) || above >= wanted || above + sum < wanted) return;
+#pragma unroll
+    for (unsigned place = 0; place < kPerThread; ++place) {
+        if (above < wanted && above + counts[place] >= wanted) {
+            work.state->prefix = fine_base(*work.plan) + highest - place;
+            work.state->wanted = wanted - above;
+            work.state->is_fine = 1;
+        }
+        above += counts[place];
+    }
 }
 
 /// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
 __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constant__ EncodeRound round) {
     const GroupWork work = group_work(round, blockIdx.x);
+    const bool is_first = round.chunks[work.chunk].chunk_index == 0 && work.first_in_chunk == 0;
+    if (is_first && work.plan->has_fine_counts != 0) pick_fine(round, work);
     if (!was_missed(work)) return;
     if (threadIdx.x == 0) work.state->is_missed = 1;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
@@ -76,13 +109,14 @@ __device__ void share_bins(const GroupWork& work, std::uint32_t* bins) {
 /// Whether a level has anything to count; before the first one of a shared tensor, no device knows that for itself.
 template <unsigned kLevel>
 __device__ inline bool is_counted(const GroupWork& work) {
+    if (kLevel < 2 && work.state->is_fine != 0) return false;
     return is_cut(work) || (kLevel == 0 && work.plan->shared != nullptr && is_top_k(work));
 }
 
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
     __shared__ std::uint32_t counts[Level<kLevel>::kBins];
-    __shared__ ScanShared shared;
+    __shared__ ScanShared<kTileThreads> shared;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!is_counted<kLevel>(work)) return;
     const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
@@ -112,11 +146,14 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
     });
 }
 
-/// Where not all of those equal to the k-th are kept: how many there are in each tile, then before each tile.
+/// Where not all of those equal to the k-th are kept: how many there are in each tile, and before each group.
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
-    __shared__ ScanShared shared;
+    __shared__ ScanShared<kTileThreads> shared;
+    __shared__ std::uint32_t of_group;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!are_ties_cut(work)) return;
+    if (threadIdx.x == 0) of_group = 0;
+    __syncthreads();
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
         const std::uint32_t in_round = group_tile(round, work, tile).tile;
         const float* values = waiting_values_of(round, in_round);
@@ -125,17 +162,22 @@ __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant
         for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
             ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
         ties = __reduce_add_sync(~0U, ties);
-        if (threadIdx.x % 32 == 0) round.tiles[in_round].scale = ties;
+        if (threadIdx.x % 32 != 0) continue;
+        round.tiles[in_round].quotients[0] = ties;
+        atomicAdd(&of_group, ties);
     }
+    __syncthreads();
+    if (threadIdx.x == 0) round.tiles[group_tile(round, work, 0).tile].quotients[1] = of_group;
     if (!is_last_group(work, kTieLevel)) return;
+    // Groups begin at every kGroupTiles-th tile of each chunk, and chunks but the last are whole groups.
     std::uint32_t before = 0;
-    for (std::uint32_t first = 0; first < work.plan->tile_count; first += kTileThreads) {
-        const std::uint32_t tile = first + threadIdx.x;
-        const bool exists = tile < work.plan->tile_count;
-        TileInfo* info = round.tiles + work.plan->first_tile + tile;
+    for (std::uint32_t first = 0; first < work.plan->group_count; first += kTileThreads) {
+        const std::uint32_t group = first + threadIdx.x;
+        const bool exists = group < work.plan->group_count;
+        std::uint32_t* ties = round.tiles[work.plan->first_tile + group * kGroupTiles].quotients + 1;
         std::uint32_t total = 0;
-        const std::uint32_t ties = scan_block(exists ? __ldcg(&info->scale) : 0U, Sum{}, shared, total);
-        if (exists) info->scale = before + ties;
+        const std::uint32_t lower = scan_block(exists ? __ldcg(ties) : 0U, Sum{}, shared, total);
+        if (exists) *ties = before + lower;
         before += total;
     }
     if (work.plan->shared != nullptr && threadIdx.x == 0) work.plan->shared[work.plan->part].ties = before;

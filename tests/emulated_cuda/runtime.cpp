@@ -118,8 +118,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->major = 9;
     return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
-    *value = 4;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+    switch (attribute) {
+        case cudaDevAttrMultiProcessorCount: *value = 4; break;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 * 1024; break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; break;
+        case cudaDevAttrReservedSharedMemoryPerBlock: *value = 1024; break;
+    }
     return answer(is_device(device) ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -332,6 +337,9 @@ cudaError_t cudaIpcCloseMemHandle(void* pointer) {
                                                                                       : cudaErrorInvalidValue);
 }
 
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
+    return answer(value <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue);
+}
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, std::size_t) {
     *blocks = 2;
     return answer(cudaSuccess);

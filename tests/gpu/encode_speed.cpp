@@ -1,5 +1,6 @@
 // How fast the encoder is, beside a device-to-device copy of the same run: events on its stream around `begin`, so the
-// plan's way in, every kernel, and the results' way out are in the time. Inputs are far larger than the caches; the
+// plan's way in and every kernel are in the time, up to the coded payload in device memory; a list's way to the host is
+// part of its kernels. "To the caller" adds all that is copied to the host. Inputs are far larger than the caches; the
 // same generation is read each time, so that every repetition does the same work.
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/runtime.hpp"

@@ -206,6 +206,7 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return static_cast<unsigned>((std::uint64_t{high} << 32U | low) >> (shift % 32));
 }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline int __double2hiint(double value) { return static_cast<int>(std::bit_cast<std::uint64_t>(value) >> 32U); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
 template <typename T>
 T __ldg(const T* address) {

@@ -24,7 +24,7 @@ __global__ void make_noise(float* ret_values, std::uint64_t elements, std::uint6
 }  // namespace
 
 cudaError_t fill_with_noise(float* ret_values, std::uint64_t elements, std::uint64_t seed, cudaStream_t stream) {
-    return codec::cuda::launch(make_noise, 1024, kThreads, stream, ret_values, elements, seed);
+    return codec::cuda::launch(make_noise, {1024, kThreads}, stream, ret_values, elements, seed);
 }
 
 }  // namespace gradsieve::gpu_check
