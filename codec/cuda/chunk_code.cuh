@@ -120,11 +120,11 @@ __device__ inline void plan_exponents(const TileShare& share, CodeShared& shared
 
 // ---- writing ----
 
-/// Tile scales: pow2's distances from the base exponent, or sign's magnitudes.
+/// Tile scales: pow2's distances from the base exponent, or sign's and dither's numbers.
 __device__ inline void write_scales(const TensorPlan& plan, const TileShare& share, const PayloadLayout& layout,
                                     CodeShared& shared, std::uint32_t* words) {
     const bool has_entries = share.info.count > 0;
-    if (layout.quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) {
+    if (has_tile_scales(plan)) {
         if (!has_entries) return;
         if (layout.form == IndexForm::kEvery)
             or_bits(words, layout.scales_bit + share.rank * 32U, share.info.scale << 16U, 32);

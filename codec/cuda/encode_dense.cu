@@ -1,6 +1,7 @@
-// The dense pass of the pipelines that send every element (f32, bf16, sign): reads samples and residual, writes payload
-// and residual, each once; a warp for each tile. Where a chunk's payload lies is known beforehand, so none waits for
-// another.
+// The dense pass of the pipelines that send every element (f32, bf16, sign, dither): reads samples and residual, writes
+// payload and residual, each once; a warp for each tile. Where a chunk's payload lies is known beforehand, so none
+// waits for another.
+#include "codec/cuda/dither_levels.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/payload.hpp"
@@ -10,11 +11,13 @@ namespace {
 
 /// Vectors of each array that a lane loads before it looks at them.
 constexpr unsigned kDenseAhead = 4;
-/// Sign keeps a tile for each warp in shared memory until it knows its mean.
+/// Sign and dither keep a tile for each warp in shared memory until they know its scale.
 constexpr unsigned kSignThreads = 64;
 
 template <QuantizerKind kQuantizer>
-constexpr unsigned kThreadsOf = kQuantizer == QuantizerKind::kSign ? kSignThreads : kTileThreads;
+constexpr bool kHoldsTile = kQuantizer == QuantizerKind::kSign || kQuantizer == QuantizerKind::kDither;
+template <QuantizerKind kQuantizer>
+constexpr unsigned kThreadsOf = kHoldsTile<kQuantizer> ? kSignThreads : kTileThreads;
 
 template <QuantizerKind kQuantizer>
 struct DenseShared {
@@ -25,19 +28,22 @@ struct DenseShared<QuantizerKind::kSign> {
     alignas(16) float values[kSignThreads / 32][kTile];
     TileWork works[kSignThreads / 32];
 };
+template <>
+struct DenseShared<QuantizerKind::kDither> : DenseShared<QuantizerKind::kSign> {};
 
 /// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
 struct DensePayload {
     std::byte* header;
-    std::byte* scales;  ///< sign: fp32, one per tile
+    std::byte* scales;  ///< sign, dither: fp32, one per tile
     std::byte* values;
 };
 __device__ inline DensePayload payload_of(const EncodeRound& round, const TileWork& work, QuantizerKind quantizer) {
     const ChunkPlan& chunk = round.chunks[work.chunk];
     DensePayload payload;
     payload.header = round.payload + chunk.payload_offset;
-    payload.scales = payload.header + 2;
-    payload.values = payload.scales + (quantizer == QuantizerKind::kSign ? sizeof(float) * chunk.tiles : 0);
+    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2);
+    const bool has_scales = quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither;
+    payload.values = payload.scales + (has_scales ? sizeof(float) * chunk.tiles : 0);
     return payload;
 }
 
@@ -107,9 +113,10 @@ __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsign
 }
 
 /// Version, form, and that a tile's scale is its own.
-__device__ inline void store_header(std::byte* header, QuantizerKind quantizer) {
+__device__ inline void store_header(std::byte* header, QuantizerKind quantizer, std::uint32_t code_bits) {
     header[0] = static_cast<std::byte>(kPayloadVersion);
-    header[1] = static_cast<std::byte>(quantizer);
+    header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
+    if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
 }
 
 /// r of kDenseAhead vectors; false if one is not finite.
@@ -181,19 +188,59 @@ __device__ inline bool code_signs(const TileWork& work, const DensePayload& payl
     return is_finite;
 }
 
+/// Codes the tile once its unit is known; `values` is the warp's.
+template <unsigned kSamples>
+__device__ inline bool code_levels(const TileWork& work, const DensePayload& payload, float* values) {
+    bool is_finite = true;
+    std::uint32_t largest = 0;
+    __syncwarp();  // nobody looks at the tile before any more
+#pragma unroll 1
+    for (unsigned first = 0; first * 128 < work.elements; first += kDenseAhead) {
+        Vector r[kDenseAhead];
+        is_finite = accumulate<kSamples>(work, first, r) && is_finite;
+#pragma unroll
+        for (unsigned j = 0; j < kDenseAhead; ++j) {
+            const float* at = r[j].at;
+#pragma unroll
+            for (unsigned c = 0; c < 4; ++c) largest = max(largest, element::magnitude_bits(at[c]));
+            *reinterpret_cast<float4*>(values + place_of(work, first + j).local) =
+                make_float4(at[0], at[1], at[2], at[3]);
+        }
+    }
+    __syncwarp();
+    DitherTile tile;
+    tile.count = work.elements;
+    tile.largest = element::float_of(__reduce_max_sync(~0U, largest));
+    if (needs_squares(work.plan))
+        tile.square_sum = sum_squares(work.elements, [values](std::uint32_t at) { return values[at]; });
+    const DitherUnit unit = dither_unit(dither_rule_of(work.plan, false), tile);
+    if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = unit.scale;
+#pragma unroll 2
+    for (unsigned number = 0; number * 128 < work.elements; ++number) {
+        const float4 four = *reinterpret_cast<const float4*>(values + place_of(work, number).local);
+        Vector r{{four.x, four.y, four.z, four.w}};
+        store_levels(work, payload.values, number, unit, r);
+        if (work.plan.residual_out != nullptr) store_vector(work, work.plan.residual_out, number, r);
+    }
+    return is_finite;
+}
+
 template <QuantizerKind kQuantizer, unsigned kSamples>
-__global__ void __launch_bounds__(kThreadsOf<kQuantizer>, kQuantizer == QuantizerKind::kSign ? 6
-                                                          : kSamples == 1                    ? 4
-                                                                                             : 3)
+__global__ void __launch_bounds__(kThreadsOf<kQuantizer>, kHoldsTile<kQuantizer> ? 6
+                                                          : kSamples == 1        ? 4
+                                                                                 : 3)
     code_tiles(const __grid_constant__ EncodeRound round) {
     __shared__ DenseShared<kQuantizer> shared;
     TileWork& work = shared.works[threadIdx.x / 32];
     for_each_tile(round, work, [&] {
         const DensePayload payload = payload_of(round, work, kQuantizer);
-        if (work.tile_in_chunk == 0 && threadIdx.x % 32 == 0) store_header(payload.header, kQuantizer);
+        if (work.tile_in_chunk == 0 && threadIdx.x % 32 == 0)
+            store_header(payload.header, kQuantizer, work.plan.code_bits);
         bool is_finite = true;
         if constexpr (kQuantizer == QuantizerKind::kSign)
             is_finite = code_signs<kSamples>(work, payload, shared.values[threadIdx.x / 32]);
+        else if constexpr (kQuantizer == QuantizerKind::kDither)
+            is_finite = code_levels<kSamples>(work, payload, shared.values[threadIdx.x / 32]);
         else
             is_finite = code_values<kQuantizer, kSamples>(work, payload);
         if (!is_finite) report_trouble(work, round.tensor_states[round.chunks[work.chunk].tensor]);
@@ -211,6 +258,7 @@ KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexce
     switch (quantizer) {
         case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
+        case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
         case QuantizerKind::kF32:
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }
@@ -218,7 +266,7 @@ KernelHandle find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexce
 }
 
 unsigned dense_threads(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kSign ? kSignThreads : kTileThreads;
+    return quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither ? kSignThreads : kTileThreads;
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -65,11 +65,15 @@ struct TensorPlan {
     float ratio_floor, zeta;
     float least_magnitude;  ///< hybrid: |r| must exceed tau; else -1
     float moment_scale, deviation_scale, noise_share, mean_share;
+    std::uint32_t first_element;  ///< of this part in the tensor; dither, as all up to sign_scale
+    std::uint32_t levels;         ///< S
+    std::uint32_t random_key_low, random_key_high;
+    std::uint32_t step_low, step_high;
     float sign_scale;            ///< sign(scale=tau): tau; 0: mean magnitude
     std::uint8_t selector;       ///< SelectorKind
     std::uint8_t quantizer;      ///< QuantizerKind
     std::uint8_t index_coder;    ///< IndexCoderKind
-    std::uint8_t pow2_bits;      ///< 2..8
+    std::uint8_t code_bits;      ///< of pow2 and dither: 2..8
     std::uint8_t value_bytes;    ///< of one code in a slot: 1, 2 or 4
     std::uint8_t is_deferred;    ///< listed first, sent once the whole tensor is known
     std::uint8_t is_by_tensor;   ///< pow2: one exponent for the tensor
@@ -78,6 +82,9 @@ struct TensorPlan {
     std::uint8_t is_hybrid;      ///< v is reduced on send instead of cleared
     std::uint8_t is_aligned;     ///< every array allows loads and stores of four elements
     std::uint8_t has_low_floor;  ///< top-k: floor is 1, so nothing can have been missed
+    std::uint8_t is_max_norm;    ///< dither: else l2
+    std::uint8_t is_scaled;      ///< dither: by 1/z
+    std::uint8_t reserved[6];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 

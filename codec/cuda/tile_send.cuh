@@ -3,6 +3,7 @@
 // list throughout, so that the result depends on nothing else. Device code only.
 #pragma once
 
+#include "codec/cuda/dither_levels.cuh"
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/element.hpp"
 #include "codec/pipeline.hpp"
@@ -16,6 +17,7 @@ struct TileTarget {
     TileInfo* info;
     float* residual_out;  ///< of the tile's first element
     float* variance_out;
+    std::uint32_t first;  ///< the tile's first element in the part
 };
 
 __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorPlan& plan, std::uint32_t tile,
@@ -26,6 +28,7 @@ __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorP
     target.info = round.tiles + tile;
     target.residual_out = plan.residual_out + first;
     target.variance_out = plan.has_variance != 0 ? plan.variance_out + first : nullptr;
+    target.first = first;
     return target;
 }
 
@@ -79,7 +82,8 @@ __device__ inline double mean_magnitude(const List& list) {
 struct TileScale {
     std::uint32_t top = 0;      ///< pow2: biased exponent
     std::uint32_t range = 0;    ///< pow2: octaves below it that have a code
-    float scale = 0;            ///< sign
+    float scale = 0;            ///< sign; dither: of a level
+    float to_levels = 0;        ///< dither
     std::uint32_t written = 0;  ///< what the tile's info says
 };
 
@@ -89,13 +93,24 @@ __device__ inline TileScale scale_of(const TensorPlan& plan, const List& list, s
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
     if (quantizer == QuantizerKind::kPow2) {
         tile.top = (plan.is_by_tensor != 0 ? tensor_largest : list.largest_magnitude()) >> 23U;
-        tile.range = (1U << (plan.pow2_bits - 1U)) - 1U;
+        tile.range = (1U << (plan.code_bits - 1U)) - 1U;
         tile.written = tile.top;
     } else if (quantizer == QuantizerKind::kSign && plan.sign_scale > 0) {
         tile.scale = plan.sign_scale;
     } else if (quantizer == QuantizerKind::kSign) {
         tile.written = element::bf16_bits(static_cast<float>(mean_magnitude(list)));
         tile.scale = element::float_of(tile.written << 16U);
+    } else if (quantizer == QuantizerKind::kDither) {
+        DitherTile measured;
+        measured.count = list.count;
+        measured.largest = element::float_of(list.largest_magnitude());
+        if (needs_squares(plan))
+            measured.square_sum =
+                sum_squares(list.count, [&list](std::uint32_t at) { return list.value(at, list.index(at)); });
+        const DitherUnit unit = dither_unit(dither_rule_of(plan, true), measured);
+        tile.scale = unit.scale;
+        tile.to_levels = unit.to_levels;
+        tile.written = element::bits_of(unit.scale) >> 16U;
     }
     return tile;
 }
@@ -109,12 +124,14 @@ __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile
         case QuantizerKind::kSign:
             if (!(tile.scale > 0.0F) || value == 0.0F) return 0.0F;
             return value < 0.0F ? -tile.scale : tile.scale;
+        case QuantizerKind::kDither: break;  // by its code
     }
     return 0.0F;
 }
 
-__device__ inline void store_code(const TensorPlan& plan, const TileScale& tile, float decoded, std::byte* values,
-                                  std::uint32_t at) {
+/// `code`: dither's.
+__device__ inline void store_code(const TensorPlan& plan, const TileScale& tile, float decoded, std::uint32_t code,
+                                  std::byte* values, std::uint32_t at) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: reinterpret_cast<float*>(values)[at] = decoded; return;
         case QuantizerKind::kBf16:
@@ -122,10 +139,13 @@ __device__ inline void store_code(const TensorPlan& plan, const TileScale& tile,
             return;
         case QuantizerKind::kPow2:
             reinterpret_cast<std::uint8_t*>(values)[at] =
-                static_cast<std::uint8_t>(element::pow2_code(decoded, tile.top, plan.pow2_bits));
+                static_cast<std::uint8_t>(element::pow2_code(decoded, tile.top, plan.code_bits));
             return;
         case QuantizerKind::kSign:
             reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(element::bits_of(decoded) >> 31U);
+            return;
+        case QuantizerKind::kDither:
+            reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(code);
             return;
     }
 }
@@ -172,14 +192,21 @@ __device__ inline void send_list(const TensorPlan& plan, const List& list, const
         const std::uint32_t index = exists ? list.index(entry) : 0U;
         const float value = exists ? list.value(entry, index) : 0.0F;
         const float variance = exists && plan.is_hybrid != 0 ? list.variance(entry) : 0.0F;
-        const float decoded = decoded_of(plan, tile, value);
+        std::uint32_t code = 0;
+        float decoded = 0;
+        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither) {
+            code = dither_code_at(plan, tile.to_levels, value, target.first + index);
+            decoded = element::float_of(dither_decoded_bits(code, plan.code_bits, tile.scale));
+        } else {
+            decoded = decoded_of(plan, tile, value);
+        }
         const std::uint32_t senders = __ballot_sync(~0U, exists && decoded != 0.0F);  // everyone has read by now
         const std::uint32_t below = senders & ((1U << lane) - 1U);
         const std::uint32_t neighbour = __shfl_sync(~0U, index, below == 0 ? 0 : 31 - __clz(below));
         if (((senders >> lane) & 1U) != 0) {
             const std::uint32_t at = sent + __popc(below);
             target.indices[at] = static_cast<std::uint16_t>(index);
-            store_code(plan, tile, decoded, target.values, at);
+            store_code(plan, tile, decoded, code, target.values, at);
             settle(plan, target, index, value, variance, decoded);
             if (at > 0) gaps.add(index - (below == 0 ? last : neighbour) - 1U);
         }
