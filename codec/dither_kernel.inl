@@ -49,25 +49,33 @@ struct PhiloxLanes {
     return state;
 }
 
+/// Blocks of the lanes: those of the first vector lie in the even ones, where the unpacking below looks for them.
+#if defined(__AVX512F__)
+constexpr Longs kBlockOfLane = {0, 4, 1, 5, 2, 6, 3, 7};
+#elif defined(__AVX2__)
+constexpr Longs kBlockOfLane = {0, 2, 1, 3};
+#else
+constexpr Longs kBlockOfLane = {0, 1};
+#endif
+
 /// Random words of 2 kLanes consecutive elements from `element` on, a multiple of that.
 struct RandomPair {
     Words first, second;
 };
 [[gnu::always_inline]] inline RandomPair random_pair(const DitherStep& step, std::uint64_t element) {
-    // The blocks of the first vector lie in the even lanes, where the unpacking below looks for them.
-    Longs block;
-    Longs low_shuffle;
-    Longs high_shuffle;
-    for (unsigned lane = 0; lane < kLongLanes; ++lane) {
-        block[lane] = element / 4 + lane / 2 + (lane % 2) * (kLongLanes / 2);
-        low_shuffle[lane] = lane - lane % 2 + (lane % 2) * kLongLanes;
-        high_shuffle[lane] = low_shuffle[lane] + 1;
-    }
-    const PhiloxLanes random = philox_lanes(block, step);
+    const PhiloxLanes random = philox_lanes(kBlockOfLane + element / 4, step);
     const Longs low = (random.words[0] & 0xFFFFFFFFU) | (random.words[1] << 32U);
     const Longs high = (random.words[2] & 0xFFFFFFFFU) | (random.words[3] << 32U);
-    return {reinterpret_cast<Words>(__builtin_shuffle(low, high, low_shuffle)),
-            reinterpret_cast<Words>(__builtin_shuffle(low, high, high_shuffle))};
+#if defined(__AVX512F__)
+    return {reinterpret_cast<Words>(__builtin_shufflevector(low, high, 0, 8, 2, 10, 4, 12, 6, 14)),
+            reinterpret_cast<Words>(__builtin_shufflevector(low, high, 1, 9, 3, 11, 5, 13, 7, 15))};
+#elif defined(__AVX2__)
+    return {reinterpret_cast<Words>(__builtin_shufflevector(low, high, 0, 4, 2, 6)),
+            reinterpret_cast<Words>(__builtin_shufflevector(low, high, 1, 5, 3, 7))};
+#else
+    return {reinterpret_cast<Words>(__builtin_shufflevector(low, high, 0, 2)),
+            reinterpret_cast<Words>(__builtin_shufflevector(low, high, 1, 3))};
+#endif
 }
 
 struct DitheredLanes {

@@ -13,7 +13,7 @@ struct DitherStep {
     std::uint32_t bits = 0;  ///< of a code, 2..8: sign above the level
     RandomStream random;
     std::uint64_t first_element = 0;  ///< number in the tensor of the tile's first element, or the list's index 0
-    std::uint32_t keys[kPhiloxRounds][2] = {};
+    std::uint64_t keys[kPhiloxRounds][2] = {};  ///< of the rounds, widened to the lanes that they are spread over
 };
 
 }  // namespace gradsieve::codec

@@ -81,14 +81,17 @@ __device__ inline bool join_codes(std::uint32_t own, std::uint32_t bits, std::ui
     return lane < bits;
 }
 
-/// Codes a lane's four elements, whose vector is number `number` of the tile, and leaves in `inout_r` what the codes
-/// lose. `codes`: of the chunk. Called by a whole warp.
+/// The random words of a lane's vector `number` of the tile.
+__device__ inline PhiloxBlock random_block_of(const TileWork& work, unsigned number) {
+    return random_block(work.plan, (work.plan.first_element + work.first + place_of(work, number).local) / 4);
+}
+
+/// Codes that vector, and leaves in `inout_r` what the codes lose. `codes`: of the chunk; `random`: the vector's.
+/// Called by a whole warp.
 __device__ inline void store_levels(const TileWork& work, std::byte* codes, unsigned number, const DitherUnit& unit,
-                                    Vector& inout_r) {
+                                    const PhiloxBlock& random, Vector& inout_r) {
     const TensorPlan& plan = work.plan;
     const std::uint32_t bits = plan.code_bits;
-    const VectorPlace place = place_of(work, number);
-    const PhiloxBlock random = random_block(plan, (plan.first_element + work.first + place.local) / 4);
     std::uint32_t own = 0;
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {

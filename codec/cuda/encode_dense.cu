@@ -215,12 +215,19 @@ __device__ inline bool code_levels(const TileWork& work, const DensePayload& pay
         tile.square_sum = sum_squares(work.elements, [values](std::uint32_t at) { return values[at]; });
     const DitherUnit unit = dither_unit(dither_rule_of(work.plan, false), tile);
     if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = unit.scale;
-#pragma unroll 2
-    for (unsigned number = 0; number * 128 < work.elements; ++number) {
-        const float4 four = *reinterpret_cast<const float4*>(values + place_of(work, number).local);
-        Vector r{{four.x, four.y, four.z, four.w}};
-        store_levels(work, payload.values, number, unit, r);
-        if (work.plan.residual_out != nullptr) store_vector(work, work.plan.residual_out, number, r);
+#pragma unroll 1
+    for (unsigned first = 0; first * 128 < work.elements; first += kDenseAhead) {
+        // Random numbers are long chains of products: several at a time.
+        PhiloxBlock random[kDenseAhead];
+#pragma unroll
+        for (unsigned j = 0; j < kDenseAhead; ++j) random[j] = random_block_of(work, first + j);
+#pragma unroll
+        for (unsigned j = 0; j < kDenseAhead; ++j) {
+            const float4 four = *reinterpret_cast<const float4*>(values + place_of(work, first + j).local);
+            Vector r{{four.x, four.y, four.z, four.w}};
+            store_levels(work, payload.values, first + j, unit, random[j], r);
+            if (work.plan.residual_out != nullptr) store_vector(work, work.plan.residual_out, first + j, r);
+        }
     }
     return is_finite;
 }
