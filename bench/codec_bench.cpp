@@ -83,6 +83,8 @@ const std::vector<Case>& cases() {
                                           {"topk(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
                                           {"all | sign", 1, 2, 1},
+                                          {"all | dither", 1, 2, 1},
+                                          {"all | dither(feedback=none)", 1, 1, 0},
                                           {"all | bf16", 1, 2, 1, 2},
                                           {"all | f32", 1, 1, 1}};
     return all;
@@ -99,6 +101,8 @@ Pipeline pipeline_of(const std::string& name) {
     if (name.find("pow2") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kPow2;
     if (name.find("sign") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kSign;
     if (name.find("bf16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kBf16;
+    if (name.find("dither") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kDither;
+    if (name.find("feedback=none") != std::string::npos) pipeline.quantizer.feedback = Feedback::kNone;
     return pipeline;
 }
 
@@ -279,7 +283,8 @@ int main_of(int argc, char** argv) {
         if (which.name.find(only) == std::string::npos) continue;
         run_encode(which, elements, rounds, *form, noise.data(), state, copy_target);
     }
-    for (const Case& which : {Case{"topk(0.01) | pow2", 1, 2, 1}, Case{"all | f32", 1, 1, 1}}) {
+    for (const Case& which :
+         {Case{"topk(0.01) | pow2", 1, 2, 1}, Case{"all | dither", 1, 2, 1}, Case{"all | f32", 1, 1, 1}}) {
         if (("decode x 2, " + which.name).find(only) == std::string::npos) continue;
         run_decode(which, elements, rounds, *form, noise.data(), state, copy_target);
     }

@@ -2,6 +2,7 @@
 
 #include "codec/bit_stream.hpp"
 #include "codec/dense_coder.hpp"
+#include "codec/dither_coder.hpp"
 #include "codec/index_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/quantize.hpp"
@@ -19,19 +20,6 @@ struct SentList {
     std::span<const std::uint32_t> indices;
     std::span<const float> decoded;
 };
-
-PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, std::size_t count) noexcept {
-    PayloadHeader header;
-    header.quantizer = quantizer.kind;
-    header.index_form = form;
-    header.count = static_cast<std::uint32_t>(count);
-    if (quantizer.kind == QuantizerKind::kPow2) header.pow2_bits = static_cast<unsigned>(quantizer.bits);
-    if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
-        header.has_chunk_scale = true;
-        header.chunk_scale = static_cast<float>(quantizer.tau);
-    }
-    return header;
-}
 
 // ---- a list ----
 
@@ -112,9 +100,11 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
 }
 
 std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, const TileTable& tiles,
-                             std::byte* out) {
+                             const CodeScratch& scratch, std::byte* out) {
+    const bool is_dither = header.quantizer == QuantizerKind::kDither;
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
-        const float scale = std::abs(sent.decoded[first]);
+        const float scale =
+            is_dither ? scratch.scales[sent.indices[first] / kTileElements] : std::abs(sent.decoded[first]);
         if (header.is_list()) {
             const std::uint16_t rounded = bf16_of(scale);
             std::memcpy(out, &rounded, sizeof(rounded));
@@ -147,9 +137,10 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
         case QuantizerKind::kSign:
             for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 31U, 1);
             break;
+        case QuantizerKind::kDither:
         case QuantizerKind::kPow2:
             if (header.is_paper_word()) return out;
-            return build_codes(std::span(scratch.codes).first(sent.indices.size()), header.pow2_bits, *scratch.kernels,
+            return build_codes(std::span(scratch.codes).first(sent.indices.size()), header.code_bits, *scratch.kernels,
                                out);
     }
     return packer.end();
@@ -159,8 +150,12 @@ PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection
                        std::span<const std::uint32_t> indices, CodeScratch& scratch, std::span<float> ret_decoded) {
     scratch.codes.resize(indices.size());
     const std::uint32_t sent_count =
-        quantize_list(pipeline.quantizer, indices, selection.values, selection.tensor_maximum, *scratch.kernels,
-                      ret_decoded, scratch.codes.data());
+        pipeline.quantizer.kind == QuantizerKind::kDither
+            ? dither_chunk_list(pipeline.quantizer, indices, selection.values, selection.random,
+                                selection.first_element, *scratch.kernels, ret_decoded.data(), scratch.codes.data(),
+                                scratch.scales.data())
+            : quantize_list(pipeline.quantizer, indices, selection.values, selection.tensor_maximum, *scratch.kernels,
+                            ret_decoded, scratch.codes.data());
     if (sent_count == 0) return {};
     const SentList sent = keep_sent(indices, ret_decoded.first(indices.size()), sent_count, scratch);
 
@@ -172,7 +167,7 @@ PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection
     find_tiles(sent.indices, tiles);
     content.tiles = tiles.count;
     if (header.quantizer == QuantizerKind::kPow2) {
-        find_exponents(sent, header.pow2_bits, scratch, tiles);
+        find_exponents(sent, header.code_bits, scratch, tiles);
         exponents =
             plan_exponents(tiles, *std::max_element(tiles.exponents.begin(), tiles.exponents.begin() + tiles.count));
         header.base_exponent = exponents.base;
@@ -189,8 +184,7 @@ PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection
     std::byte* out = build_header(header, payload.data());
     out = build_index_section(header, sent, content.chunk_elements, scratch, out);
     if (header.quantizer == QuantizerKind::kPow2) out = build_exponents(tiles, exponents, out);
-    if (header.quantizer == QuantizerKind::kSign && !header.has_chunk_scale)
-        out = build_tile_scales(header, sent, tiles, out);
+    if (header.has_tile_scales()) out = build_tile_scales(header, sent, tiles, scratch, out);
     out = build_values(header, sent, scratch, out);
     GRADSIEVE_CHECK(out == payload.data() + payload.size());
     return payload;
@@ -201,7 +195,7 @@ PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection
 PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                         std::span<float> ret_decoded) {
     if (selection.is_dense && pipeline.quantizer.kind != QuantizerKind::kPow2)
-        return code_dense(pipeline.quantizer, selection.values, scratch.payloads, *scratch.kernels, ret_decoded);
+        return code_dense(pipeline.quantizer, selection, scratch.payloads, *scratch.kernels, ret_decoded);
     if (!selection.is_dense) return code_list(pipeline, selection, selection.indices, scratch, ret_decoded);
     // pow2 has no code for zero: every element of a dense selection becomes a list, and what is too small is not in it.
     scratch.indices.resize(selection.values.size());

@@ -6,10 +6,12 @@
 #include "base/bytes.hpp"
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
 #include "codec/pipeline.hpp"
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -20,7 +22,9 @@ struct ChunkSelection {
     bool is_dense = false;                   ///< selector `all`: `values` has chunk_elements cells, `indices` is empty
     std::span<const std::uint32_t> indices;  ///< strictly ascending, inside the chunk
     std::span<const float> values;           ///< finite; the accumulated gradient at those indices
-    float tensor_maximum = 0;  ///< largest selected magnitude of the whole tensor; read by tensor scope only
+    float tensor_maximum = 0;        ///< largest selected magnitude of the whole tensor; read by tensor scope only
+    RandomStream random{};           ///< read by dither only, as the next
+    ElementCount first_element = 0;  ///< of the chunk in the tensor
 };
 /// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
 struct CodeScratch {
@@ -30,6 +34,7 @@ struct CodeScratch {
     std::vector<float> decoded;
     std::vector<std::uint32_t> gaps;
     std::vector<std::uint8_t> codes;
+    std::array<float, kMaximumTiles> scales;  ///< dither: by tile of the chunk
 };
 
 /// One self-describing payload, empty if nothing is sent. Fills `ret_decoded[i]` = what receivers decode for

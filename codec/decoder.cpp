@@ -60,6 +60,11 @@ DenseTerm term_of(const Source& source, std::uint32_t first) {
         case QuantizerKind::kSign:
             return {DenseTerm::Kind::kSign, source.factor * source.view.scale_of(first / kTileElements),
                     values + first / 8};
+        case QuantizerKind::kDither: {
+            const std::uint32_t bits = source.view.header.code_bits;
+            return {DenseTerm::Kind::kDither, source.factor, values + std::size_t{first} / 8 * bits,
+                    source.view.scale_of(first / kTileElements), bits};
+        }
         case QuantizerKind::kPow2: break;  // always a list
     }
     return {};

@@ -1,5 +1,7 @@
 #include "codec/dense_coder.hpp"
 
+#include "codec/dither_coder.hpp"
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,11 +14,32 @@ void code_signs(std::span<const float> values, const PayloadKernels& kernels, De
         const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kTileElements, values.size() - first));
         const std::size_t tile = first / kTileElements;
         const float* tile_values = values.data() + first;
-        const float scale = payload.write_scale(tile, kernels.magnitude_sum(tile_values, count), count);
+        const float scale = payload.write_mean(tile, kernels.magnitude_sum(tile_values, count), count);
         if (scale > 0.0F) {
-            kernels.pack_signs(tile_values, count, scale, payload.tile_bits(tile), ret_decoded.data() + first);
+            kernels.pack_signs(tile_values, count, scale, payload.tile_codes(tile), ret_decoded.data() + first);
         } else {
-            std::fill_n(payload.tile_bits(tile), bytes_of_bits(count), std::byte{0});
+            std::fill_n(payload.tile_codes(tile), payload.tile_bytes(count), std::byte{0});
+            std::fill_n(ret_decoded.data() + first, count, 0.0F);
+        }
+    }
+}
+
+void code_levels(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadKernels& kernels,
+                 DensePayload& payload, std::span<float> ret_decoded) {
+    const DitherRule rule = dither_rule(quantizer, false);
+    const std::span<const float> values = selection.values;
+    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
+        const auto tile_values = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
+        const auto count = static_cast<std::uint32_t>(tile_values.size());
+        const std::size_t tile = first / kTileElements;
+        const auto step =
+            dither_step(rule, measure_tile(tile_values, kernels), selection.random, selection.first_element + first);
+        payload.write_scale(tile, step ? step->scale : 0.0F);
+        if (step) {
+            kernels.dither_dense(*step, tile_values.data(), count, payload.tile_codes(tile), ret_decoded.data() + first,
+                                 nullptr);
+        } else {
+            std::fill_n(payload.tile_codes(tile), payload.tile_bytes(count), std::byte{0});
             std::fill_n(ret_decoded.data() + first, count, 0.0F);
         }
     }
@@ -24,14 +47,8 @@ void code_signs(std::span<const float> values, const PayloadKernels& kernels, De
 
 }  // namespace
 
-DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool) {
-    header_.quantizer = quantizer.kind;
-    header_.index_form = IndexForm::kEvery;
-    header_.count = static_cast<std::uint32_t>(chunk_elements);
-    if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
-        header_.has_chunk_scale = true;
-        header_.chunk_scale = static_cast<float>(quantizer.tau);
-    }
+DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool)
+    : header_(header_of(quantizer, IndexForm::kEvery, chunk_elements)) {
     PayloadContent content;
     content.chunk_elements = chunk_elements;
     content.tiles = tiles_of(chunk_elements);
@@ -42,17 +59,24 @@ DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elemen
     static_cast<void>(build_header(header_, bytes_.data()));
 }
 
-float DensePayload::write_scale(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept {
+float DensePayload::write_mean(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept {
     if (header_.has_chunk_scale) return header_.chunk_scale;
     const auto scale = static_cast<float>(magnitude_sum / static_cast<double>(elements));
-    std::memcpy(bytes_.data() + scales_at_ + tile * sizeof(scale), &scale, sizeof(scale));
+    write_scale(tile, scale);
     return scale;
 }
 
-PayloadBytes code_dense(const Quantizer& quantizer, std::span<const float> values, const PayloadPool& pool,
+void DensePayload::write_scale(std::size_t tile, float scale) noexcept {
+    std::memcpy(bytes_.data() + scales_at_ + tile * sizeof(scale), &scale, sizeof(scale));
+}
+
+PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadPool& pool,
                         const PayloadKernels& kernels, std::span<float> ret_decoded) {
+    const std::span<const float> values = selection.values;
     DensePayload payload(quantizer, values.size(), pool);
-    if (quantizer.kind == QuantizerKind::kSign) {
+    if (quantizer.kind == QuantizerKind::kDither) {
+        code_levels(quantizer, selection, kernels, payload, ret_decoded);
+    } else if (quantizer.kind == QuantizerKind::kSign) {
         code_signs(values, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kBf16) {
         kernels.round_bf16(values.data(), static_cast<std::uint32_t>(values.size()),

@@ -1,7 +1,8 @@
-// Payload of a chunk of which every element is sent (f32, bf16, sign): the header and where everything else belongs, so
-// that whoever has the values writes them straight into the payload. One thread; the caller owns all.
+// Payload of a chunk of which every element is sent (f32, bf16, sign, dither): the header and where everything else
+// belongs, so that whoever has the values writes them straight into the payload. One thread; the caller owns all.
 #pragma once
 
+#include "codec/chunk_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
@@ -15,13 +16,20 @@ public:
     /// Takes the payload's memory and writes the header. Not for pow2.
     DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool);
 
-    /// The value section, aligned to 64 bytes: fp32 numbers, bf16 numbers, or bits.
+    /// The value section, aligned to 64 bytes: fp32 numbers, bf16 numbers, or codes.
     [[nodiscard]] std::byte* values() noexcept { return bytes_.data() + values_at_; }
-    /// The bits of a tile.
-    [[nodiscard]] std::byte* tile_bits(std::size_t tile) noexcept { return values() + tile * (kTileElements / 8); }
+    /// The codes of a tile of sign or dither.
+    [[nodiscard]] std::byte* tile_codes(std::size_t tile) noexcept {
+        return values() + tile * tile_bytes(kTileElements);
+    }
+    /// And their bytes, of a tile of so many elements.
+    [[nodiscard]] std::size_t tile_bytes(std::size_t elements) const noexcept {
+        return bytes_of_bits(elements * header_.code_bits);
+    }
     /// sign: the scale of a tile whose magnitudes add up to `magnitude_sum`, in fp64 as the format says; written unless
     /// the chunk has one scale for all.
-    float write_scale(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept;
+    float write_mean(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept;
+    void write_scale(std::size_t tile, float scale) noexcept;
     /// Once every value and scale is written.
     [[nodiscard]] PayloadBytes take() noexcept { return std::move(bytes_); }
 
@@ -32,8 +40,8 @@ private:
     PayloadBytes bytes_;
 };
 
-/// The payload of a chunk's values. `ret_decoded` gets what receivers decode; it may be `values` itself.
-[[nodiscard]] PayloadBytes code_dense(const Quantizer& quantizer, std::span<const float> values,
+/// The payload of a dense selection. `ret_decoded` gets what receivers decode; it may be the values themselves.
+[[nodiscard]] PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& selection,
                                       const PayloadPool& pool, const PayloadKernels& kernels,
                                       std::span<float> ret_decoded);
 

@@ -30,7 +30,7 @@ std::optional<std::uint32_t> find_trouble(const DensePlan& plan, ElementCount el
     for (std::size_t moment = 0; moment < plan.second_moment_count; ++moment) {
         if (!is_finite(load_once(plan.second_moments[moment] + element))) return first_sample_of_moment(plan, moment);
     }
-    const float residual = plan.rule == DenseRule::kMean ? mean : plan.rescale * plan.in.residual[element] + mean;
+    const float residual = !has_residual(plan.rule) ? mean : plan.rescale * plan.in.residual[element] + mean;
     if (!is_finite(residual)) return 0U;
     return std::nullopt;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "codec/cpu_form.hpp"
+#include "codec/dither_step.hpp"
 #include "codec/variance_source.hpp"
 
 namespace gradsieve::codec {
@@ -15,6 +16,8 @@ enum class DenseRule : std::uint8_t {
     kEverything,      ///< r written, nothing listed
     kBf16,            ///< all is sent as bf16: the codes and what is left of r written
     kSign,            ///< r written to a buffer, its magnitudes added up; what the last tile leaves of r written
+    kDither,          ///< as kSign, with squares added up and the largest magnitude
+    kDitherMean,      ///< the same of r = gbar: no state read or written
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
     kTopK,            ///< lists magnitudes at or above the span's floor
@@ -60,13 +63,14 @@ struct DensePlan {
 /// Lanes that a list may be written past its end.
 inline constexpr std::size_t kListSlack = 16;
 
-/// kSign: the tile before this one. Its scale is known, so that it goes out while this one comes in, which keeps the
-/// memory busy both ways. A whole tile; `residual_out` is aligned to 64 bytes if the plan streams.
-struct SignTile {
+/// kSign, kDither, kDitherMean: the tile before this one. Its scale is known, so that it goes out while this one comes
+/// in, which keeps the memory busy both ways. A whole tile; `residual_out` is aligned to 64 bytes if the plan streams.
+struct HeldTile {
     const float* values = nullptr;  ///< r; null: there is no such tile
     float scale = 0;                ///< > 0
-    float* residual_out = nullptr;  ///< r - (+-scale)
-    std::byte* bits = nullptr;      ///< bit i: r < 0
+    float* residual_out = nullptr;  ///< what the codes leave of r; null for kDitherMean
+    std::byte* codes = nullptr;     ///< sign: bit i: r < 0; dither: fields, and up to six bytes behind them
+    DitherStep dither;              ///< but for sign
 };
 
 /// Elements [first, first + elements) of the tensor; `first` is a multiple of kPooledElements. Output pointers belong
@@ -84,7 +88,7 @@ struct DenseSpan {
     float* values = nullptr;              ///< r of the listed elements
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
     std::uint32_t* gate_words = nullptr;  ///< kGatedTopK: bit i of word j is element 32 j + i
-    SignTile previous;                    ///< kSign; only together with a span of a whole tile
+    HeldTile previous;                    ///< only together with a span of a whole tile
     std::uint16_t* codes = nullptr;       ///< kBf16: one for each element; aligned to 64 bytes if the plan streams
 };
 
@@ -97,7 +101,14 @@ struct DenseOutcome {
     /// kSign: sum of |r| in fp64 over the span, a tile or its beginning: 32 lanes, each in order, lane l then takes
     /// lane l + 16, l + 8, l + 4, l + 2, l + 1.
     double magnitude_sum = 0;
+    double square_sum = 0;        ///< kDither, kDitherMean: of r^2, in the same order
+    float largest_magnitude = 0;  ///< the same
 };
+
+/// Whether the rule reads and writes the residual.
+[[nodiscard]] constexpr bool has_residual(DenseRule rule) noexcept {
+    return rule != DenseRule::kMean && rule != DenseRule::kDitherMean;
+}
 
 using DensePass = DenseOutcome (*)(const DensePlan&, const DenseSpan&);
 

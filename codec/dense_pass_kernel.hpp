@@ -6,6 +6,7 @@
 #pragma once
 
 #include "codec/dense_pass_samples.hpp"
+#include "codec/dither_kernel.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -23,6 +24,8 @@ template <typename Isa, bool kListsVariance>
     return listed + static_cast<std::size_t>(__builtin_popcount(mask));
 }
 
+constexpr bool is_dither_rule(DenseRule rule) { return rule == DenseRule::kDither || rule == DenseRule::kDitherMean; }
+constexpr bool is_held_rule(DenseRule rule) { return rule == DenseRule::kSign || is_dither_rule(rule); }
 constexpr bool is_of_groups(VarianceSource source) {
     return source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
 }
@@ -48,7 +51,7 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
     }
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
         ret_r.vector[j] = ret_seen.mean.vector[j];
-        if constexpr (kRule != DenseRule::kMean) {
+        if constexpr (has_residual(kRule)) {
             const auto before = load_state<Isa, kIsTail>(plan.in.residual, at, j);
             ret_r.vector[j] = Isa::add(Isa::mul(Isa::broadcast(plan.rescale), before), ret_r.vector[j]);
         }
@@ -128,7 +131,7 @@ template <typename Isa, bool kIsTail, bool kStreams>
 
 /// Writes one block of the tile before: its signs, and what they leave of r.
 template <typename Isa, bool kStreams>
-[[gnu::always_inline]] inline void store_signs(const SignTile& tile, std::size_t local) {
+[[gnu::always_inline]] inline void store_signs(const HeldTile& tile, std::size_t local) {
     const BlockPosition at{0, local, kPooledElements};
     std::uint32_t signs = 0;
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
@@ -139,7 +142,20 @@ template <typename Isa, bool kStreams>
         store_state<Isa, false, kStreams>(tile.residual_out, at, j, Isa::sub(r, decoded));
         signs |= negative << (j * Isa::kWidth);
     }
-    __builtin_memcpy(tile.bits + local / 8, &signs, sizeof(signs));
+    __builtin_memcpy(tile.codes + local / 8, &signs, sizeof(signs));
+}
+
+/// Writes one block of the tile before: its codes, and what they leave of r.
+template <bool kHasResidual, bool kStreams>
+[[gnu::always_inline]] inline void store_levels(const HeldTile& tile, std::size_t local) {
+    Floats values[kRunVectors];
+    __builtin_memcpy(values, tile.values + local, sizeof(values));
+    const DitheredRun run = dither_run(tile.dither, tile.dither.first_element + local, values);
+    if constexpr (kHasResidual) {
+        for (unsigned j = 0; j < kRunVectors; ++j)
+            store_floats(tile.residual_out + local + j * kLanes, values[j] - run.decoded[j], kStreams);
+    }
+    pack_run(run.codes, tile.dither.bits, tile.codes + local / 8 * tile.dither.bits);
 }
 
 /// Lanes of one vector that are listed. `inout_gate` collects those that passed the gate of topk.
@@ -168,9 +184,10 @@ struct Listing {
     std::uint32_t gate = 0;  ///< lanes that passed the gate of topk
 };
 
-/// Asks for the block half a tile ahead. The stores of kSign, to the caches and around them, fill the queue in
-/// which loads wait for their turn, so that they come too late by themselves (a third of the speed on AMD Zen 4; the
-/// other rules lose by asking). Beyond an array's end it asks for something that nobody reads.
+/// Asks for the block half a tile ahead. The stores of tiles that are held, to the caches and around them, fill the
+/// queue in which loads wait for their turn, so that they come too late by themselves (a third of the speed on AMD Zen
+/// 4; the other rules lose by asking). Beyond an array's end it asks for something that nobody reads.
+template <bool kHasResidual>
 [[gnu::always_inline]] inline void prefetch_inputs(const DensePlan& plan, ElementCount offset) {
     constexpr std::uintptr_t kAheadBytes = std::uintptr_t{1} << 13U;
     constexpr std::uintptr_t kLineBytes = 64;
@@ -180,7 +197,7 @@ struct Listing {
             __builtin_prefetch(reinterpret_cast<const void*>(address + line), 0, 2);
     };
     for (std::size_t sample = 0; sample < plan.sample_count; ++sample) ask(plan.samples[sample]);
-    ask(plan.in.residual);
+    if constexpr (kHasResidual) ask(plan.in.residual);
 }
 
 /// State update, test and stores of one block; false on trouble.
@@ -188,15 +205,19 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
 [[gnu::always_inline]] inline bool update_block(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at,
                                                 Listing<Isa>& ret_listing) {
     Observation<Isa> seen;
-    if constexpr (kRule == DenseRule::kSign) prefetch_inputs(plan, at.offset);
+    if constexpr (is_held_rule(kRule)) prefetch_inputs<has_residual(kRule)>(plan, at.offset);
     if (!accumulate<Isa, kRule, kSource, kSamples, kIsTail>(plan, at, seen, ret_listing.residual)) return false;
     if constexpr (kRule == DenseRule::kBf16) {
         store_bf16<Isa, kIsTail, kStreams>(span, at, ret_listing.residual);
         return true;
     }
-    if constexpr (kRule == DenseRule::kSign) {
+    if constexpr (is_held_rule(kRule)) {
         if constexpr (!kIsTail) {
-            if (span.previous.values != nullptr) store_signs<Isa, kStreams>(span.previous, at.local);
+            if (span.previous.values != nullptr) {
+                if constexpr (kRule == DenseRule::kSign) store_signs<Isa, kStreams>(span.previous, at.local);
+                if constexpr (is_dither_rule(kRule))
+                    store_levels<has_residual(kRule), kStreams>(span.previous, at.local);
+            }
         }
         for (unsigned j = 0; j < Block<Isa>::kVectors; ++j)
             store_state<Isa, kIsTail, false>(span.residual_out, at, j, ret_listing.residual.vector[j]);
@@ -236,13 +257,27 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource>
     }
 }
 
-/// Sums of magnitudes, one lane for each element of a block.
-template <typename Isa>
-struct MagnitudeSums {
+/// Sums of magnitudes or squares, one lane for each element of a block, and largest magnitudes.
+template <typename Isa, DenseRule kRule>
+struct BlockSums {
     typename Isa::Doubles of_vector[Block<Isa>::kVectors] = {};
+    typename Isa::Vec largest[Block<Isa>::kVectors] = {};
 
     [[gnu::always_inline]] void add(const Block<Isa>& residual) {
-        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::add_magnitudes(of_vector[j], residual.vector[j]);
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
+            if constexpr (kRule == DenseRule::kSign) Isa::add_magnitudes(of_vector[j], residual.vector[j]);
+            if constexpr (is_dither_rule(kRule)) {
+                Isa::add_squares(of_vector[j], residual.vector[j]);
+                largest[j] = Isa::max(largest[j], Isa::magnitude(residual.vector[j]));
+            }
+        }
+    }
+    [[gnu::always_inline]] float largest_magnitude() const {
+        float lanes[kPooledElements];
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::store(lanes + j * Isa::kWidth, largest[j]);
+        float result = 0;
+        for (const float lane : lanes) result = lane > result ? lane : result;
+        return result;
     }
     [[gnu::always_inline]] double fold() const {
         double lanes[kPooledElements];
@@ -259,14 +294,14 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
           unsigned kBlocks>
 [[gnu::always_inline]] inline ElementCount run_group(const DensePlan& plan, const DenseSpan& span, std::size_t local,
                                                      unsigned valid, std::size_t& inout_listed,
-                                                     MagnitudeSums<Isa>& inout_sums) {
+                                                     BlockSums<Isa, kRule>& inout_sums) {
     Listing<Isa> listings[kBlocks];
     for (unsigned block = 0; block < kBlocks; ++block) {
         const std::size_t at_local = local + block * kPooledElements;
         const BlockPosition at{span.first + at_local, at_local, valid};
         if (!update_block<Isa, kRule, kSource, kSamples, kIsTail, kStreams>(plan, span, at, listings[block]))
             return at.offset;
-        if constexpr (kRule == DenseRule::kSign) inout_sums.add(listings[block].residual);
+        if constexpr (is_held_rule(kRule)) inout_sums.add(listings[block].residual);
     }
     for (unsigned block = 0; block < kBlocks; ++block)
         list_block<Isa, kRule, kSource>(span, local + block * kPooledElements, listings[block], inout_listed);
@@ -281,7 +316,7 @@ DenseOutcome run_blocks(const DensePlan& shared_plan, const DenseSpan& shared_sp
     const DenseSpan span = shared_span;
     constexpr unsigned kGroup = is_listing_rule(kRule) ? Isa::kListedBlocks : 1;
     constexpr std::size_t kGroupElements = kGroup * kPooledElements;
-    MagnitudeSums<Isa> sums;
+    BlockSums<Isa, kRule> sums;
     std::size_t listed = 0;
     std::size_t local = 0;
     ElementCount trouble = kNoTrouble;
@@ -298,6 +333,10 @@ DenseOutcome run_blocks(const DensePlan& shared_plan, const DenseSpan& shared_sp
     outcome.is_finite = trouble == kNoTrouble;
     if (!outcome.is_finite) outcome.non_finite_block = trouble;
     if constexpr (kRule == DenseRule::kSign) outcome.magnitude_sum = sums.fold();
+    if constexpr (is_dither_rule(kRule)) {
+        outcome.square_sum = sums.fold();
+        outcome.largest_magnitude = sums.largest_magnitude();
+    }
     return outcome;
 }
 
@@ -338,6 +377,8 @@ DensePass find_form(DenseRule rule, VarianceSource source) {
         case DenseRule::kEverything: return run_span<Isa, DenseRule::kEverything, VarianceSource::kNone>;
         case DenseRule::kBf16: return run_span<Isa, DenseRule::kBf16, VarianceSource::kNone>;
         case DenseRule::kSign: return run_span<Isa, DenseRule::kSign, VarianceSource::kNone>;
+        case DenseRule::kDither: return run_span<Isa, DenseRule::kDither, VarianceSource::kNone>;
+        case DenseRule::kDitherMean: return run_span<Isa, DenseRule::kDitherMean, VarianceSource::kNone>;
         case DenseRule::kTopK: return run_span<Isa, DenseRule::kTopK, VarianceSource::kNone>;
         case DenseRule::kVariance: return find_variance_form<Isa, DenseRule::kVariance>(source);
         case DenseRule::kVarianceHybrid: return find_variance_form<Isa, DenseRule::kVarianceHybrid>(source);

@@ -12,19 +12,21 @@ namespace {
 constexpr ElementCount kStreamFromElements = ElementCount{1} << 17U;
 constexpr std::uintptr_t kStreamAlignment = 64;
 
-DenseRule dense_rule_of_all(QuantizerKind quantizer) {
-    switch (quantizer) {
+DenseRule dense_rule_of_all(const Quantizer& quantizer) {
+    switch (quantizer.kind) {
         case QuantizerKind::kF32: return DenseRule::kMean;
         case QuantizerKind::kBf16: return DenseRule::kBf16;
         case QuantizerKind::kPow2: return DenseRule::kEverything;
         case QuantizerKind::kSign: return DenseRule::kSign;
+        case QuantizerKind::kDither:
+            return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
     }
     return DenseRule::kEverything;
 }
 
 DenseRule dense_rule(const Pipeline& pipeline) {
     switch (pipeline.selector.kind) {
-        case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer.kind);
+        case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer);
         case SelectorKind::kVariance: return DenseRule::kVariance;
         case SelectorKind::kVarianceHybrid: return DenseRule::kVarianceHybrid;
         case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedTopK : DenseRule::kTopK;
@@ -49,7 +51,11 @@ SentGuess guess_of(const Pipeline& pipeline) {
 }  // namespace
 
 TensorEncoder::TensorEncoder(const EncodeRequest& request, const EncodeOptions& options, EncodeWorkspace::Impl& scratch)
-    : request_(request), pipeline_(*request.pipeline), scratch_(scratch), kernels_(*payload_kernels_of(options.form)) {
+    : request_(request),
+      pipeline_(*request.pipeline),
+      scratch_(scratch),
+      kernels_(*payload_kernels_of(options.form)),
+      random_(rounding_stream(request.random_seed, request.tensor, request.step)) {
     plan_dense_pass(options);
     pass_ = find_dense_pass(options.form, plan_);
     scratch_.code.kernels = &kernels_;
@@ -110,7 +116,7 @@ DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const
     span.first = first;
     span.elements = elements;
     span.first_index = static_cast<std::uint32_t>(first % kChunkElements);
-    if (plan_.rule != DenseRule::kMean) span.residual_out = request_.out.residual + first;
+    if (has_residual(plan_.rule)) span.residual_out = request_.out.residual + first;
     if (has_variance(pipeline_)) span.variance_out = request_.out.variance + first;
     return span;
 }

@@ -1,18 +1,11 @@
 #include "codec/payload.hpp"
 
+#include "codec/dither.hpp"
+
 #include <cmath>
 
 namespace gradsieve::codec {
 namespace {
-
-// Byte 1: bits 0-1 quantizer, 2-4 index form, 5-7 the quantizer's own parameter.
-std::uint8_t form_byte(const PayloadHeader& header) noexcept {
-    unsigned parameter = 0;
-    if (header.quantizer == QuantizerKind::kPow2) parameter = header.pow2_bits - 1;
-    if (header.quantizer == QuantizerKind::kSign) parameter = header.has_chunk_scale ? 1 : 0;
-    return static_cast<std::uint8_t>(static_cast<unsigned>(header.quantizer) |
-                                     (static_cast<unsigned>(header.index_form) << 2U) | (parameter << 5U));
-}
 
 bool has_parameter_byte(const PayloadHeader& header) noexcept {
     return header.is_list() || header.quantizer == QuantizerKind::kPow2;
@@ -21,25 +14,35 @@ bool has_parameter_byte(const PayloadHeader& header) noexcept {
 unsigned varint_bytes(std::uint32_t value) noexcept { return value < (1U << 7U) ? 1 : value < (1U << 14U) ? 2 : 3; }
 
 Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
-    const unsigned index_form = (form >> 2U) & 7U;
-    const unsigned parameter = form >> 5U;
+    const unsigned quantizer = form & 31U;
+    const unsigned index_form = form >> 5U;
     if (index_form > 3) return corrupt_payload("index form", index_form, "0 to 3");
-    ret_header.quantizer = static_cast<QuantizerKind>(form & 3U);
+    ret_header.quantizer = static_cast<QuantizerKind>(quantizer);
     ret_header.index_form = static_cast<IndexForm>(index_form);
     switch (ret_header.quantizer) {
-        case QuantizerKind::kPow2:
-            if (parameter == 0) return corrupt_payload("pow2 width code", parameter, "1 to 7");
-            ret_header.pow2_bits = parameter + 1;
-            break;
-        case QuantizerKind::kSign:
-            if (parameter > 1) return corrupt_payload("sign scale code", parameter, "0 (per tile) or 1 (per chunk)");
-            ret_header.has_chunk_scale = parameter == 1;
-            break;
         case QuantizerKind::kF32:
         case QuantizerKind::kBf16:
-            if (parameter != 0) return corrupt_payload("reserved form bits", parameter, "0");
-            break;
+        case QuantizerKind::kPow2:
+        case QuantizerKind::kSign:
+        case QuantizerKind::kDither: return {};
     }
+    return corrupt_payload("quantizer", quantizer, "0 (f32), 2 (bf16), 3 (pow2), 4 (sign) or 8 (dither)");
+}
+
+Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
+    const unsigned width_code = byte & 7U;
+    const unsigned scale_code = (byte >> 3U) & 3U;
+    if (byte >> 5U != 0) return corrupt_payload("reserved value bits", byte >> 5U, "0");
+    ret_header.code_bits = width_code + 1;
+    ret_header.has_chunk_scale = scale_code == 1;
+    if (ret_header.quantizer == QuantizerKind::kSign) {
+        if (width_code != 0) return corrupt_payload("sign width code", width_code, "0");
+        if (scale_code > 1) return corrupt_payload("sign scale code", scale_code, "0 (per tile) or 1 (per chunk)");
+        return {};
+    }
+    const std::string name = ret_header.quantizer == QuantizerKind::kPow2 ? "pow2" : "dither";
+    if (width_code == 0) return corrupt_payload(name + " width code", width_code, "1 to 7");
+    if (scale_code != 0) return corrupt_payload(name + " scale code", scale_code, "0");
     return {};
 }
 
@@ -79,15 +82,16 @@ unsigned PayloadHeader::value_bits() const noexcept {
     switch (quantizer) {
         case QuantizerKind::kF32: return 32;
         case QuantizerKind::kBf16: return 16;
-        case QuantizerKind::kPow2: return is_paper_word() ? 0 : pow2_bits;
-        case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kPow2: return is_paper_word() ? 0 : code_bits;
+        case QuantizerKind::kSign:
+        case QuantizerKind::kDither: return code_bits;
     }
     return 0;
 }
 
 PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& content) noexcept {
     PayloadSizes sizes;
-    sizes.header = 2;
+    sizes.header = has_value_byte(header.quantizer) ? 3 : 2;
     if (header.is_list()) sizes.header += varint_bytes(header.count);
     if (has_parameter_byte(header)) sizes.header += 1;
     if (header.quantizer == QuantizerKind::kPow2) sizes.header += 1;
@@ -103,16 +107,29 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     }
     if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
         sizes.scales = bytes_of_bits(content.exponent_bits);
-    if (header.quantizer == QuantizerKind::kSign && !header.has_chunk_scale)
-        sizes.scales = content.tiles * header.tile_scale_bytes();
+    if (header.has_tile_scales()) sizes.scales = content.tiles * header.tile_scale_bytes();
     sizes.values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
     return sizes;
+}
+
+PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount count) noexcept {
+    PayloadHeader header;
+    header.quantizer = quantizer.kind;
+    header.index_form = form;
+    header.count = static_cast<std::uint32_t>(count);
+    header.code_bits = code_bits(quantizer);
+    if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
+        header.has_chunk_scale = true;
+        header.chunk_scale = static_cast<float>(quantizer.tau);
+    }
+    return header;
 }
 
 std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
     put(kPayloadVersion);
-    put(form_byte(header));
+    put(form_byte(header.quantizer, header.index_form));
+    if (has_value_byte(header.quantizer)) put(value_byte(header.code_bits, header.has_chunk_scale));
     if (header.is_list()) {
         std::uint32_t count = header.count;
         for (; count >= 0x80U; count >>= 7U) put((count & 0x7FU) | 0x80U);
@@ -141,6 +158,11 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     ParsedHeader parsed;
     PayloadHeader& header = parsed.header;
     GRADSIEVE_TRY(read_form(form, header));
+    if (has_value_byte(header.quantizer)) {
+        const auto value_form = reader.read<std::uint8_t>();
+        if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
+        GRADSIEVE_TRY(read_value_byte(value_form, header));
+    }
     header.count = static_cast<std::uint32_t>(elements);
     if (header.is_list()) GRADSIEVE_TRY(read_count(reader, elements, header));
     if (has_parameter_byte(header)) GRADSIEVE_TRY(read_parameters(reader, header));
@@ -153,6 +175,17 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
         return corrupt_payload("scale", std::to_string(header.chunk_scale), "finite and not negative");
     parsed.header_bytes = reader.position_bytes();
     return parsed;
+}
+
+bool is_tile_scale(const PayloadHeader& header, float scale) noexcept {
+    const float largest = header.quantizer == QuantizerKind::kDither ? largest_dither_scale(header.code_bits) : FLT_MAX;
+    return !std::signbit(scale) && scale <= largest;
+}
+
+Status corrupt_tile_scale(const PayloadHeader& header, float scale) {
+    const bool is_sign = header.quantizer == QuantizerKind::kSign || !std::isfinite(scale) || std::signbit(scale);
+    return corrupt_payload("tile scale", std::to_string(scale),
+                           is_sign ? "finite and not negative" : "so small that every level is finite");
 }
 
 Status corrupt_payload(std::string_view what, std::string_view seen, std::string_view allowed) {

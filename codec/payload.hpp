@@ -6,11 +6,12 @@
 #include "base/bytes.hpp"
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "codec/element.hpp"
 #include "codec/pipeline.hpp"
 
 namespace gradsieve::codec {
 
-inline constexpr std::uint8_t kPayloadVersion = 1;
+inline constexpr std::uint8_t kPayloadVersion = 2;
 /// Largest Rice parameter of an index list: 2^20 is a chunk.
 inline constexpr unsigned kMaximumRiceParameter = 20;
 /// Exponent code of a pow2 payload whose tiles all have the base exponent: no exponent section follows.
@@ -23,10 +24,23 @@ inline constexpr std::uint32_t kPaperWordIndexMask = (1U << kPaperWordCodeShift)
 /// How a payload says which elements it holds. Numbers are part of the format.
 enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
 
+/// The form byte: bits 0-4 quantizer, bits 5-7 index form.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer, IndexForm form) noexcept {
+    return static_cast<std::uint32_t>(quantizer) | static_cast<std::uint32_t>(form) << 5U;
+}
+/// Quantizers whose codes are no fp numbers say more about them in a byte behind the form byte.
+GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
+    return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kBf16;
+}
+/// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits, bool has_chunk_scale) noexcept {
+    return (code_bits - 1U) | (has_chunk_scale ? 8U : 0U);
+}
+
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned pow2_bits = 0;           ///< pow2: 2..8
+    unsigned code_bits = 0;           ///< pow2, dither: 2..8; sign: 1
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
     unsigned rice_parameter = 0;      ///< kRice: 0..20
@@ -37,9 +51,12 @@ struct PayloadHeader {
     [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
     /// The variance paper's word: index, sign and exponent in 32 bits, no value section.
     [[nodiscard]] bool is_paper_word() const noexcept {
-        return index_form == IndexForm::kRaw32 && quantizer == QuantizerKind::kPow2 && pow2_bits == 4;
+        return index_form == IndexForm::kRaw32 && quantizer == QuantizerKind::kPow2 && code_bits == 4;
     }
-    /// Sign scales are fp32 where every element is sent, and bf16 in a list, where few elements share one.
+    [[nodiscard]] bool has_tile_scales() const noexcept {
+        return quantizer == QuantizerKind::kDither || (quantizer == QuantizerKind::kSign && !has_chunk_scale);
+    }
+    /// They are fp32 where every element is sent, and bf16 in a list, where few elements share one.
     [[nodiscard]] std::size_t tile_scale_bytes() const noexcept { return is_list() ? 2 : 4; }
     /// Bits of one element in the value section.
     [[nodiscard]] unsigned value_bits() const noexcept;
@@ -74,6 +91,12 @@ struct PayloadSizes {
     return payload_sizes(header, content).total();
 }
 
+/// The header of a quantizer's payload, as far as the quantizer decides it.
+[[nodiscard]] PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount count) noexcept;
+/// Whether a tile scale is finite and not negative, and its product with every level of dither finite.
+[[nodiscard]] bool is_tile_scale(const PayloadHeader& header, float scale) noexcept;
+/// The error of a tile scale that is not.
+[[nodiscard]] Status corrupt_tile_scale(const PayloadHeader& header, float scale);
 /// Writes the header and returns the byte behind it; `out` has room for kMostHeaderBytes.
 [[nodiscard]] std::byte* build_header(const PayloadHeader& header, std::byte* out);
 inline constexpr std::size_t kMostHeaderBytes = 11;

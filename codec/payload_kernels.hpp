@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/cpu_form.hpp"
+#include "codec/dither_step.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,10 +24,12 @@ struct GuessCheck {
 
 /// One node's dense values of a run of elements, the first of them at `values`.
 struct DenseTerm {
-    enum class Kind : std::uint8_t { kF32, kBf16, kSign };
+    enum class Kind : std::uint8_t { kF32, kBf16, kSign, kDither };
     Kind kind = Kind::kF32;
     float factor = 0;                   ///< kSign: factor * scale
-    const std::byte* values = nullptr;  ///< kSign: bits
+    const std::byte* values = nullptr;  ///< kSign: bits; kDither: fields of code_bits
+    float scale = 0;                    ///< kDither: what a level decodes to
+    std::uint32_t code_bits = 0;        ///< kDither: 2..8
 };
 
 struct PayloadKernels {
@@ -90,6 +93,20 @@ struct PayloadKernels {
     /// Fields of one pow2 tile with exponent `top`, 1 to 254, as values; false if one lies below the normal range.
     bool (*decode_pow2)(const std::uint8_t* codes, std::uint32_t count, std::uint32_t top, unsigned bits,
                         float* ret_values);
+    /// Sum of squares in fp64, in the tree of magnitude_sum.
+    double (*square_sum)(const float* values, std::uint32_t count);
+    /// dither of consecutive elements, the first one a tile's first: fields of step.bits, padding bits zero, and up to
+    /// six bytes behind them; ret_decoded[i] = +-level * scale and ret_left[i] = values[i] - that, where not null; each
+    /// may be `values`.
+    void (*dither_dense)(const DitherStep& step, const float* values, std::uint32_t count, std::byte* ret_codes,
+                         float* ret_decoded, float* ret_left);
+    /// dither of a list, whose indices count from step.first_element: decoded values, which may be `values`, and codes.
+    /// Returns how many are not zero.
+    std::uint32_t (*dither_list)(const DitherStep& step, const float* values, const std::uint32_t* indices,
+                                 std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
+    /// Codes of dither as values.
+    void (*decode_levels)(const std::uint8_t* codes, std::uint32_t count, unsigned bits, float scale,
+                          float* ret_values);
     /// ret_left[i]: r once decoded[i] (+0: not sent) is settled. ret_wrong[i]: bit 0, the guess leaves another r; bit
     /// 1, sent and the guess of that differ. Returns how many are sent.
     std::uint32_t (*check_guesses)(const GuessCheck& check, const float* values, const float* decoded,

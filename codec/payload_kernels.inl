@@ -1,5 +1,6 @@
 // Body of the payload kernels, compiled once per instruction set. Everything here has internal linkage and calls no
 // inline function of any header: an out-of-line copy compiled for AVX-512 must never be what an older CPU runs.
+#include "codec/payload_kernels_dither.inl"
 #include "codec/payload_kernels_list.inl"
 
 namespace gradsieve::codec {
@@ -29,6 +30,10 @@ constexpr PayloadKernels kKernels = {
     .unpack_words = &unpack_words,
     .unpack_bytes = &unpack_bytes,
     .decode_pow2 = &decode_pow2,
+    .square_sum = &square_sum,
+    .dither_dense = &dither_dense,
+    .dither_list = &dither_list,
+    .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
 };
 

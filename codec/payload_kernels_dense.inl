@@ -2,24 +2,10 @@
 #pragma once
 
 #include "codec/payload_kernels.hpp"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "codec/dither_kernel.inl"
 
 namespace gradsieve::codec {
 namespace {
-
-// Payload bytes have no alignment: the compiler turns these copies into plain loads and stores.
-template <typename T>
-[[gnu::always_inline]] inline T load_as(const std::byte* bytes, std::size_t index) {
-    T value;
-    __builtin_memcpy(&value, bytes + sizeof(T) * index, sizeof(T));
-    return value;
-}
-
-[[gnu::always_inline]] inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
-[[gnu::always_inline]] inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
 
 // Must equal mix64 in base/id.hpp (a test compares).
 [[gnu::always_inline]] inline std::uint64_t mix(std::uint64_t value) {
@@ -29,31 +15,6 @@ template <typename T>
     value *= 0x94D049BB133111EBULL;
     return value ^ (value >> 31U);
 }
-
-// Vectors by the compiler's own extension: the same code for every width, and every operation is one of plain C++ on
-// each lane.
-#if defined(__AVX512F__)
-inline constexpr unsigned kLanes = 16;
-#elif defined(__AVX2__)
-inline constexpr unsigned kLanes = 8;
-#else
-inline constexpr unsigned kLanes = 4;
-#endif
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef std::uint32_t Words __attribute__((vector_size(4 * kLanes)));
-typedef std::uint16_t Halves __attribute__((vector_size(2 * kLanes)));
-typedef std::uint32_t HalfWords __attribute__((vector_size(2 * kLanes)));
-typedef std::uint64_t Longs __attribute__((vector_size(4 * kLanes)));
-
-[[gnu::always_inline]] inline Words lane_numbers() {
-    Words lanes;
-    for (unsigned lane = 0; lane < kLanes; ++lane) lanes[lane] = lane;
-    return lanes;
-}
-
-/// Elements in hand at a time: a word of signs, and few enough for registers.
-inline constexpr std::uint32_t kRunElements = 32;
-inline constexpr unsigned kRunVectors = kRunElements / kLanes;
 
 /// fp32 bits of vector `number` of a run of a term, and fl(factor * value) of them.
 [[gnu::always_inline]] inline Words term_bits(const DenseTerm& term, std::uint32_t first, unsigned number) {
@@ -73,11 +34,41 @@ inline constexpr unsigned kRunVectors = kRunElements / kLanes;
     return reinterpret_cast<Floats>((bits << 31U) ^ bits_of(term.factor));
 }
 
+/// Codes of a run of dither, a vector of bytes each, widened. Loads eight bytes at a time, none of them outside.
+[[gnu::always_inline]] inline void run_codes(const DenseTerm& term, std::uint32_t first, Words (&ret_codes)[kRunVectors]) {
+    const std::byte* packed = term.values + std::size_t{first} / 8 * term.code_bits;
+    const std::uint32_t last_load = kRunElements / 8 * term.code_bits - 8;
+    alignas(64) std::uint8_t bytes[kRunElements];
+    for (std::uint32_t group = 0; group < kRunElements / 8; ++group) {
+        const std::uint32_t at = group * term.code_bits;
+        const std::uint32_t from = at < last_load ? at : last_load;
+        const std::uint64_t word = unpack_eight(load_as<std::uint64_t>(packed + from, 0) >> (8 * (at - from)), term.code_bits);
+        __builtin_memcpy(bytes + std::size_t{8} * group, &word, sizeof(word));
+    }
+    for (unsigned j = 0; j < kRunVectors; ++j) {
+        Octets octets;
+        __builtin_memcpy(&octets, bytes + j * kLanes, sizeof(octets));
+        ret_codes[j] = __builtin_convertvector(octets, Words);
+    }
+}
+[[gnu::always_inline]] inline Floats level_values(Words codes, const DenseTerm& term) {
+    const Words levels = codes & ((1U << (term.code_bits - 1U)) - 1U);
+    const Floats sizes = __builtin_convertvector(reinterpret_cast<Integers>(levels), Floats) * term.scale;
+    return reinterpret_cast<Floats>(reinterpret_cast<Words>(sizes) | (codes >> (term.code_bits - 1U)) << 31U);
+}
+
 /// inout_sum += the run of one term; `inout_bad` collects lanes that are not finite.
 [[gnu::always_inline]] inline void add_run(const DenseTerm& term, std::uint32_t first, Floats (&inout_sum)[kRunVectors],
                                            Words& inout_bad) {
     if (term.kind == DenseTerm::Kind::kSign) {
         for (unsigned j = 0; j < kRunVectors; ++j) inout_sum[j] = inout_sum[j] + sign_values(term, first, j);
+        return;
+    }
+    if (term.kind == DenseTerm::Kind::kDither) {
+        Words codes[kRunVectors];
+        run_codes(term, first, codes);
+        for (unsigned j = 0; j < kRunVectors; ++j)
+            inout_sum[j] = inout_sum[j] + term.factor * level_values(codes[j], term);
         return;
     }
     for (unsigned j = 0; j < kRunVectors; ++j) {
@@ -87,12 +78,23 @@ inline constexpr unsigned kRunVectors = kRunElements / kLanes;
     }
 }
 
+/// Element i of dither, whose code lies in one byte or two.
+[[gnu::always_inline]] inline float level_value(const DenseTerm& term, std::uint32_t i) {
+    const std::uint32_t bit = i * term.code_bits;
+    auto code = static_cast<std::uint32_t>(term.values[bit / 8]) >> (bit % 8);
+    if (bit % 8 + term.code_bits > 8) code |= static_cast<std::uint32_t>(term.values[bit / 8 + 1]) << (8 - bit % 8);
+    code &= (1U << term.code_bits) - 1U;
+    const float size = static_cast<float>(static_cast<std::int32_t>(code & ((1U << (term.code_bits - 1U)) - 1U))) * term.scale;
+    return float_of(bits_of(size) | (code >> (term.code_bits - 1U)) << 31U);
+}
+
 /// One element, for the end of a run.
 [[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum, bool* inout_is_finite) {
     if (term.kind == DenseTerm::Kind::kSign) {
         const auto bit = (static_cast<std::uint32_t>(term.values[i / 8]) >> (i % 8)) & 1U;
         return sum + float_of(bits_of(term.factor) ^ (bit << 31U));
     }
+    if (term.kind == DenseTerm::Kind::kDither) return sum + term.factor * level_value(term, i);
     const std::uint32_t bits = term.kind == DenseTerm::Kind::kF32
                                    ? load_as<std::uint32_t>(term.values, i)
                                    : static_cast<std::uint32_t>(load_as<std::uint16_t>(term.values, i)) << 16U;
@@ -134,19 +136,6 @@ bool add_dense(const DenseTerm* shared_term, float* inout_result, std::uint32_t 
         value *= 0x94D049BB133111EBULL;
         inout_sum += value ^ (value >> 31U);
     }
-}
-
-[[gnu::always_inline]] inline void store_floats(float* address, Floats values, bool streams) {
-#if defined(__AVX512F__)
-    if (streams) return _mm512_stream_ps(address, values);
-#elif defined(__AVX2__)
-    if (streams) return _mm256_stream_ps(address, values);
-#elif defined(__SSE2__)
-    if (streams) return _mm_stream_ps(address, values);
-#else
-    static_cast<void>(streams);
-#endif
-    __builtin_memcpy(address, &values, sizeof(values));
 }
 
 std::uint64_t sum_dense(const DenseTerm* terms, std::uint32_t term_count, float* result, bool streams,

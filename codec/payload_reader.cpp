@@ -30,11 +30,10 @@ Status open_dense(PayloadView& inout_view) {
     inout_view.scales = inout_view.body.first(sizes.scales);
     inout_view.values = inout_view.body.subspan(sizes.scales);
     if (!has_zero_padding(inout_view.values, std::uint64_t{header.count} * header.value_bits()))
-        return corrupt_payload("signs", "with set padding", "zero bits");
+        return corrupt_payload("values", "with set padding", "zero bits");
     for (std::size_t tile = 0; tile < sizes.scales / sizeof(float); ++tile) {
         const float scale = inout_view.scale_of(tile);
-        if (!std::isfinite(scale) || std::signbit(scale))
-            return corrupt_payload("tile scale", std::to_string(scale), "finite and not negative");
+        if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
     }
     return {};
 }
@@ -58,7 +57,7 @@ private:
     ByteView rest_;
 };
 
-/// Whether all values of a dense payload are finite; signs always are.
+/// Whether all values of a dense payload are finite; signs and levels always are.
 bool has_finite_values(const PayloadView& view) noexcept {
     const std::byte* values = view.values.data();
     std::uint32_t non_finite = 0;
@@ -103,25 +102,41 @@ void read_signs(ByteView section, std::uint32_t first, std::uint32_t end, float 
     }
 }
 
-Status read_sign_list(const PayloadHeader& header, const TileTable& tiles, SectionReader sections,
-                      std::vector<float>& ret_values) {
+/// All codes: in groups where a whole word may be read, the last ones field by field.
+void read_codes(ByteView section, std::uint32_t count, unsigned width, std::uint8_t* ret_codes) noexcept {
+    const std::size_t readable = section.size() > sizeof(std::uint64_t) ? section.size() - sizeof(std::uint64_t) : 0;
+    const auto groups = static_cast<std::uint32_t>(std::min<std::size_t>(count / 8, readable / width));
+    payload_kernels().unpack_bytes(section.data(), groups, width, ret_codes);
+    unpack_fields(section.subspan(std::size_t{groups} * width), count - 8 * groups, width, ret_codes + 8 * groups);
+}
+
+/// A list of sign or dither: tile scales and codes.
+Status read_scaled_list(const PayloadHeader& header, const TileTable& tiles, SectionReader sections,
+                        DecodedList& ret_list) {
+    const bool is_sign = header.quantizer == QuantizerKind::kSign;
+    float* values = ret_list.values.data();
     const ByteView scales = sections.rest();
     const std::size_t scale_bytes = header.has_chunk_scale ? 0 : std::size_t{tiles.count} * header.tile_scale_bytes();
     if (scales.size() < scale_bytes)
         return corrupt_payload("tile scales", "cut off", "one for each tile with elements");
     sections.skip(scale_bytes);
-    GRADSIEVE_TRY(sections.take_last(header.count));
+    GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
     if (header.has_chunk_scale) {
-        read_signs(sections.rest(), 0, header.count, header.chunk_scale, ret_values.data());
+        read_signs(sections.rest(), 0, header.count, header.chunk_scale, values);
         return {};
     }
+    if (!is_sign) read_codes(sections.rest(), header.count, header.code_bits, ret_list.codes.data());
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
         std::uint16_t rounded = 0;
         std::memcpy(&rounded, scales.data() + std::size_t{tile} * sizeof(rounded), sizeof(rounded));
         const float scale = float_of_bf16(rounded);
-        if (!std::isfinite(scale) || std::signbit(scale))
-            return corrupt_payload("tile scale", std::to_string(scale), "finite and not negative");
-        read_signs(sections.rest(), first, tiles.ends[tile], scale, ret_values.data());
+        if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
+        if (is_sign) {
+            read_signs(sections.rest(), first, tiles.ends[tile], scale, values);
+        } else {
+            payload_kernels().decode_levels(ret_list.codes.data() + first, tiles.ends[tile] - first, header.code_bits,
+                                            scale, values + first);
+        }
     }
     return {};
 }
@@ -134,23 +149,15 @@ void split_words(std::uint32_t count, std::uint32_t* inout_indices, std::uint8_t
     }
 }
 
-/// All codes: in groups where a whole word may be read, the last ones field by field.
-void read_codes(ByteView section, std::uint32_t count, unsigned width, std::uint8_t* ret_codes) noexcept {
-    const std::size_t readable = section.size() > sizeof(std::uint64_t) ? section.size() - sizeof(std::uint64_t) : 0;
-    const auto groups = static_cast<std::uint32_t>(std::min<std::size_t>(count / 8, readable / width));
-    payload_kernels().unpack_bytes(section.data(), groups, width, ret_codes);
-    unpack_fields(section.subspan(std::size_t{groups} * width), count - 8 * groups, width, ret_codes + 8 * groups);
-}
-
 Status read_pow2_list(const PayloadHeader& header, TileTable& tiles, SectionReader sections, DecodedList& ret_list) {
     std::size_t used_bytes = 0;
     GRADSIEVE_TRY(parse_exponents(header, sections.rest(), tiles, used_bytes));
     sections.skip(used_bytes);
     GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
-    if (!header.is_paper_word()) read_codes(sections.rest(), header.count, header.pow2_bits, ret_list.codes.data());
+    if (!header.is_paper_word()) read_codes(sections.rest(), header.count, header.code_bits, ret_list.codes.data());
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
         if (!payload_kernels().decode_pow2(ret_list.codes.data() + first, tiles.ends[tile] - first,
-                                           tiles.exponents[tile], header.pow2_bits, ret_list.values.data() + first))
+                                           tiles.exponents[tile], header.code_bits, ret_list.values.data() + first))
             return corrupt_payload("power of two", "below the normal range", "2^-126 or more");
     }
     return {};
@@ -195,7 +202,7 @@ Status decode_list(const PayloadView& view, DecodedList& ret_list) {
     }
     TileTable tiles;
     find_tiles(std::span(ret_list.indices).first(header.count), tiles);
-    if (header.quantizer == QuantizerKind::kSign) return read_sign_list(header, tiles, sections, ret_list.values);
+    if (header.quantizer != QuantizerKind::kPow2) return read_scaled_list(header, tiles, sections, ret_list);
     return read_pow2_list(header, tiles, sections, ret_list);
 }
 

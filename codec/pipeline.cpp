@@ -4,16 +4,21 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 namespace gradsieve::codec {
 namespace {
 
-// Names in the order of their enumerators.
+// Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
 constexpr std::array<std::string_view, 4> kSelectorNames = {"all", "variance", "variance_hybrid", "topk"};
-constexpr std::array<std::string_view, 4> kQuantizerNames = {"f32", "bf16", "pow2", "sign"};
+constexpr std::array<std::string_view, 5> kQuantizerNames = {"f32", "bf16", "pow2", "sign", "dither"};
+constexpr std::array<QuantizerKind, 5> kQuantizers = {QuantizerKind::kF32, QuantizerKind::kBf16, QuantizerKind::kPow2,
+                                                      QuantizerKind::kSign, QuantizerKind::kDither};
 constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
+constexpr std::array<std::string_view, 2> kNormNames = {"max", "l2"};
+constexpr std::array<std::string_view, 3> kFeedbackNames = {"scaled", "unscaled", "none"};
 constexpr std::array<std::string_view, 1> kTensorOnly = {"tensor"};
 constexpr std::array<std::string_view, 3> kRoleNames = {"selector", "quantizer", "index coder"};
 
@@ -23,12 +28,17 @@ constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
 /// Thresholds and quanta are fp32 numbers on the wire, and normal ones.
 constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
+constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
 
 template <std::size_t N>
 std::optional<std::size_t> position_of(const std::array<std::string_view, N>& names, std::string_view name) {
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) return std::nullopt;
     return static_cast<std::size_t>(found - names.begin());
+}
+
+std::string_view name_of(QuantizerKind kind) {
+    return kQuantizerNames[static_cast<std::size_t>(std::ranges::find(kQuantizers, kind) - kQuantizers.begin())];
 }
 
 /// Role of a known name as an index into kRoleNames.
@@ -87,19 +97,34 @@ Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer&
     return arguments.finish();
 }
 
+/// A whole number, which also `finish`es the stage.
+Status read_whole(ArgumentReader& arguments, double number, std::string_view what, const NumberRange& range,
+                  int& ret_number) {
+    GRADSIEVE_TRY(arguments.finish());
+    ret_number = static_cast<int>(number);
+    if (static_cast<double>(ret_number) == number) return {};
+    return bad_text(what, number_text(number), range.text, "write a number in that range");
+}
+
+Status read_dither(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    const double levels = arguments.number("levels", 7, kLevels);
+    ret_quantizer.norm = static_cast<Norm>(arguments.word("norm", 0, kNormNames));
+    const auto default_feedback = selector.is_faithful ? Feedback::kNone : Feedback::kScaled;
+    ret_quantizer.feedback =
+        static_cast<Feedback>(arguments.word("feedback", static_cast<std::size_t>(default_feedback), kFeedbackNames));
+    return read_whole(arguments, levels, "codec stage dither: levels", kLevels, ret_quantizer.levels);
+}
+
 Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer) {
     ArgumentReader arguments(text);
-    ret_quantizer.kind = static_cast<QuantizerKind>(*position_of(kQuantizerNames, text.name));
+    ret_quantizer.kind = kQuantizers[*position_of(kQuantizerNames, text.name)];
     if (ret_quantizer.kind == QuantizerKind::kSign) return read_sign(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kPow2) {
         const double bits = arguments.number("bits", 4, kBits);
         ret_quantizer.scope = static_cast<Scope>(arguments.word("scope", 0, kScopeNames));
-        GRADSIEVE_TRY(arguments.finish());
-        ret_quantizer.bits = static_cast<int>(bits);
-        if (static_cast<double>(ret_quantizer.bits) != bits)
-            return bad_text("codec stage pow2: bits", number_text(bits), kBits.text, "write a number in that range");
-        return {};
+        return read_whole(arguments, bits, "codec stage pow2: bits", kBits, ret_quantizer.bits);
     }
+    if (ret_quantizer.kind == QuantizerKind::kDither) return read_dither(arguments, selector, ret_quantizer);
     return arguments.finish();
 }
 
@@ -110,6 +135,14 @@ Status check_combination(const Pipeline& pipeline) {
         (quantizer.kind != QuantizerKind::kSign || quantizer.tau != selector.tau))
         return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
                         "the hybrid sends +-tau: write sign(scale=tau), or leave the quantizer out");
+    const bool has_own_residual = selector.kind != SelectorKind::kAll && !selector.is_faithful;
+    if (quantizer.kind == QuantizerKind::kDither && has_own_residual && quantizer.feedback == Feedback::kNone)
+        return bad_text("codec stage dither: feedback", "none",
+                        "scaled or unscaled after a selector that keeps a residual",
+                        "leave it out, or select with all");
+    if (quantizer.kind == QuantizerKind::kDither && selector.is_faithful && quantizer.feedback != Feedback::kNone)
+        return bad_text("codec stage dither: feedback", kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)],
+                        "none after mode=faithful, which drops errors", "leave it out, or write mode=conserving");
     if (selector.kind == SelectorKind::kAll && quantizer.kind != QuantizerKind::kPow2 &&
         index_coder != IndexCoderKind::kAuto)
         return bad_text("index coder after all", kIndexCoderNames[static_cast<std::size_t>(index_coder)], "auto",
@@ -138,10 +171,14 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
 
 std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     const Quantizer& quantizer = pipeline.quantizer;
-    const std::string name(kQuantizerNames[static_cast<std::size_t>(quantizer.kind)]);
+    const std::string name(name_of(quantizer.kind));
     if (quantizer.kind == QuantizerKind::kPow2)
         return name + "(bits=" + std::to_string(quantizer.bits) +
                ", scope=" + std::string(kScopeNames[static_cast<std::size_t>(quantizer.scope)]) + ")";
+    if (quantizer.kind == QuantizerKind::kDither)
+        return name + "(levels=" + std::to_string(quantizer.levels) +
+               ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) +
+               ", feedback=" + std::string(kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)]) + ")";
     if (quantizer.kind != QuantizerKind::kSign) return name;
     if (quantizer.tau == 0) return name + "(scale=mean)";
     const bool is_hybrid =
@@ -186,7 +223,21 @@ std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
 }
 
 bool has_residual(const Pipeline& pipeline) noexcept {
-    return pipeline.selector.kind != SelectorKind::kAll || pipeline.quantizer.kind != QuantizerKind::kF32;
+    const Quantizer& quantizer = pipeline.quantizer;
+    const bool drops_errors = quantizer.kind == QuantizerKind::kDither && quantizer.feedback == Feedback::kNone;
+    return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_errors);
+}
+
+std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
+    switch (quantizer.kind) {
+        case QuantizerKind::kF32:
+        case QuantizerKind::kBf16: return 0;
+        case QuantizerKind::kPow2: return static_cast<std::uint32_t>(quantizer.bits);
+        case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kDither:
+            return 1 + static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(quantizer.levels)));
+    }
+    return 0;
 }
 
 bool has_variance(const Pipeline& pipeline) noexcept {

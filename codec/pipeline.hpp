@@ -12,8 +12,14 @@
 namespace gradsieve::codec {
 
 enum class SelectorKind : std::uint8_t { kAll = 0, kVariance = 1, kVarianceHybrid = 2, kTopK = 3 };
-enum class QuantizerKind : std::uint8_t { kF32 = 0, kBf16 = 1, kPow2 = 2, kSign = 3 };
+/// Numbers are part of the payload format; those between are kept for quantizers to come.
+enum class QuantizerKind : std::uint8_t { kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kDither = 8 };
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
+/// What a tile's magnitudes are measured by.
+enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
+/// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a
+/// contraction (see dither.hpp) or not, or dropped, which needs no residual.
+enum class Feedback : std::uint8_t { kScaled = 0, kUnscaled = 1, kNone = 2 };
 enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
 
 struct Selector {
@@ -31,6 +37,9 @@ struct Quantizer {
     int bits = 4;  ///< pow2: sign + exponent bits, 2..8
     Scope scope = Scope::kTile;
     double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the hybrid selector; 0 = mean magnitude
+    int levels = 7;  ///< dither: S, 1..127; a code is its sign and one of 0..S
+    Norm norm = Norm::kMax;
+    Feedback feedback = Feedback::kScaled;
     bool operator==(const Quantizer&) const = default;
 };
 struct Pipeline {
@@ -47,8 +56,9 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// auto). Parameters are positional in the order of `stage_table`, then named. Numbers outside their range, and
 /// combinations that would not mean what they say, are refused: an index coder after `all` (nothing is indexed; but
 /// pow2 leaves elements out), sign(scale=tau) without variance_hybrid, variance_hybrid with another quantizer than its
-/// +-tau (which is its default). Errors: kInvalidArgument naming the stage or parameter, the value seen, what is
-/// allowed, and the nearest known name.
+/// +-tau (which is its default), feedback=none after a selector with a residual of its own, another feedback after one
+/// that drops errors (mode=faithful, where none is the default). Errors: kInvalidArgument naming the stage or
+/// parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -58,6 +68,9 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 [[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;
 /// Needs the array v (4 B per element and generation).
 [[nodiscard]] bool has_variance(const Pipeline& pipeline) noexcept;
+
+/// Bits of one code of pow2, sign or dither.
+[[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
 struct StageRow {

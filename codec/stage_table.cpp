@@ -10,7 +10,8 @@ constexpr std::string_view kTsuzuku =
     "Tsuzuku, Imachi, Akiba 2018, Variance-based Gradient Compression, arXiv:1802.06058";
 
 constexpr std::array kStages = {
-    StageRow{"all", "selector", "", "-", "none with f32; r otherwise: 4 B per element and generation",
+    StageRow{"all", "selector", "", "-",
+             "none with f32 and dither(feedback=none); r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",
              "r, v: 8 B per element and generation",
@@ -36,6 +37,13 @@ constexpr std::array kStages = {
         "sign times the tile's mean magnitude, 1 bit; scale=tau: times the hybrid's tau; NUMBER: times that number",
         "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
         "2019, arXiv:1901.09847"},
+    StageRow{
+        "dither", "quantizer", "levels=7, norm=max|l2, feedback=scaled|unscaled|none", "tile", "-",
+        "standard dithering: magnitudes over the tile's norm, rounded at random to 0 to `levels` steps without bias, 1 "
+        "+ "
+        "ceil(log2(levels + 1)) bits; times 1/z where the error is fed back (scaled); none: nothing is kept",
+        "Alistarh, Grubic, Li, Tomioka, Vojnovic 2017, QSGD, arXiv:1610.02132; random numbers of Salmon, Moraes, Dror, "
+        "Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3 (Philox4x32-10)"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of the forms below, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

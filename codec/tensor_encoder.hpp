@@ -24,7 +24,7 @@ private:
 
     // Routes.
     void encode_dense();
-    bool encode_signs(std::uint32_t chunk, DensePayload& inout_payload);
+    bool encode_held(std::uint32_t chunk, DensePayload& inout_payload);
     void encode_dense_list(bool observes_first);
     void encode_selected(bool observes_first);
     bool collect_top_k();
@@ -35,7 +35,9 @@ private:
     void emit_list_chunk(std::size_t position, float tensor_maximum);
 
     // Pieces of a route.
-    void settle_signs(const SignTile& tile, std::size_t elements);
+    void measure_held(const DenseOutcome& outcome, std::size_t tile, std::size_t elements, DensePayload& inout_payload,
+                      HeldTile& inout_held) const;
+    void settle_held(const HeldTile& held, std::size_t elements, const DensePayload& payload) const;
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
     bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
     bool list_span(DenseSpan& span);
@@ -54,6 +56,7 @@ private:
     DensePlan plan_;
     DensePass pass_ = nullptr;
     const PayloadKernels& kernels_;
+    RandomStream random_;
     std::uint32_t guess_floor_ = kNeverGuess;  ///< what the pass took to be sent, see SentGuess
     EncodeResult result_;
 };

@@ -1,5 +1,6 @@
 // The routes of selections that send every element.
 #include "codec/dense_coder.hpp"
+#include "codec/dither_coder.hpp"
 #include "codec/encoder_settle.hpp"
 #include "codec/tensor_encoder.hpp"
 
@@ -9,14 +10,15 @@
 
 namespace gradsieve::codec {
 
-/// f32 and bf16: the pass writes values and residual as it goes. sign: a tile's scale is known only once it is read, so
-/// each goes through the first-level cache and is written while the next one is read.
+/// f32 and bf16: the pass writes values and residual as it goes. sign and dither: a tile's scale is known only once it
+/// is read, so each goes through the first-level cache and is written while the next one is read.
 void TensorEncoder::encode_dense() {
+    const QuantizerKind quantizer = pipeline_.quantizer.kind;
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         const std::size_t elements = chunk_elements(chunk);
         DensePayload payload(pipeline_.quantizer, elements, scratch_.code.payloads);
-        if (pipeline_.quantizer.kind == QuantizerKind::kSign) {
-            if (!encode_signs(chunk, payload)) return;
+        if (quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither) {
+            if (!encode_held(chunk, payload)) return;
         } else {
             DenseSpan span = span_at(chunk * kChunkElements, elements);
             if (plan_.rule == DenseRule::kMean) span.residual_out = reinterpret_cast<float*>(payload.values());
@@ -29,36 +31,57 @@ void TensorEncoder::encode_dense() {
     finish_dense_pass(plan_);
 }
 
-bool TensorEncoder::encode_signs(std::uint32_t chunk, DensePayload& inout_payload) {
+bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload) {
     scratch_.tile_values.ensure(2 * kTileElements);
-    SignTile previous;
+    HeldTile previous;
     const std::size_t chunk_size = chunk_elements(chunk);
     for (std::size_t first = 0, tile = 0; first < chunk_size; first += kTileElements, ++tile) {
         const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_size - first);
         float* values = scratch_.tile_values.data() + tile % 2 * kTileElements;
-        if (elements < kTileElements) settle_signs(std::exchange(previous, {}), kTileElements);
+        if (elements < kTileElements) settle_held(std::exchange(previous, {}), kTileElements, inout_payload);
         DenseSpan span = span_at(chunk * kChunkElements + first, elements);
-        const SignTile current{values, 0, std::exchange(span.residual_out, values), inout_payload.tile_bits(tile)};
+        HeldTile current;
+        current.values = values;
+        current.residual_out = std::exchange(span.residual_out, values);
+        current.codes = inout_payload.tile_codes(tile);
+        current.dither.first_element = span.first;
         span.previous = previous;
         DenseOutcome outcome;
         if (!run_pass(span, outcome)) return false;
         previous = current;
-        previous.scale = inout_payload.write_scale(tile, outcome.magnitude_sum, elements);
+        measure_held(outcome, tile, elements, inout_payload, previous);
         const bool is_last = first + elements == chunk_size;
-        if (is_last || !(previous.scale > 0.0F)) settle_signs(std::exchange(previous, {}), elements);
+        if (is_last || !(previous.scale > 0.0F)) settle_held(std::exchange(previous, {}), elements, inout_payload);
     }
     return true;
 }
 
-/// A tile that no pass takes along: the chunk's last, or one whose magnitudes are so small that their mean is zero.
-void TensorEncoder::settle_signs(const SignTile& tile, std::size_t elements) {
-    if (tile.values == nullptr) return;
-    if (tile.scale > 0.0F) {
-        kernels_.settle_signs(tile.values, static_cast<std::uint32_t>(elements), tile.scale, tile.bits,
-                              tile.residual_out);
+/// Finds a tile's scale, once all of it is read.
+void TensorEncoder::measure_held(const DenseOutcome& outcome, std::size_t tile, std::size_t elements,
+                                 DensePayload& inout_payload, HeldTile& inout_held) const {
+    if (pipeline_.quantizer.kind == QuantizerKind::kSign) {
+        inout_held.scale = inout_payload.write_mean(tile, outcome.magnitude_sum, elements);
+        return;
+    }
+    const DitherTile measured{static_cast<std::uint32_t>(elements), outcome.largest_magnitude, outcome.square_sum};
+    const auto step =
+        dither_step(dither_rule(pipeline_.quantizer, false), measured, random_, inout_held.dither.first_element);
+    if (step) inout_held.dither = *step;
+    inout_held.scale = step ? step->scale : 0.0F;
+    inout_payload.write_scale(tile, inout_held.scale);
+}
+
+/// A tile that no pass takes along: the chunk's last, or one whose magnitudes are so small that its scale is zero.
+void TensorEncoder::settle_held(const HeldTile& held, std::size_t elements, const DensePayload& payload) const {
+    if (held.values == nullptr) return;
+    const auto count = static_cast<std::uint32_t>(elements);
+    if (!(held.scale > 0.0F)) {
+        std::fill_n(held.codes, payload.tile_bytes(elements), std::byte{0});
+        if (held.residual_out != nullptr) std::copy_n(held.values, elements, held.residual_out);
+    } else if (pipeline_.quantizer.kind == QuantizerKind::kSign) {
+        kernels_.settle_signs(held.values, count, held.scale, held.codes, held.residual_out);
     } else {
-        std::fill_n(tile.bits, bytes_of_bits(elements), std::byte{0});
-        std::copy_n(tile.values, elements, tile.residual_out);
+        kernels_.dither_dense(held.dither, held.values, count, held.codes, nullptr, held.residual_out);
     }
 }
 
@@ -84,7 +107,8 @@ void TensorEncoder::encode_dense_list(bool observes_first) {
         scratch_.decoded.ensure(values.size());
         const std::span<float> decoded(scratch_.decoded.data(), values.size());
         PayloadBytes bytes =
-            code_chunk(pipeline_, {values.size(), true, {}, values, tensor_maximum}, scratch_.code, decoded);
+            code_chunk(pipeline_, {values.size(), true, {}, values, tensor_maximum, random_, chunk * kChunkElements},
+                       scratch_.code, decoded);
         if (bytes.empty()) continue;  // nothing was sent: the residual keeps everything
         for (std::size_t element = 0; element < values.size(); ++element) values[element] -= decoded[element];
         append_payload(chunk, std::move(bytes), values.size());

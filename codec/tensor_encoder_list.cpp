@@ -146,9 +146,10 @@ void TensorEncoder::emit_list_chunk(std::size_t position, float tensor_maximum) 
         sent.variances = list.variances(position);
         sent.variance_out = request_.out.variance + chunk * kChunkElements;
     }
-    PayloadBytes bytes =
-        code_chunk(pipeline_, {chunk_elements(chunk), false, sent.indices, sent.values, tensor_maximum}, scratch_.code,
-                   {scratch_.decoded.data(), count});
+    PayloadBytes bytes = code_chunk(
+        pipeline_,
+        {chunk_elements(chunk), false, sent.indices, sent.values, tensor_maximum, random_, chunk * kChunkElements},
+        scratch_.code, {scratch_.decoded.data(), count});
     append_payload(chunk, std::move(bytes), settle_sent(plan_, pipeline_.selector.is_faithful, sent, kernels_));
 }
 

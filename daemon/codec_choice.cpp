@@ -14,8 +14,9 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
     switch (quantizer.kind) {
         case codec::QuantizerKind::kF32: return 32;
         case codec::QuantizerKind::kBf16: return 16;
-        case codec::QuantizerKind::kPow2: return quantizer.bits;
-        case codec::QuantizerKind::kSign: return 1;
+        case codec::QuantizerKind::kPow2:
+        case codec::QuantizerKind::kSign:
+        case codec::QuantizerKind::kDither: return codec::code_bits(quantizer);
     }
     return 32;
 }

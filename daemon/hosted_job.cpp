@@ -1,5 +1,7 @@
 #include "daemon/hosted_job.hpp"
 
+#include "codec/philox.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -86,6 +88,8 @@ HostedJob::HostedJob(const shm::AttachRequest& request, const JobSurroundings& s
     : surroundings_(surroundings),
       spec_(std::move(spec)),
       choice_(std::move(choice)),
+      random_seed_(
+          codec::rounding_seed(request.job_name, node_names(*surroundings.config)[surroundings.config->self].name)),
       machine_({request.job_name, request.run_id}, surroundings.config->self, node_names(*surroundings.config),
                job_times(*surroundings.config), job_limits(*surroundings.config), surroundings.epoch_seed) {}
 

@@ -258,6 +258,7 @@ private:
     JobSurroundings surroundings_;
     exchange::JobSpec spec_;
     CodecChoice choice_;
+    std::uint64_t random_seed_ = 0;  ///< of unbiased rounding, on this node
     uid_t owner_ = 0;
     bool has_owner_ = false;
     // conductor thread

@@ -77,9 +77,7 @@ void HostedJob::save_snapshot(exchange::GroupNumber group) {
     give_read(std::move(read));
 }
 
-void HostedJob::give_read(std::unique_ptr<GpuStateReadTask> task) {
-    gpu_->give({.state_read = std::move(task)});
-}
+void HostedJob::give_read(std::unique_ptr<GpuStateReadTask> task) { gpu_->give({.state_read = std::move(task)}); }
 
 /// What is left has another turn; all of it goes to the disk.
 void HostedJob::on_state_read(std::unique_ptr<GpuStateReadTask> task, TimePoint now) {

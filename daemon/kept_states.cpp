@@ -108,8 +108,7 @@ void KeptStates::check(KeptJob& inout_kept) {
         return;
     }
     task->descriptors = std::move(*descriptors);
-    gpus_->worker_of(state.parts.ordinals)
-        .give({.state_check = std::move(task)});
+    gpus_->worker_of(state.parts.ordinals).give({.state_check = std::move(task)});
 }
 
 void KeptStates::on_checked(const GpuStateCheckTask& task, TimePoint now) {

@@ -103,11 +103,10 @@ __device__ inline void await(Gate& gate, std::uint32_t parity) {
     std::uint32_t is_open = 0;
     do {
 #if __CUDA_ARCH__ >= 900
-        asm volatile(
-            "{ .reg .pred open; mbarrier.try_wait.parity.shared.b64 open, [%1], %2; selp.u32 %0, 1, 0, open; }"
-            : "=r"(is_open)
-            : "r"(shared_address(&gate)), "r"(parity)
-            : "memory");
+        asm volatile("{ .reg .pred open; mbarrier.try_wait.parity.shared.b64 open, [%1], %2; selp.u32 %0, 1, 0, open; }"
+                     : "=r"(is_open)
+                     : "r"(shared_address(&gate)), "r"(parity)
+                     : "memory");
 #else
         asm volatile(
             "{ .reg .pred open; mbarrier.test_wait.parity.shared.b64 open, [%1], %2; selp.u32 %0, 1, 0, open; }"
@@ -136,11 +135,10 @@ __device__ inline void announce_copies(Gate& gate, std::uint32_t bytes) {
 /// All multiples of 16.
 __device__ inline void copy_async(void* to, const void* from, std::uint32_t bytes, Gate& gate) {
     if (threadIdx.x % 32 != 0) return;
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-            shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(&gate))
-        : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(&gate))
+                 : "memory");
 }
 /// kCopyArrivals at the gate, once all copies are made.
 __device__ inline void end_copies(Gate& gate) {

@@ -1,7 +1,7 @@
 // The payload of one chunk out of the lists of its tiles: sizes first, then every field at its own bit, so that no
 // order of threads can show. A block of kCodeThreads for each chunk, whose first threads have a tile each. A payload
-// is put together in shared memory, or where it goes if it is too large. docs/payload-format.md is the authority. Device
-// code only.
+// is put together in shared memory, or where it goes if it is too large. docs/payload-format.md is the authority.
+// Device code only.
 #pragma once
 
 #include "codec/cuda/async_copy.cuh"
@@ -128,11 +128,11 @@ __device__ inline void plan_exponents(const TileShare& share, CodeShared& shared
 
 // ---- writing ----
 
-/// Tile scales: pow2's distances from the base exponent, or sign's magnitudes.
+/// Tile scales: pow2's distances from the base exponent, or sign's and dither's numbers.
 __device__ inline void write_scales(const TensorPlan& plan, const TileShare& share, const PayloadLayout& layout,
                                     CodeShared& shared, std::uint32_t* words) {
     const bool has_entries = share.info.count > 0;
-    if (layout.quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) {
+    if (has_tile_scales(plan)) {
         if (!has_entries) return;
         if (layout.form == IndexForm::kEvery)
             or_bits(words, layout.scales_bit + share.rank * 32U, share.info.scale << 16U, 32);
@@ -231,8 +231,7 @@ __device__ inline void or_fields(std::uint32_t* words, std::uint32_t first, std:
 /// one that ends the lane's quotient. A whole warp. kIsNear: in shared memory, where lanes may meet in a word.
 template <bool kIsNear>
 __device__ inline void write_warp(const PayloadLayout& layout, std::uint32_t* words, std::uint32_t position,
-                                  std::uint32_t count, const Entry& entry, std::uint32_t gap,
-                                  std::uint32_t unary_bit) {
+                                  std::uint32_t count, const Entry& entry, std::uint32_t gap, std::uint32_t unary_bit) {
     const unsigned lane = threadIdx.x % 32;
     const bool exists = lane < count;
     const auto write_fields = [&](std::uint32_t first, std::uint32_t value, unsigned width) {

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kListThreads, 2) decode_lists(DecodeTables tab
 }  // namespace
 
 int launch_decode_lists(const DecodeTables& tables, const DecodeRound& round, void* stream) {
-    return launch(decode_lists, {round.lists, kListThreads}, static_cast<cudaStream_t>(stream), tables, round.first_list);
+    return launch(decode_lists, {round.lists, kListThreads}, static_cast<cudaStream_t>(stream), tables,
+                  round.first_list);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -70,7 +70,7 @@ bool is_plausible(const PayloadView& view) {
     const std::uint64_t values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
     std::uint64_t indices = 0;
     std::uint64_t variable = header.quantizer == QuantizerKind::kPow2 ? kLongestExponents : 0;
-    if (header.quantizer == QuantizerKind::kSign) variable = kMaximumTiles * header.tile_scale_bytes();
+    if (header.has_tile_scales()) variable = kMaximumTiles * header.tile_scale_bytes();
     std::uint64_t used_bits = 0;
     switch (header.index_form) {
         case IndexForm::kEvery: break;
@@ -211,7 +211,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     payload.quantizer = header.quantizer;
     payload.index_form = header.index_form;
     payload.value_bits = static_cast<std::uint8_t>(header.value_bits());
-    payload.pow2_bits = static_cast<std::uint8_t>(header.pow2_bits);
+    payload.code_bits = static_cast<std::uint8_t>(header.code_bits);
     payload.rice_parameter = static_cast<std::uint8_t>(header.rice_parameter);
     payload.exponent_parameter = static_cast<std::uint8_t>(header.exponent_parameter);
     payload.base_exponent = header.base_exponent;

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kUnitsPerChunk = static_cast<std::uint32_t>(kChun
 /// sections of known length lie inside the payload, counts and parameters are in their ranges.
 struct DevicePayload {
     std::uint64_t body_offset = 0;   ///< list: bytes behind the header; dense: value section, on 16 bytes
-    std::uint64_t scale_offset = 0;  ///< dense sign with tile scales: fp32 each, on 16 bytes
+    std::uint64_t scale_offset = 0;  ///< dense, with tile scales: fp32 each, on 16 bytes
     std::uint32_t body_bytes = 0;    ///< list: all behind the header
     std::uint32_t count = 0;
     std::uint32_t chunk_elements = 0;
@@ -40,7 +40,7 @@ struct DevicePayload {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
     std::uint8_t value_bits = 0;
-    std::uint8_t pow2_bits = 0;
+    std::uint8_t code_bits = 0;  ///< of one value where it is no fp number
     std::uint8_t rice_parameter = 0;
     std::uint8_t exponent_parameter = 0;
     std::uint8_t base_exponent = 0;

@@ -3,6 +3,7 @@
 #include "codec/cuda/encode_sizes.hpp"
 #include "codec/element.hpp"
 #include "codec/payload.hpp"
+#include "codec/philox.hpp"
 #include "codec/select_topk.hpp"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     const Quantizer& quantizer = pipeline.quantizer;
     ret_plan.quantizer = static_cast<std::uint8_t>(quantizer.kind);
     ret_plan.index_coder = static_cast<std::uint8_t>(pipeline.index_coder);
-    ret_plan.pow2_bits = static_cast<std::uint8_t>(quantizer.bits);
+    ret_plan.code_bits = static_cast<std::uint8_t>(code_bits(quantizer));
     ret_plan.is_by_tensor = quantizer.kind == QuantizerKind::kPow2 && quantizer.scope == Scope::kTensor ? 1 : 0;
     ret_plan.is_deferred = pipeline.selector.kind == SelectorKind::kTopK || ret_plan.is_by_tensor != 0 ? 1 : 0;
     switch (quantizer.kind) {
@@ -67,7 +68,22 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
             ret_plan.value_bytes = 1;
             ret_plan.sign_scale = static_cast<float>(quantizer.tau);
             break;
+        case QuantizerKind::kDither:
+            ret_plan.value_bytes = 1;
+            ret_plan.levels = static_cast<std::uint32_t>(quantizer.levels);
+            ret_plan.is_max_norm = quantizer.norm == Norm::kMax ? 1 : 0;
+            ret_plan.is_scaled = quantizer.feedback == Feedback::kScaled ? 1 : 0;
+            break;
     }
+}
+
+void fill_random(const EncodeRequest& request, const GpuEncodePart& part, TensorPlan& ret_plan) {
+    const RandomStream random = rounding_stream(request.random_seed, request.tensor, request.step);
+    ret_plan.first_element = static_cast<std::uint32_t>(part.range.first);
+    ret_plan.random_key_low = random.key.low;
+    ret_plan.random_key_high = random.key.high;
+    ret_plan.step_low = random.step_low;
+    ret_plan.step_high = random.step_high;
 }
 
 void fill_state(const EncodeRequest& request, const GpuEncodePart& part, const VarianceRule& rule,
@@ -147,6 +163,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     plan.moment_count = has_moments ? static_cast<std::uint32_t>(request.second_moments.size()) : 0;
     fill_selector(request, plan);
     fill_quantizer(pipeline, plan);
+    fill_random(request, part, plan);
     fill_state(request, part, rule, plan);
     plan.is_aligned = is_aligned_for_vectors(gpu_request, plan) ? 1 : 0;
     ranges_.push_back(part.range);

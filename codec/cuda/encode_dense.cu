@@ -1,5 +1,6 @@
-// The dense pass of the pipelines that send every element (f32, bf16, sign): reads samples and residual, writes payload
-// and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits for another.
+// The dense pass of the pipelines that send every element (f32, bf16, sign, dither): reads samples and residual, writes
+// payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits for another.
+#include "codec/cuda/dither_levels.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_pipe.cuh"
@@ -22,24 +23,30 @@ struct SignShared {
     std::uint32_t least_exponents[2][kPassWarps];
     float means[2];
 };
+struct DitherShared {
+    std::uint32_t largest[2][kPassWarps];  ///< magnitude bits
+    double square_sums[2];
+};
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
 struct DenseShared {
     PipeShared pipe;
     SignShared sign;
+    DitherShared dither;
 };
 
 /// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
 struct DensePayload {
     std::byte* header;
-    std::byte* scales;  ///< sign: fp32, one per tile
+    std::byte* scales;  ///< sign, dither: fp32, one per tile
     std::byte* values;
 };
 __device__ inline DensePayload payload_of(const EncodeRound& round, const TileWork& work, QuantizerKind quantizer) {
     const ChunkPlan& chunk = round.chunks[work.chunk];
     DensePayload payload;
     payload.header = round.payload + chunk.payload_offset;
-    payload.scales = payload.header + 2;
-    payload.values = payload.scales + (quantizer == QuantizerKind::kSign ? sizeof(float) * chunk.tiles : 0);
+    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2);
+    const bool has_scales = quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither;
+    payload.values = payload.scales + (has_scales ? sizeof(float) * chunk.tiles : 0);
     return payload;
 }
 
@@ -98,9 +105,10 @@ __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsign
 }
 
 /// Version, form, and that a tile's scale is its own.
-__device__ inline void store_header(std::byte* header, QuantizerKind quantizer) {
+__device__ inline void store_header(std::byte* header, QuantizerKind quantizer, std::uint32_t code_bits) {
     header[0] = static_cast<std::byte>(kPayloadVersion);
-    header[1] = static_cast<std::byte>(quantizer);
+    header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
+    if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
 }
 
 /// r of this thread's vectors; false if one is not finite.
@@ -146,7 +154,8 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
     release(stage);
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        if constexpr (kQuantizer == QuantizerKind::kF32) store_code_f32(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kF32)
+            store_code_f32(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
         if constexpr (kQuantizer == QuantizerKind::kBf16) {
             store_code_bf16(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
             store_vector(stage.work, stage.work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
@@ -185,6 +194,18 @@ __device__ inline bool is_exact(double sum, std::uint32_t least_exponent) {
     return exponent - kDoubleOverFloat + 23U <= least_exponent + 52U;
 }
 
+/// Leaves r over the stage's first array, for one warp to see in the order of the format.
+__device__ inline const float* keep_values(const TileStage& stage, const Vector (&r)[kThreadVectors]) {
+    auto* values = reinterpret_cast<float*>(stage.arrays);
+    __syncwarp();  // all lanes have read
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+        *reinterpret_cast<float4*>(values + place_of(stage.work, vector_number(threadIdx.x / 32, j)).local) =
+            make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
+    before_async_writes();
+    return values;
+}
+
 /// The tile's mean magnitude as the format defines it, and the stage's arrays are given back. Nearly always its sum is
 /// exact; else one warp sums up in the order of the format, by way of shared memory.
 __device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors], SignShared& shared) {
@@ -205,12 +226,7 @@ __device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[k
         if (threadIdx.x == 0) arrive(stage.empty);
         return static_cast<float>(sum / static_cast<double>(stage.work.elements));
     }
-    auto* values = reinterpret_cast<float*>(stage.arrays);
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j)
-        *reinterpret_cast<float4*>(values + place_of(stage.work, vector_number(threadIdx.x / 32, j)).local) =
-            make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
-    before_async_writes();
+    const float* values = keep_values(stage, r);
     meet(1, kPassThreads);
     if (threadIdx.x < 32) {
         const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
@@ -230,6 +246,44 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         store_signs(work, payload.values, vector_number(threadIdx.x / 32, j), scale, r[j]);
         store_vector(work, work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
+    }
+}
+
+/// Codes the tile once its unit is known.
+__device__ inline void code_levels(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
+                                   DitherShared& shared) {
+    const TileWork& work = stage.work;
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned turn = stage.number % 2;
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) largest = max(largest, element::magnitude_bits(r[j].at[c]));
+    largest = __reduce_max_sync(~0U, largest);
+    if (lane == 0) shared.largest[turn][threadIdx.x / 32] = largest;
+    DitherTile tile;
+    tile.count = work.elements;
+    if (needs_squares(work.plan)) {
+        const float* values = keep_values(stage, r);
+        meet(1, kPassThreads);
+        if (threadIdx.x < 32) {
+            const double sum = sum_squares(work.elements, [values](std::uint32_t at) { return values[at]; });
+            if (lane == 0) shared.square_sums[turn] = sum;
+        }
+        release(stage);
+        tile.square_sum = shared.square_sums[turn];
+    } else {
+        release(stage);
+    }
+    tile.largest = element::float_of(__reduce_max_sync(~0U, lane < kPassWarps ? shared.largest[turn][lane] : 0U));
+    const DitherUnit unit = dither_unit(dither_rule_of(work.plan, false), tile);
+    if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = unit.scale;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+        const unsigned number = vector_number(threadIdx.x / 32, j);
+        store_levels(work, payload.values, number, unit, random_block_of(work, number), r[j]);
+        if (work.plan.residual_out != nullptr) store_vector(work, work.plan.residual_out, number, r[j]);
     }
 }
 
@@ -257,13 +311,15 @@ __global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_consta
     const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
         const DensePayload payload = payload_of(round, work, kQuantizer);
-        if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer);
+        if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer, work.plan.code_bits);
         Vector r[kThreadVectors];
         if (!accumulate<kSamples>(stage, r))
             report_trouble(work, vector_number(threadIdx.x / 32, 0), kThreadVectors,
                            round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kQuantizer == QuantizerKind::kSign)
             code_signs(stage, payload, r, shared.sign);
+        else if constexpr (kQuantizer == QuantizerKind::kDither)
+            code_levels(stage, payload, r, shared.dither);
         else
             code_values<kQuantizer>(stage, payload, r);
         return false;
@@ -273,7 +329,8 @@ __global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_consta
 
 template <QuantizerKind kQuantizer, unsigned kSamples>
 PassKernel dense_pass() {
-    return {&code_tiles<kQuantizer, kSamples>, kDenseBlock, 2, kStagesBegin<DenseShared>, kDenseArrays<kSamples> * kArrayBytes};
+    return {&code_tiles<kQuantizer, kSamples>, kDenseBlock, 2, kStagesBegin<DenseShared>,
+            kDenseArrays<kSamples> * kArrayBytes};
 }
 template <QuantizerKind kQuantizer>
 PassKernel pick(unsigned samples) {
@@ -286,6 +343,7 @@ PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept
     switch (quantizer) {
         case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
+        case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
         case QuantizerKind::kF32:
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }

@@ -1,5 +1,5 @@
-// The encoder's kernels by what they are for; each takes one EncodeRound by value. Those that look at lists run blocks of
-// kTileThreads. The .cu files define them, the host launches them; the pointers mean nothing else.
+// The encoder's kernels by what they are for; each takes one EncodeRound by value. Those that look at lists run blocks
+// of kTileThreads. The .cu files define them, the host launches them; the pointers mean nothing else.
 #pragma once
 
 #include "codec/cuda/encode_plan.hpp"
@@ -22,8 +22,8 @@ struct PassKernel {
 /// Samples that the dense kernels keep in registers: `sample_count` if there is a form for it, 0 for any number.
 [[nodiscard]] unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept;
 
-/// The dense pass that sends lists, or leaves them where the tensor is decided first (`is_deferred`). Parts: encode_list.cu (no variance, moments, one gradient),
-/// encode_list_groups.cu (groups).
+/// The dense pass that sends lists, or leaves them where the tensor is decided first (`is_deferred`). Parts:
+/// encode_list.cu (no variance, moments, one gradient), encode_list_groups.cu (groups).
 [[nodiscard]] PassKernel find_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
 [[nodiscard]] PassKernel find_group_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
 /// The dense pass that codes every element (f32, bf16, sign).
@@ -37,8 +37,8 @@ struct PassKernel {
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
 /// Sends the lists that waited.
 [[nodiscard]] KernelHandle send_kernel() noexcept;
-/// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes of
-/// dynamic shared memory.
+/// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes
+/// of dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;
 /// Copies the payloads of lists to the batch's host memory, as far as it reaches; a grid of any size of kCodeThreads.
 [[nodiscard]] KernelHandle copy_kernel() noexcept;

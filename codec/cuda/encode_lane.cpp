@@ -23,10 +23,10 @@ Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multip
     GRADSIEVE_ASSIGN(lane->event_, StreamEvent::make(device));
     GRADSIEVE_CUDA_TRY(cudaDeviceGetAttribute(&lane->multiprocessors_, cudaDevAttrMultiProcessorCount, device),
                        "asking for multiprocessors");
-    GRADSIEVE_CUDA_TRY(cudaFuncSetAttribute(reinterpret_cast<const void*>(code_kernel()),
-                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(kNearPayloadBytes)),
-                       "asking for shared memory");
+    GRADSIEVE_CUDA_TRY(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(code_kernel()), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kNearPayloadBytes)),
+        "asking for shared memory");
     if (multiprocessors > 0)
         lane->multiprocessors_ = std::min(lane->multiprocessors_, static_cast<int>(multiprocessors));
     return Result<std::unique_ptr<EncodeLane>>(std::move(lane));
@@ -59,13 +59,13 @@ Result<EncodeLane::PassShape> EncodeLane::find_shape(const PassKernel& pass) {
                           " bytes of shared memory; this GPU has " + std::to_string(of_block) + " for a block");
     shape.shared_bytes = pass.shared_bytes + shape.stages * pass.stage_bytes;
     const auto* kernel = reinterpret_cast<const void*>(pass.kernel);
-    GRADSIEVE_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(shape.shared_bytes)),
-                       "asking for shared memory");
-    int blocks = 0;
     GRADSIEVE_CUDA_TRY(
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(pass.threads), shape.shared_bytes),
-        "asking how many blocks fit");
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)),
+        "asking for shared memory");
+    int blocks = 0;
+    GRADSIEVE_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(pass.threads),
+                                                                     shape.shared_bytes),
+                       "asking how many blocks fit");
     shape.blocks = static_cast<std::uint32_t>(std::max(blocks, 1) * multiprocessors_);
     return shape;
 }

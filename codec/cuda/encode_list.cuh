@@ -88,15 +88,14 @@ __device__ inline Observed<1> observe_vector(const TileStage& stage, float* scra
         if constexpr (Arrays::kHasMoment) {
             seen.noise[0] = staged_floats(stage.arrays + Arrays::kMoment * kArrayBytes, number);
 #pragma unroll
-            for (unsigned c = 0; c < 4; ++c)
-                inout_bits = max(inout_bits, element::magnitude_bits(seen.noise[0].at[c]));
+            for (unsigned c = 0; c < 4; ++c) inout_bits = max(inout_bits, element::magnitude_bits(seen.noise[0].at[c]));
         }
     }
     return seen;
 }
 
-/// r and v of a thread's vectors in a part of the tile as if nothing were sent, v before any decay, and what is picked. Elements that do not
-/// exist are 0, and 0 is never picked. False if something is not finite.
+/// r and v of a thread's vectors in a part of the tile as if nothing were sent, v before any decay, and what is picked.
+/// Elements that do not exist are 0, and 0 is never picked. False if something is not finite.
 template <VarianceSource kSource, unsigned kSamples>
 __device__ inline bool look_at_vectors(const EncodeRound& round, const TileStage& stage, unsigned part,
                                        PickedVectors& ret_picked) {
@@ -182,8 +181,7 @@ struct ListShared<true> {
 };
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
-__device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& stage,
-                                    ListShared<kIsDeferred>& shared) {
+__device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& stage, ListShared<kIsDeferred>& shared) {
     const TileWork& work = stage.work;
     const unsigned part = part_of(stage.number);
     Picks& picks = shared.picks[stage.number % kPickTurns];

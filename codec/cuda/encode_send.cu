@@ -64,10 +64,10 @@ __device__ inline void send_tile(const EncodeRound& round, const GroupWork& work
     const std::uint32_t tile_largest = target.info->scale;
     Cut cut = find_cut(work, ties_before);
     const auto entry_of = [&](std::uint32_t entry) { return ListEntry{target.indices[entry], values[entry]}; };
-    if (needs_mean(plan)) {
+    if (needs_list(plan)) {
         const std::uint32_t kept = cut_list(cut, target, count);
-        const float mean = mean_magnitude(kept, [values](std::uint32_t entry) { return values[entry]; });
-        return send_list(plan, target, sign_scale(plan, mean), kept, entry_of,
+        const TileScale scale = scale_of_list(plan, kept, [values](std::uint32_t entry) { return values[entry]; });
+        return send_list(plan, target, scale, kept, entry_of,
                          [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
     }
     // The tile's largest is kept, unless nothing of the tile is: cuts come from below.

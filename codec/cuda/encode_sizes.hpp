@@ -19,24 +19,33 @@ inline bool is_dense_plan(const TensorPlan& plan) {
            static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2;
 }
 
+/// Bits of one value in a payload, but for the paper's word.
+inline ByteCount value_bits(const TensorPlan& plan) {
+    switch (static_cast<QuantizerKind>(plan.quantizer)) {
+        case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kPow2:
+        case QuantizerKind::kDither: return plan.code_bits;
+        case QuantizerKind::kF32:
+        case QuantizerKind::kBf16: break;
+    }
+    return ByteCount{plan.value_bytes} * 8;
+}
+
 /// Bytes that no list of this chunk exceeds: Rice codes need at most a bit per element, as a bitmap does.
 inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
     const bool has_words = static_cast<IndexCoderKind>(plan.index_coder) == IndexCoderKind::kRaw32;
     const ByteCount indices = has_words ? 4 * elements : bytes_of_bits(elements);
-    const bool is_sign = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign;
-    const bool is_pow2 = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2;
-    const ByteCount value_bits = is_sign ? 1 : is_pow2 ? plan.pow2_bits : ByteCount{plan.value_bytes} * 8;
-    return aligned(indices + bytes_of_bits(elements * value_bits) + kListOverheadBytes);
+    return aligned(indices + bytes_of_bits(elements * value_bits(plan)) + kListOverheadBytes);
 }
 
-/// Bytes of a dense payload before its values or bits.
+/// Bytes of a dense payload before its values or codes.
 inline ByteCount dense_header_bytes(const TensorPlan& plan, std::uint32_t tiles) {
-    const bool is_sign = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign;
-    return 2 + (is_sign ? ByteCount{tiles} * sizeof(float) : 0);
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    const bool has_scales = quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither;
+    return (has_value_byte(quantizer) ? 3 : 2) + (has_scales ? ByteCount{tiles} * sizeof(float) : 0);
 }
 inline ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {
-    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign) return bytes_of_bits(elements);
-    return elements * plan.value_bytes;
+    return bytes_of_bits(elements * value_bits(plan));
 }
 
 }  // namespace gradsieve::codec::cuda

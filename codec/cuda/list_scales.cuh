@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/cuda/list_block.cuh"
+#include "codec/dither.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -93,12 +94,12 @@ __device__ inline bool read_exponents(const DevicePayload& payload, const BitSec
     return has_clear_padding(section, window);
 }
 
-/// bf16 tile scales, by rank. False if corrupt.
-__device__ inline bool read_scales(const BitSection& section, std::uint32_t tiles, ListShared& shared) {
+/// bf16 tile scales, by rank, none above `largest`. False if corrupt.
+__device__ inline bool read_scales(const BitSection& section, std::uint32_t tiles, float largest, ListShared& shared) {
     bool is_bad = false;
     if (threadIdx.x < tiles) {
         const std::uint32_t bits = section.read(16 * threadIdx.x, 16) << 16U;
-        is_bad = bits >= 0x7F800000U;  // infinite, not a number, or negative
+        is_bad = bits > __float_as_uint(largest);  // too large, infinite, not a number, or negative
         shared.tile_scale[threadIdx.x] = bits;
     }
     return !__syncthreads_or(is_bad);
@@ -120,13 +121,15 @@ __device__ inline bool read_tile_scales(const DevicePayload& payload, const std:
         inout_used_bytes += used;
         return true;
     }
-    if (payload.quantizer != QuantizerKind::kSign) return true;
+    const bool is_dither = payload.quantizer == QuantizerKind::kDither;
+    if (payload.quantizer != QuantizerKind::kSign && !is_dither) return true;
     if (payload.has_chunk_scale) {
         if (threadIdx.x < kMaximumTiles) shared.tile_scale[threadIdx.x] = __float_as_uint(payload.chunk_scale);
         __syncthreads();
         return true;
     }
-    if (available < 2 * tiles || !read_scales(section, tiles, shared)) return false;
+    const float largest = is_dither ? largest_dither_scale(payload.code_bits) : FLT_MAX;
+    if (available < 2 * tiles || !read_scales(section, tiles, largest, shared)) return false;
     inout_used_bytes += 2 * tiles;
     return true;
 }

@@ -4,6 +4,7 @@
 
 #include "codec/cuda/bit_section.cuh"
 #include "codec/cuda/decode_tables.hpp"
+#include "codec/dither.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -18,13 +19,16 @@ __device__ inline std::uint32_t pow2_bits_of(std::uint32_t code, unsigned width,
 }
 
 /// fp32 bits of element `element` of a list (not of the paper's words); `inout_is_bad` if there is no such value.
-/// `tile_scale`: the tile's exponent (pow2) or scale (sign).
+/// `tile_scale`: the tile's exponent (pow2) or scale (sign, dither).
 __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, const BitSection& values,
                                               std::uint32_t element, std::uint32_t tile_scale, bool& inout_is_bad) {
     if (payload.quantizer == QuantizerKind::kPow2)
-        return pow2_bits_of(values.read(element * payload.pow2_bits, payload.pow2_bits), payload.pow2_bits, tile_scale,
+        return pow2_bits_of(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits, tile_scale,
                             inout_is_bad);
     if (payload.quantizer == QuantizerKind::kSign) return tile_scale | (values.read(element, 1) << 31U);
+    if (payload.quantizer == QuantizerKind::kDither)
+        return dither_decoded_bits(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits,
+                                   __uint_as_float(tile_scale));
     const std::uint32_t bits =
         payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element) : values.read(16 * element, 16) << 16U;
     inout_is_bad |= (bits & kExponentBits) == kExponentBits;

@@ -47,10 +47,17 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: return 32;
         case QuantizerKind::kBf16: return 16;
-        case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.pow2_bits == 4 ? 0 : plan.pow2_bits;
+        case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.code_bits == 4 ? 0 : plan.code_bits;
         case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kDither: return plan.code_bits;
     }
     return 0;
+}
+
+/// Whether each tile has a scale of its own.
+__device__ inline bool has_tile_scales(const TensorPlan& plan) {
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    return quantizer == QuantizerKind::kDither || (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0));
 }
 
 /// The layout in one form. A chunk's sections together stay below 2^26 bits.
@@ -67,8 +74,8 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
     const bool is_sign = layout.quantizer == QuantizerKind::kSign;
     const bool has_chunk_scale = is_sign && plan.sign_scale > 0;
-    std::uint32_t at = 2 + (is_list ? count_bytes(shape.count) : 0) + (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) +
-                       (has_chunk_scale ? 4 : 0);
+    std::uint32_t at = 2 + (has_value_byte(layout.quantizer) ? 1 : 0) + (is_list ? count_bytes(shape.count) : 0) +
+                       (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) + (has_chunk_scale ? 4 : 0);
     layout.indices_bit = at * 8;
     if (form == IndexForm::kRice) at += whole_bytes(shape.count * shape.rice_parameter);
     if (form == IndexForm::kBitmap) at += whole_bytes(shape.elements);
@@ -77,7 +84,7 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     if (form == IndexForm::kRice) at += whole_bytes(shape.unary_bits);
     layout.scales_bit = at * 8;
     if (is_pow2 && shape.exponent_parameter != kNoExponents) at += whole_bytes(shape.exponent_bits);
-    if (is_sign && !has_chunk_scale) at += shape.tiles * (is_list ? 2 : 4);
+    if (has_tile_scales(plan)) at += shape.tiles * (is_list ? 2 : 4);
     layout.values_bit = at * 8;
     layout.bytes = at + whole_bytes(shape.count * layout.value_bits);
     return layout;
@@ -119,10 +126,10 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     const bool is_list = layout.form != IndexForm::kEvery;
     const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
     const bool has_chunk_scale = layout.quantizer == QuantizerKind::kSign && plan.sign_scale > 0;
-    const std::uint32_t parameter = is_pow2 ? plan.pow2_bits - 1U : has_chunk_scale ? 1U : 0U;
     write(kPayloadVersion);
-    write(static_cast<std::uint32_t>(layout.quantizer) | static_cast<std::uint32_t>(layout.form) << 2U |
-          parameter << 5U);
+    write(form_byte(layout.quantizer, layout.form));
+    if (has_value_byte(layout.quantizer))
+        write(value_byte(layout.quantizer == QuantizerKind::kSign ? 1U : plan.code_bits, has_chunk_scale));
     if (is_list) {
         std::uint32_t count = layout.count;
         for (; count >= 128; count >>= 7U) write((count & 127U) | 128U);

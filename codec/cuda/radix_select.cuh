@@ -19,7 +19,8 @@ static_assert(kSelectLevels == 3 && Level<0>::kBins <= kHistogramBins);
 /// Finds the bin that holds the wanted-th largest and how many of it are wanted. `take_count(bin)` is asked once for
 /// each bin. A whole block; `wanted` was read before any thread came here.
 template <unsigned kLevel, typename TakeCount>
-__device__ void pick_bin(TensorState& state, std::uint32_t wanted, ScanShared<kTileThreads>& shared, TakeCount take_count) {
+__device__ void pick_bin(TensorState& state, std::uint32_t wanted, ScanShared<kTileThreads>& shared,
+                         TakeCount take_count) {
     constexpr std::uint32_t kPerThread = Level<kLevel>::kBins / kTileThreads;
     const std::uint32_t highest = Level<kLevel>::kBins - 1 - threadIdx.x * kPerThread;
     std::uint32_t counts[kPerThread];

@@ -1,6 +1,6 @@
-// What becomes of the elements of a tile that a dense pass picked. Each warp leaves its own in shared memory; then one of
-// them, another one for each tile, has all in the order of the tile and sends them, or leaves them in the tile's slot
-// until the tensor is decided. It sits out the next tile for that: a block has a warp more than look at a tile, so
+// What becomes of the elements of a tile that a dense pass picked. Each warp leaves its own in shared memory; then one
+// of them, another one for each tile, has all in the order of the tile and sends them, or leaves them in the tile's
+// slot until the tensor is decided. It sits out the next tile for that: a block has a warp more than look at a tile, so
 // that none waits for a list. Device code only.
 #pragma once
 
@@ -41,8 +41,8 @@ struct Picks {
     float values[kPassWarps][kNearPicks];
     std::uint16_t indices[kPassWarps][kNearPicks];
 };
-/// Tiles whose picks are written or read at a time. A warp with a list is back for the second tile behind its own; until
-/// then the one with the list before that may be as far as the third.
+/// Tiles whose picks are written or read at a time. A warp with a list is back for the second tile behind its own;
+/// until then the one with the list before that may be as far as the third.
 inline constexpr unsigned kPickTurns = 4;
 
 /// Where picks lie in a tile's stage if a warp has many: a segment for each.
@@ -225,9 +225,7 @@ __device__ inline void keep_list(const EncodeRound& round, const TileWork& work,
 /// The tile is sent. One warp.
 __device__ inline void send_picked(const TensorPlan& plan, const TileTarget& target, const PickedList& list) {
     const auto value_of = [&list](std::uint32_t entry) { return list.value(entry); };
-    const TileScale tile = needs_mean(plan) ? sign_scale(plan, mean_magnitude(list.count, value_of))
-                                            : scale_of_largest(plan, largest_magnitude(list.count, value_of));
-    send_list(plan, target, tile, list.count, list,
+    send_list(plan, target, scale_of_list(plan, list.count, value_of), list.count, list,
               [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
 }
 

@@ -2,6 +2,7 @@
 // tile's slot, r and v afterwards, and the sums that the index coder chooses its parameter by. Device code only.
 #pragma once
 
+#include "codec/cuda/dither_levels.cuh"
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/element.hpp"
 #include "codec/pipeline.hpp"
@@ -15,6 +16,7 @@ struct TileTarget {
     TileInfo* info;
     float* residual_out;  ///< of the tile's first element
     float* variance_out;
+    std::uint32_t first;  ///< the tile's first element in the part
 };
 
 __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorPlan& plan, std::uint32_t tile,
@@ -25,6 +27,7 @@ __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorP
     target.info = round.tiles + tile;
     target.residual_out = plan.residual_out + first;
     target.variance_out = plan.has_variance != 0 ? plan.variance_out + first : nullptr;
+    target.first = first;
     return target;
 }
 
@@ -59,13 +62,15 @@ __device__ inline std::uint32_t largest_magnitude(std::uint32_t count, ValueOf v
 struct TileScale {
     std::uint32_t top = 0;      ///< pow2: biased exponent
     std::uint32_t range = 0;    ///< pow2: octaves below it that have a code
-    float scale = 0;            ///< sign
+    float scale = 0;            ///< sign; dither: of a level
+    float to_levels = 0;        ///< dither
     std::uint32_t written = 0;  ///< what the tile's info says
 };
 
-/// Whether the scale is the mean of a tile's list, not of its largest value, or known.
-__device__ inline bool needs_mean(const TensorPlan& plan) {
-    return static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign && !(plan.sign_scale > 0);
+/// Whether the scale needs all values of a tile's list, not its largest alone.
+__device__ inline bool needs_list(const TensorPlan& plan) {
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    return (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) || quantizer == QuantizerKind::kDither;
 }
 __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
     TileScale tile;
@@ -77,6 +82,21 @@ __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
     }
     return tile;
 }
+/// Dither's, of a whole list. A whole warp.
+template <typename ValueOf>
+__device__ inline TileScale dither_scale(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
+    TileScale tile;
+    DitherTile measured;
+    measured.count = count;
+    measured.largest = element::float_of(largest_magnitude(count, value_of));
+    if (needs_squares(plan)) measured.square_sum = sum_squares(count, value_of);
+    if (count == 0) return tile;
+    const DitherUnit unit = dither_unit(dither_rule_of(plan, true), measured);
+    tile.scale = unit.scale;
+    tile.to_levels = unit.to_levels;
+    tile.written = element::bits_of(unit.scale) >> 16U;
+    return tile;
+}
 /// `largest`: magnitude bits, of the tile or the tensor.
 __device__ inline TileScale scale_of_largest(const TensorPlan& plan, std::uint32_t largest) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
@@ -84,9 +104,18 @@ __device__ inline TileScale scale_of_largest(const TensorPlan& plan, std::uint32
     TileScale tile;
     if (quantizer != QuantizerKind::kPow2) return tile;
     tile.top = largest >> 23U;
-    tile.range = (1U << (plan.pow2_bits - 1U)) - 1U;
+    tile.range = (1U << (plan.code_bits - 1U)) - 1U;
     tile.written = tile.top;
     return tile;
+}
+
+/// Of a tile whose list is known. A whole warp.
+template <typename ValueOf>
+__device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
+    if (!needs_list(plan)) return scale_of_largest(plan, largest_magnitude(count, value_of));
+    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither)
+        return dither_scale(plan, count, value_of);
+    return sign_scale(plan, mean_magnitude(count, value_of));
 }
 
 /// What receivers decode; zero: not sent.
@@ -98,12 +127,14 @@ __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile
         case QuantizerKind::kSign:
             if (!(tile.scale > 0.0F) || value == 0.0F) return 0.0F;
             return value < 0.0F ? -tile.scale : tile.scale;
+        case QuantizerKind::kDither: break;  // by its code
     }
     return 0.0F;
 }
 
-__device__ inline void store_code(const TensorPlan& plan, const TileScale& tile, float decoded, std::byte* values,
-                                  std::uint32_t at) {
+/// `code`: dither's.
+__device__ inline void store_code(const TensorPlan& plan, const TileScale& tile, float decoded, std::uint32_t code,
+                                  std::byte* values, std::uint32_t at) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: reinterpret_cast<float*>(values)[at] = decoded; return;
         case QuantizerKind::kBf16:
@@ -111,10 +142,13 @@ __device__ inline void store_code(const TensorPlan& plan, const TileScale& tile,
             return;
         case QuantizerKind::kPow2:
             reinterpret_cast<std::uint8_t*>(values)[at] =
-                static_cast<std::uint8_t>(element::pow2_code(decoded, tile.top, plan.pow2_bits));
+                static_cast<std::uint8_t>(element::pow2_code(decoded, tile.top, plan.code_bits));
             return;
         case QuantizerKind::kSign:
             reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(element::bits_of(decoded) >> 31U);
+            return;
+        case QuantizerKind::kDither:
+            reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(code);
             return;
     }
 }
@@ -175,7 +209,15 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         next = after_next;
         if (begin + 64 + lane < count) after_next = entry_of(begin + 64 + lane);
         const std::uint32_t keepers = keepers_of(entry, exists);
-        const float decoded = ((keepers >> lane) & 1U) != 0 ? decoded_of(plan, tile, entry.value) : 0.0F;
+        std::uint32_t code = 0;
+        float decoded = 0;
+        if (((keepers >> lane) & 1U) == 0) {
+        } else if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither) {
+            code = dither_code_at(plan, tile.to_levels, entry.value, target.first + entry.index);
+            decoded = element::float_of(dither_decoded_bits(code, plan.code_bits, tile.scale));
+        } else {
+            decoded = decoded_of(plan, tile, entry.value);
+        }
         const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
         const std::uint32_t lower = senders & ((1U << lane) - 1U);
         const std::uint32_t neighbour =
@@ -183,7 +225,7 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         if (decoded != 0.0F) {
             const std::uint32_t at = sent + __popc(lower);
             target.indices[at] = static_cast<std::uint16_t>(entry.index);
-            store_code(plan, tile, decoded, target.values, at);
+            store_code(plan, tile, decoded, code, target.values, at);
             target.residual_out[entry.index] = residual_after(plan, entry.value, decoded);
             if (target.variance_out != nullptr)
                 target.variance_out[entry.index] = variance_after(plan, entry.variance, entry.value, decoded);

@@ -53,7 +53,8 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
     atomicMax(&work.state->largest, largest);
 }
 
-/// Finds the first bits of the k-th magnitude from the dense pass's counts, unless it lies above them all. A whole block.
+/// Finds the first bits of the k-th magnitude from the dense pass's counts, unless it lies above them all. A whole
+/// block.
 __device__ inline void pick_fine(const EncodeRound& round, const GroupWork& work) {
     __shared__ ScanShared<kTileThreads> shared;
     constexpr std::uint32_t kPerThread = kHistogramBins / kTileThreads;

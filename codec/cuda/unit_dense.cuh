@@ -60,6 +60,30 @@ __device__ inline void add_signs(const DevicePayload& payload, const std::byte* 
     }
 }
 
+/// Codes of dither, of which a group of four has at most 32 bits.
+__device__ inline void add_levels(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                                  std::uint32_t half, Groups& inout_sums) {
+    const BitSection codes(bytes + payload.body_offset);
+    const std::uint32_t bits = payload.code_bits;
+    const float scale =
+        __ldg(reinterpret_cast<const float*>(bytes + payload.scale_offset) + unit.place / kUnitsPerTile);
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        const std::uint32_t group = group_of(half, part);
+        const std::uint32_t four =
+            valid_of(unit, group) > 0 ? codes.read((unit.place * kUnitElements + 4 * group) * bits, 4 * bits) : 0;
+        const auto product = [&](std::uint32_t place) {
+            const std::uint32_t code = (four >> (place * bits)) & ((1U << bits) - 1U);
+            return payload.factor * __uint_as_float(dither_decoded_bits(code, bits, scale));
+        };
+        float4& sum = inout_sums.of[part];
+        sum.x = sum.x + product(0);
+        sum.y = sum.y + product(1);
+        sum.z = sum.z + product(2);
+        sum.w = sum.w + product(3);
+    }
+}
+
 /// Adds one dense payload; marks it if a value is not finite. All lanes.
 __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place, const Unit& unit, std::uint32_t half,
                                  Groups& inout_sums, Tally& inout_tally) {
@@ -69,6 +93,8 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
         add_numbers<uint4>(payload, tables.bytes, unit, half, inout_sums, is_bad);
     else if (payload.quantizer == QuantizerKind::kBf16)
         add_numbers<uint2>(payload, tables.bytes, unit, half, inout_sums, is_bad);
+    else if (payload.quantizer == QuantizerKind::kDither)
+        add_levels(payload, tables.bytes, unit, half, inout_sums);
     else
         add_signs(payload, tables.bytes, unit, half, inout_sums);
     if (is_bad) {

@@ -33,6 +33,7 @@ TEST(ChunkCoder, Scratch_from_other_calls_changes_nothing_and_settles) {
         selection.chunk_elements = elements;
         selection.is_dense = pipeline_case.is_dense;
         selection.indices = data.indices;
+        set_random(selection);
         selection.values = data.values;
         for (const float value : data.values)
             selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
@@ -66,6 +67,7 @@ TEST(ChunkCoder, Decoded_values_may_overwrite_the_values) {
         selection.chunk_elements = 5000;
         selection.is_dense = pipeline_case.is_dense;
         selection.indices = data.indices;
+        set_random(selection);
         selection.values = values;
         for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
         codec::CodeScratch scratch;
@@ -80,7 +82,7 @@ TEST(ChunkCoder, Full_list_becomes_the_dense_form_under_auto) {
     std::iota(indices.begin(), indices.end(), 0U);
     EXPECT_EQ(code(pipeline("topk(1) | bf16"), 1000, false, indices, values).payload,
               code(pipeline("all | bf16"), 1000, true, {}, values).payload);
-    EXPECT_EQ(code(pipeline("topk(1) | pow2"), 1000, false, indices, values).payload.size(), 4U + 500U);
+    EXPECT_EQ(code(pipeline("topk(1) | pow2"), 1000, false, indices, values).payload.size(), 5U + 500U);
     EXPECT_EQ(code(pipeline("topk(1) | bf16 | bitmap"), 1000, false, indices, values).payload.size(),
               5U + 125U + 2000U);
 }
@@ -92,11 +94,11 @@ TEST(ChunkCoder, Dense_pow2_sends_what_is_in_range) {
 TEST(ChunkCoder, Paper_word_is_sign_octaves_index) {
     const auto coded = code(pipeline("topk(0.1) | pow2(bits=4) | raw32"), 70000, false, {5, 69999}, {-0.5F, 1.0F});
     const auto bytes = octets(coded.payload);
-    // Two tiles of exponents 0x7e and 0x7f; header 01 6e, count, parameters, base.
-    ASSERT_EQ(bytes.size(), 5U + 8U + 1U);
-    EXPECT_EQ((std::vector<std::uint8_t>(bytes.begin() + 5, bytes.begin() + 9)),
+    // Two tiles of exponents 0x7e and 0x7f; header 02 63 03, count, parameters, base.
+    ASSERT_EQ(bytes.size(), 6U + 8U + 1U);
+    EXPECT_EQ((std::vector<std::uint8_t>(bytes.begin() + 6, bytes.begin() + 10)),
               (std::vector<std::uint8_t>{5, 0, 0, 0x80}));
-    EXPECT_EQ((std::vector<std::uint8_t>(bytes.begin() + 9, bytes.begin() + 13)),
+    EXPECT_EQ((std::vector<std::uint8_t>(bytes.begin() + 10, bytes.begin() + 14)),
               (std::vector<std::uint8_t>{0x6F, 0x11, 0x01, 0x00}));
 }
 TEST(ChunkCoder, Dense_sign_is_exact_on_constants_and_single_elements) {
@@ -106,7 +108,7 @@ TEST(ChunkCoder, Dense_sign_is_exact_on_constants_and_single_elements) {
     }
     const auto zeros = code(pipeline("all | sign"), 3, true, {}, {0.0F, -0.0F, 0.0F});
     for (const float value : zeros.decoded) EXPECT_EQ(float_bits(value), 0U);
-    EXPECT_EQ(octets(zeros.payload), (std::vector<std::uint8_t>{1, 3, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(octets(zeros.payload), (std::vector<std::uint8_t>{2, 4, 0, 0, 0, 0, 0, 0}));
 }
 
 TEST(ChunkCoder, Any_list_round_trips_through_any_pipeline) {

@@ -1,5 +1,6 @@
 #include "tests/codec/educational_decoder.hpp"
 
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -59,14 +60,16 @@ float scale(std::uint32_t bits) {
     return fp32(bits);
 }
 
+constexpr unsigned kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kDither = 8;
+
 struct Payload {
-    unsigned quantizer = 0, index_form = 0, quantizer_bits = 0;
+    unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
     std::uint32_t k = 0;
     unsigned r = 0, p = 0, base = 0;
     float chunk_scale = 0;
     std::vector<std::uint32_t> indices;
     std::vector<std::uint32_t> word_codes;  // the paper's words
-    bool has_paper_words() const { return index_form == 3 && quantizer == 2 && quantizer_bits == 3; }
+    bool has_paper_words() const { return index_form == 3 && quantizer == kPow2 && width == 4; }
 };
 
 void read_count(Cursor& in, std::uint32_t n, Payload& payload) {
@@ -84,27 +87,34 @@ void read_count(Cursor& in, std::uint32_t n, Payload& payload) {
 }
 
 void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
-    require(in.byte() == 1, "version");
-    payload.quantizer = in.bits(2);
+    require(in.byte() == 2, "version");
+    payload.quantizer = in.bits(5);
     payload.index_form = in.bits(3);
-    payload.quantizer_bits = in.bits(3);
+    require(payload.quantizer == kF32 || payload.quantizer == kBf16 || payload.quantizer == kPow2 ||
+                payload.quantizer == kSign || payload.quantizer == kDither,
+            "quantizer");
     require(payload.index_form <= 3, "index form");
-    if (payload.quantizer <= 1) require(payload.quantizer_bits == 0, "reserved");
-    if (payload.quantizer == 2) require(payload.quantizer_bits >= 1, "pow2 width");
-    if (payload.quantizer == 3) require(payload.quantizer_bits <= 1, "scale code");
+    if (payload.quantizer >= kPow2) {
+        payload.width = in.bits(3) + 1;
+        payload.scale_code = in.bits(2);
+        require(in.bits(3) == 0, "reserved");
+    }
+    if (payload.quantizer == kPow2) require(payload.width >= 2 && payload.scale_code == 0, "pow2");
+    if (payload.quantizer == kDither) require(payload.width >= 2 && payload.scale_code == 0, "dither");
+    if (payload.quantizer == kSign) require(payload.width == 1 && payload.scale_code <= 1, "sign");
     payload.k = n;
     if (payload.index_form != 0) read_count(in, n, payload);
-    if (payload.index_form != 0 || payload.quantizer == 2) {
+    if (payload.index_form != 0 || payload.quantizer == kPow2) {
         payload.r = in.bits(5);
         payload.p = in.bits(3);
         require(payload.r <= (payload.index_form == 1 ? 20U : 0U), "rice parameter");
-        require(payload.quantizer == 2 || payload.p == 0, "exponent parameter");
+        require(payload.quantizer == kPow2 || payload.p == 0, "exponent parameter");
     }
-    if (payload.quantizer == 2) {
+    if (payload.quantizer == kPow2) {
         payload.base = in.byte();
         require(payload.base >= 1 && payload.base <= 254, "base exponent");
     }
-    if (payload.quantizer == 3 && payload.quantizer_bits == 1) payload.chunk_scale = scale(in.bits(32));
+    if (payload.scale_code == 1) payload.chunk_scale = scale(in.bits(32));
 }
 
 void read_indices(Cursor& in, std::uint32_t n, Payload& payload) {
@@ -147,16 +157,20 @@ void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int
     for (const std::uint32_t tile : tiles) {
         exponents[tile] = static_cast<int>(payload.base);
         scales[tile] = payload.chunk_scale;
-        if (payload.quantizer == 2 && payload.p < 7) {
+        if (payload.quantizer == kPow2 && payload.p < 7) {
             const std::uint64_t zeros = in.zeros_before_one();
             const std::uint64_t below = zeros * (std::uint64_t{1} << payload.p) + in.bits(payload.p);
             require(below < payload.base, "tile exponent");
             exponents[tile] -= static_cast<int>(below);
         }
-        if (payload.quantizer == 3 && payload.quantizer_bits == 0)
+        if (payload.quantizer == kDither || (payload.quantizer == kSign && payload.scale_code == 0))
             scales[tile] = scale(payload.index_form == 0 ? in.bits(32) : in.bits(16) << 16U);
     }
     in.end_section();
+    // The largest scale of dither is the largest finite number, halved once for each bit of a level.
+    for (const auto& [tile, of_tile] : scales)
+        require(payload.quantizer != kDither || of_tile <= std::ldexp(FLT_MAX, 1 - static_cast<int>(payload.width)),
+                "dither scale");
 }
 
 EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std::uint32_t, int>& exponents,
@@ -165,17 +179,22 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
     for (std::size_t j = 0; j < payload.indices.size(); ++j) {
         const std::uint32_t index = payload.indices[j];
         float value = 0;
-        if (payload.quantizer == 0) value = fp32(in.bits(32));
-        if (payload.quantizer == 1) value = fp32(in.bits(16) << 16U);
-        if (payload.quantizer == 2) {
-            const unsigned exponent_bits = payload.quantizer_bits;
+        if (payload.quantizer == kF32) value = fp32(in.bits(32));
+        if (payload.quantizer == kBf16) value = fp32(in.bits(16) << 16U);
+        if (payload.quantizer == kPow2) {
+            const unsigned exponent_bits = payload.width - 1;
             const std::uint32_t code = payload.has_paper_words() ? payload.word_codes[j] : in.bits(exponent_bits + 1);
             const int d = static_cast<int>(code % (1U << exponent_bits));
             const int exponent = exponents[index / 4096] - d;
             require(exponent >= 1, "below the normal range");
             value = std::ldexp(1.0F, exponent - 127) * ((code >> exponent_bits) != 0 ? -1.0F : 1.0F);
         }
-        if (payload.quantizer == 3) value = in.bits(1) == 1 ? -scales[index / 4096] : scales[index / 4096];
+        if (payload.quantizer == kDither) {
+            const std::uint32_t code = in.bits(payload.width);
+            const std::uint32_t most = 1U << (payload.width - 1);
+            value = static_cast<float>(code % most) * scales[index / 4096] * (code >= most ? -1.0F : 1.0F);
+        }
+        if (payload.quantizer == kSign) value = in.bits(1) == 1 ? -scales[index / 4096] : scales[index / 4096];
         elements.emplace_back(index, value);
     }
     in.end_section();

@@ -100,16 +100,31 @@ Pipeline top_k_pipeline(double ratio, double gate, QuantizerKind quantizer, Scop
     return make_pipeline(selector, quantizer, scope);
 }
 
+Pipeline dither_pipeline(const Selector& selector, int levels, Norm norm, Feedback feedback) {
+    Pipeline pipeline = make_pipeline(selector, QuantizerKind::kDither, Scope::kTile);
+    pipeline.quantizer.levels = levels;
+    pipeline.quantizer.norm = norm;
+    pipeline.quantizer.feedback = feedback;
+    return pipeline;
+}
+
 std::vector<NamedPipeline> every_pipeline() {
     using enum QuantizerKind;
     return {{"all|f32", all_pipeline(kF32)},
             {"all|bf16", all_pipeline(kBf16)},
             {"all|pow2", all_pipeline(kPow2)},
             {"all|sign", all_pipeline(kSign)},
+            {"all|dither", dither_pipeline({}, 7)},
+            {"all|dither(127, unscaled)", dither_pipeline({}, 127, Norm::kMax, Feedback::kUnscaled)},
+            {"all|dither(3, l2)", dither_pipeline({}, 3, Norm::kL2)},
+            {"all|dither(7, none)", dither_pipeline({}, 7, Norm::kMax, Feedback::kNone)},
+            {"all|dither(1, l2, none)", dither_pipeline({}, 1, Norm::kL2, Feedback::kNone)},
             {"variance|f32", variance_pipeline(1.5, kF32)},
             {"variance|bf16", variance_pipeline(1.0, kBf16)},
             {"variance|pow2", variance_pipeline(0.5, kPow2)},
             {"variance|pow2(tensor)", variance_pipeline(0.5, kPow2, Scope::kTensor)},
+            {"variance|dither", dither_pipeline(variance_pipeline(0.5, kF32).selector, 7)},
+            {"faithful|dither", dither_pipeline(faithful_pipeline(0.5, kF32).selector, 7, Norm::kMax, Feedback::kNone)},
             {"variance|sign", variance_pipeline(1.0, kSign)},
             {"variance(0)|f32", variance_pipeline(0.0, kF32)},
             {"faithful|f32", faithful_pipeline(1.0, kF32)},
@@ -118,6 +133,8 @@ std::vector<NamedPipeline> every_pipeline() {
             {"topk|f32", top_k_pipeline(0.01, 0, kF32)},
             {"topk|bf16", top_k_pipeline(0.1, 0, kBf16)},
             {"topk|pow2(tensor)", top_k_pipeline(0.1, 0, kPow2, Scope::kTensor)},
+            {"topk|dither(31, l2)", dither_pipeline(top_k_pipeline(0.1, 0, kF32).selector, 31, Norm::kL2)},
+            {"topk(1)|dither(1)", dither_pipeline(top_k_pipeline(1.0, 0, kF32).selector, 1)},
             {"topk(1)|pow2", top_k_pipeline(1.0, 0, kPow2)},
             {"topk(gate)|f32", top_k_pipeline(0.1, 1.0, kF32)},
             {"topk(gate)|sign", top_k_pipeline(0.03, 0.5, kSign)}};
@@ -194,8 +211,9 @@ FormOutput run_form(const reference::Input& input, const reference::State& befor
 
     EncodeRequest request;
     request.pipeline = &input.pipeline;
-    request.tensor = tensor_id("tensor");
-    request.step = 1;
+    request.tensor = input.tensor;
+    request.step = input.step;
+    request.random_seed = input.random_seed;
     request.elements = input.elements;
     request.samples = sample_pointers;
     request.weights = input.weights;

@@ -20,6 +20,9 @@ namespace gradsieve::codec {
 [[nodiscard]] Pipeline hybrid_pipeline(double alpha, double tau);
 [[nodiscard]] Pipeline top_k_pipeline(double ratio, double gate, QuantizerKind quantizer, Scope scope = Scope::kTile);
 
+[[nodiscard]] Pipeline dither_pipeline(const Selector& selector, int levels, Norm norm = Norm::kMax,
+                                       Feedback feedback = Feedback::kScaled);
+
 struct NamedPipeline {
     std::string name;
     Pipeline pipeline;
@@ -82,6 +85,7 @@ public:
     /// The live generation.
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
+    void set_random_seed(std::uint64_t seed) { request_.random_seed = seed; }
     void set_rescale(float rescale) { request_.rescale = rescale; }
 
 private:

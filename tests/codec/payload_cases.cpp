@@ -34,10 +34,21 @@ std::vector<PipelineCase> make_pipeline_cases() {
         if (!pipeline.is_ok()) throw std::logic_error(text + ": " + pipeline.error().to_string());
         cases.push_back({text, *pipeline, is_dense});
     };
-    const std::vector<std::string> quantizers = {"f32",          "bf16",
-                                                 "pow2(bits=2)", "pow2(bits=4)",
-                                                 "pow2(bits=8)", "pow2(scope=tensor)",
-                                                 "sign",         "sign(scale=0.01)"};
+    const std::vector<std::string> quantizers = {"f32",
+                                                 "bf16",
+                                                 "pow2(bits=2)",
+                                                 "pow2(bits=4)",
+                                                 "pow2(bits=8)",
+                                                 "pow2(scope=tensor)",
+                                                 "sign",
+                                                 "sign(scale=0.01)",
+                                                 "dither",
+                                                 "dither(levels=1)",
+                                                 "dither(levels=2, norm=l2)",
+                                                 "dither(levels=15, feedback=unscaled)",
+                                                 "dither(levels=31)",
+                                                 "dither(levels=63)",
+                                                 "dither(levels=127, norm=l2)"};
     for (const auto& quantizer : quantizers) {
         const bool is_pow2 = quantizer.rfind("pow2", 0) == 0;
         for (const std::string coder : {"auto", "rice", "bitmap", "raw32"}) {
@@ -99,6 +110,11 @@ const std::vector<PipelineCase>& all_pipeline_cases() {
     return kCases;
 }
 
+void set_random(codec::ChunkSelection& inout_selection) {
+    inout_selection.random = codec::rounding_stream(1, 2, 3);
+    inout_selection.first_element = 5 * kChunkElements;
+}
+
 Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
            const std::vector<std::uint32_t>& indices, const std::vector<float>& values) {
     codec::ChunkSelection selection;
@@ -106,6 +122,7 @@ Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
     selection.is_dense = is_dense;
     selection.indices = indices;
     selection.values = values;
+    set_random(selection);
     for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
     Coded coded;
     coded.decoded.assign(values.size(), std::numeric_limits<float>::quiet_NaN());

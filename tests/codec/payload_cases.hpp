@@ -28,6 +28,9 @@ struct PipelineCase {
 /// Every quantizer x coder that a configuration can name, after `all` and after a sparse selector.
 const std::vector<PipelineCase>& all_pipeline_cases();
 
+/// The random numbers of `code`.
+void set_random(codec::ChunkSelection& inout_selection);
+
 struct Coded {
     Bytes payload;
     std::vector<float> decoded;  ///< as long as the selection's values; poisoned before the call

@@ -78,17 +78,20 @@ TEST(PayloadConformance, Whole_chunk_of_every_pipeline_decodes_to_what_the_encod
 // Sizes from the page's formula with an independent count of the variable parts.
 std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const EducationalElements& elements,
                            std::size_t n) {
-    const unsigned quantizer = payload[1] & 3U;
-    const unsigned form = (payload[1] >> 2U) & 7U;
-    const unsigned code = payload[1] >> 5U;
+    const unsigned quantizer = payload[1] & 31U;
+    const unsigned form = payload[1] >> 5U;
+    const bool has_value_byte = quantizer >= 3;
+    const unsigned code_bits = has_value_byte ? (payload[2] & 7U) + 1 : 0;
+    const unsigned scale_code = has_value_byte ? payload[2] >> 3U : 0;
     const std::uint64_t k = elements.size();
-    std::uint64_t total = 2;
+    std::uint64_t total = has_value_byte ? 3 : 2;
+    const auto header_begin = static_cast<std::size_t>(total);
     if (form != 0) total += k < 128 ? 1 : k < 16384 ? 2 : 3;
-    const std::size_t parameter_at = form == 0 ? 2 : static_cast<std::size_t>(total);
-    const unsigned parameters = form != 0 || quantizer == 2 ? payload[parameter_at] : 0;
-    total += form != 0 || quantizer == 2 ? 1 : 0;
-    total += quantizer == 2 ? 1 : 0;
-    total += quantizer == 3 && code == 1 ? 4 : 0;
+    const std::size_t parameter_at = form == 0 ? header_begin : static_cast<std::size_t>(total);
+    const unsigned parameters = form != 0 || quantizer == 3 ? payload[parameter_at] : 0;
+    total += form != 0 || quantizer == 3 ? 1 : 0;
+    total += quantizer == 3 ? 1 : 0;
+    total += quantizer == 4 && scale_code == 1 ? 4 : 0;
     std::uint64_t quotients = 0;
     std::uint32_t next = 0;
     std::map<std::uint32_t, float> tile_top;
@@ -100,8 +103,8 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     if (form == 1) total += (k * (parameters & 31U) + 7) / 8 + (k + quotients + 7) / 8;
     if (form == 2) total += (n + 7) / 8;
     if (form == 3) total += 4 * k;
-    if (quantizer == 3 && code == 0) total += tile_top.size() * (form == 0 ? 4 : 2);
-    if (quantizer == 2 && parameters >> 5U != 7) {
+    if (quantizer == 8 || (quantizer == 4 && scale_code == 0)) total += tile_top.size() * (form == 0 ? 4 : 2);
+    if (quantizer == 3 && parameters >> 5U != 7) {
         float top = 0;
         for (const auto& [tile, value] : tile_top) top = std::max(top, value);
         std::uint64_t bits = 0;
@@ -110,11 +113,8 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
                     (parameters >> 5U);
         total += (bits + 7) / 8;
     }
-    const unsigned width = quantizer == 0           ? 32
-                           : quantizer == 1         ? 16
-                           : quantizer == 3         ? 1
-                           : form == 3 && code == 3 ? 0
-                                                    : code + 1;
+    const bool is_paper_word = quantizer == 3 && form == 3 && code_bits == 4;
+    const unsigned width = quantizer == 0 ? 32 : quantizer == 2 ? 16 : is_paper_word ? 0 : code_bits;
     return total + (k * width + 7) / 8;
 }
 

@@ -1,4 +1,4 @@
-// Pins the bytes of format version 1: every quantizer x coder x size, from inputs made of integers alone.
+// Pins the bytes of format version 2: every quantizer x coder x size, from inputs made of integers alone.
 #include "tests/codec/payload_cases.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace gradsieve::test {
 namespace {
 
-constexpr const char* kGoldenFile = GRADSIEVE_GOLDEN_DIRECTORY "/payload_v1.txt";
+constexpr const char* kGoldenFile = GRADSIEVE_GOLDEN_DIRECTORY "/payload_v2.txt";
 
 std::map<std::string, std::string> make_digests() {
     std::map<std::string, std::string> digests;
@@ -34,11 +34,11 @@ std::map<std::string, std::string> make_digests() {
     return digests;
 }
 
-TEST(PayloadGolden, Bytes_of_version_1_never_change) {
+TEST(PayloadGolden, Bytes_of_version_2_never_change) {
     const auto now = make_digests();
     if (std::getenv("GRADSIEVE_UPDATE_GOLDEN") != nullptr) {
         std::ofstream out(kGoldenFile);
-        out << "# Length and XXH3-64 of payloads, format version 1. See docs/payload-format.md, \"Versions\".\n";
+        out << "# Length and XXH3-64 of payloads, format version 2. See docs/payload-format.md, \"Versions\".\n";
         for (const auto& [name, digest] : now) out << name << ": " << digest << "\n";
         ASSERT_TRUE(out.flush().good()) << kGoldenFile;
         GTEST_SKIP() << "wrote " << kGoldenFile << ": review it, then run again without GRADSIEVE_UPDATE_GOLDEN";

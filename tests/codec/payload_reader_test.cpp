@@ -110,7 +110,7 @@ TEST(PayloadReader, Random_bytes_behind_a_version_byte_do_no_harm) {
     for (unsigned round = 0; round < 5000; ++round) {
         Bytes payload(random_word(state) % 40);
         for (std::byte& byte : payload) byte = static_cast<std::byte>(random_word(state));
-        if (!payload.empty()) payload[0] = std::byte{1};
+        if (!payload.empty()) payload[0] = std::byte{codec::kPayloadVersion};
         expect_same(payload, 1 + random_word(state) % 200, list);
         if (HasFatalFailure()) FAIL() << "round " << round;
     }
@@ -149,11 +149,15 @@ TEST(PayloadReader, Non_finite_values_and_scales_are_refused_as_corrupt) {
         expect_corrupt(coded("all | bf16", true), 6, bits, 2, "value not finite");
         expect_corrupt(coded("topk(1) | f32 | bitmap", false), 5, bits, 4, "value not finite");
         expect_corrupt(coded("topk(1) | bf16 | bitmap", false), 9, bits, 2, "value not finite");
-        expect_corrupt(coded("all | sign", true), 2, bits, 4, "tile scale");
-        expect_corrupt(coded("topk(1) | sign | bitmap", false), 5, bits, 2, "tile scale");
+        expect_corrupt(coded("all | sign", true), 3, bits, 4, "tile scale");
+        expect_corrupt(coded("topk(1) | sign | bitmap", false), 6, bits, 2, "tile scale");
+        expect_corrupt(coded("all | dither", true), 3, bits, 4, "tile scale");
+        expect_corrupt(coded("topk(1) | dither | bitmap", false), 6, bits, 2, "tile scale");
     }
-    expect_corrupt(coded("all | sign", true), 2, 0xBF800000U, 4, "tile scale");
-    expect_corrupt(coded("topk(1) | sign | bitmap", false), 5, 0xBF800000U, 2, "tile scale");
+    expect_corrupt(coded("all | dither", true), 3, 0x7E000000U, 4, "so small that every level is finite");
+    expect_corrupt(coded("topk(1) | dither | bitmap", false), 6, 0x7E000000U, 2, "so small that every level is finite");
+    expect_corrupt(coded("all | sign", true), 3, 0xBF800000U, 4, "tile scale");
+    expect_corrupt(coded("topk(1) | sign | bitmap", false), 6, 0xBF800000U, 2, "tile scale");
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(Payload, Header_reads_back_as_it_was_written) {
     PayloadHeader header;
     header.quantizer = QuantizerKind::kPow2;
     header.index_form = IndexForm::kRice;
-    header.pow2_bits = 6;
+    header.code_bits = 6;
     header.count = 300;
     header.rice_parameter = 20;
     header.exponent_parameter = 5;
@@ -43,7 +43,7 @@ TEST(Payload, Header_reads_back_as_it_was_written) {
     EXPECT_EQ(parsed->header_bytes, payload.size());
     EXPECT_EQ(parsed->header.quantizer, header.quantizer);
     EXPECT_EQ(parsed->header.index_form, header.index_form);
-    EXPECT_EQ(parsed->header.pow2_bits, 6U);
+    EXPECT_EQ(parsed->header.code_bits, 6U);
     EXPECT_EQ(parsed->header.count, 300U);
     EXPECT_EQ(parsed->header.rice_parameter, 20U);
     EXPECT_EQ(parsed->header.exponent_parameter, 5U);
@@ -63,32 +63,40 @@ TEST(Payload, Count_takes_one_to_three_bytes_at_its_boundaries) {
     }
 }
 TEST(Payload, Every_bad_header_field_is_named) {
-    EXPECT_EQ(refusal({2, 0}),
-              "version-mismatch: payload version 2: allowed is 1; install matching releases on all nodes");
+    EXPECT_EQ(refusal({1, 0}),
+              "version-mismatch: payload version 1: allowed is 2; install matching releases on all nodes");
     EXPECT_EQ(
         refusal({}),
         "corrupt: payload length in bytes 0: allowed is 2 or more; the bytes were damaged or forged: have the sender "
         "send the step again");
-    EXPECT_THAT(refusal({1}), HasSubstr("length in bytes 1"));
-    EXPECT_THAT(refusal({1, 4U << 2U, 1, 0}), HasSubstr("index form 4"));
-    EXPECT_THAT(refusal({1, 0x20}), HasSubstr("reserved form bits 1"));
-    EXPECT_THAT(refusal({1, 0x02, 0, 127}), HasSubstr("pow2 width code 0"));
-    EXPECT_THAT(refusal({1, 0x43}), HasSubstr("sign scale code 2"));
-    EXPECT_THAT(refusal({1, 0x04, 0, 0}), HasSubstr("count 0"));
-    EXPECT_THAT(refusal({1, 0x04, 11, 0}, 10), HasSubstr("count 11: allowed is 1 to 10"));
-    EXPECT_THAT(refusal({1, 0x04, 0x81, 0x80, 0x80, 0, 0}), HasSubstr("at most 3 bytes"));
-    EXPECT_THAT(refusal({1, 0x04, 0x81, 0x00, 0}), HasSubstr("the shortest form"));
-    EXPECT_THAT(refusal({1, 0x04}), HasSubstr("count"));
-    EXPECT_THAT(refusal({1, 0x04, 1, 21}), HasSubstr("rice parameter 21: allowed is 0 to 20"));
-    EXPECT_THAT(refusal({1, 0x08, 1, 1}), HasSubstr("rice parameter 1: allowed is 0 to 0"));
-    EXPECT_THAT(refusal({1, 0x04, 1, 0x20}), HasSubstr("exponent parameter 1"));
-    EXPECT_THAT(refusal({1, 0x62, 0xE0, 0}), HasSubstr("base exponent 0"));
-    EXPECT_THAT(refusal({1, 0x62, 0xE0, 255}), HasSubstr("base exponent 255"));
-    EXPECT_THAT(refusal({1, 0x62, 0xE0}), HasSubstr("at least its header"));
-    EXPECT_THAT(refusal({1, 0x23, 0, 0, 0xC0, 0x7F}), HasSubstr("scale nan"));
-    EXPECT_THAT(refusal({1, 0x23, 0, 0, 0x80, 0xBF}), HasSubstr("scale -1"));
-    EXPECT_THAT(refusal({1, 0}, 0), HasSubstr("chunk of elements 0"));
-    EXPECT_THAT(refusal({1, 0}, kChunkElements + 1), HasSubstr("chunk of elements 1048577"));
+    EXPECT_THAT(refusal({2}), HasSubstr("length in bytes 1"));
+    EXPECT_THAT(refusal({2, 4U << 5U, 1, 0}), HasSubstr("index form 4: allowed is 0 to 3"));
+    for (const unsigned quantizer : {1U, 5U, 7U, 9U, 31U})
+        EXPECT_THAT(refusal({2, quantizer, 0, 0}),
+                    HasSubstr("quantizer " + std::to_string(quantizer) + ": allowed is 0"));
+    EXPECT_THAT(refusal({2, 0x03, 0x00, 0, 127}), HasSubstr("pow2 width code 0"));
+    EXPECT_THAT(refusal({2, 0x03, 0x0B, 0, 127}), HasSubstr("pow2 scale code 1"));
+    EXPECT_THAT(refusal({2, 0x03, 0x23, 0, 127}), HasSubstr("reserved value bits 1"));
+    EXPECT_THAT(refusal({2, 0x04, 0x10}), HasSubstr("sign scale code 2"));
+    EXPECT_THAT(refusal({2, 0x04, 0x01}), HasSubstr("sign width code 1"));
+    EXPECT_THAT(refusal({2, 0x08, 0x00}), HasSubstr("dither width code 0"));
+    EXPECT_THAT(refusal({2, 0x08, 0x0B}), HasSubstr("dither scale code 1"));
+    EXPECT_THAT(refusal({2, 0x04}), HasSubstr("at least its header"));
+    EXPECT_THAT(refusal({2, 0x20, 0, 0}), HasSubstr("count 0"));
+    EXPECT_THAT(refusal({2, 0x20, 11, 0}, 10), HasSubstr("count 11: allowed is 1 to 10"));
+    EXPECT_THAT(refusal({2, 0x20, 0x81, 0x80, 0x80, 0, 0}), HasSubstr("at most 3 bytes"));
+    EXPECT_THAT(refusal({2, 0x20, 0x81, 0x00, 0}), HasSubstr("the shortest form"));
+    EXPECT_THAT(refusal({2, 0x20}), HasSubstr("count"));
+    EXPECT_THAT(refusal({2, 0x20, 1, 21}), HasSubstr("rice parameter 21: allowed is 0 to 20"));
+    EXPECT_THAT(refusal({2, 0x40, 1, 1}), HasSubstr("rice parameter 1: allowed is 0 to 0"));
+    EXPECT_THAT(refusal({2, 0x20, 1, 0x20}), HasSubstr("exponent parameter 1"));
+    EXPECT_THAT(refusal({2, 0x03, 0x03, 0xE0, 0}), HasSubstr("base exponent 0"));
+    EXPECT_THAT(refusal({2, 0x03, 0x03, 0xE0, 255}), HasSubstr("base exponent 255"));
+    EXPECT_THAT(refusal({2, 0x03, 0x03, 0xE0}), HasSubstr("at least its header"));
+    EXPECT_THAT(refusal({2, 0x04, 0x08, 0, 0, 0xC0, 0x7F}), HasSubstr("scale nan"));
+    EXPECT_THAT(refusal({2, 0x04, 0x08, 0, 0, 0x80, 0xBF}), HasSubstr("scale -1"));
+    EXPECT_THAT(refusal({2, 0}, 0), HasSubstr("chunk of elements 0"));
+    EXPECT_THAT(refusal({2, 0}, kChunkElements + 1), HasSubstr("chunk of elements 1048577"));
 }
 TEST(Payload, Bf16_rounds_to_nearest_even_and_saturates) {
     const auto round = [](std::uint32_t bits) { return bf16_of(std::bit_cast<float>(bits)); };

@@ -87,6 +87,8 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
     for (const char* text :
          {"all | pow2(bits=1)", "all | pow2(bits=9)", "all | pow2(bits=4.5)", "all | pow2(bits=nan)"})
         EXPECT_THAT(refusal(text), HasSubstr("[2, 8]")) << text;
+    for (const char* text : {"all | dither(0)", "all | dither(128)", "all | dither(levels=6.5)", "all | dither(nan)"})
+        EXPECT_THAT(refusal(text), HasSubstr("[1, 127]")) << text;
     EXPECT_THAT(refusal("topk"), HasSubstr("ratio 'missing'"));
     EXPECT_THAT(refusal("variance_hybrid(alpha=2)"), HasSubstr("tau 'missing'"));
 }
@@ -98,6 +100,8 @@ TEST(Pipeline, Unknown_names_are_refused_with_the_nearest_known_one) {
     EXPECT_THAT(refusal("variance(alfa=1)"), HasSubstr("did you mean alpha?"));
     EXPECT_THAT(refusal("variance(mode=faithfull)"), HasSubstr("did you mean faithful?"));
     EXPECT_THAT(refusal("topk(0.1, scope=tile)"), HasSubstr("allowed is tensor"));
+    EXPECT_THAT(refusal("all | dither(norm=l1)"), HasSubstr("allowed is max or l2"));
+    EXPECT_THAT(refusal("all | dither(feedback=off)"), HasSubstr("allowed is scaled or unscaled or none"));
     EXPECT_THAT(refusal("all(1)"), HasSubstr("allowed is none"));
     EXPECT_THAT(refusal("topk(0.1) | f32 | rice(6)"), HasSubstr("allowed is none"));
 }
@@ -135,6 +139,12 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_THAT(refusal("variance_hybrid(0.1) | f32"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign(scale=0.2)"), HasSubstr("allowed is sign(scale=tau)"));
+    EXPECT_THAT(refusal("topk(0.1) | dither(feedback=none)"), HasSubstr("after a selector that keeps a residual"));
+    EXPECT_THAT(refusal("variance(mode=faithful) | dither(feedback=scaled)"), HasSubstr("none after mode=faithful"));
+    EXPECT_EQ(canonical("variance(1, 1, faithful) | dither"),
+              "variance(alpha=1, zeta=1, mode=faithful) | dither(levels=7, norm=max, feedback=none) | auto");
+    EXPECT_EQ(canonical("all | dither(127, l2, none)"), "all | dither(levels=127, norm=l2, feedback=none) | auto");
+    EXPECT_THAT(refusal("all | dither | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | f32 | rice"), HasSubstr("no indices"));
     EXPECT_EQ(canonical("all | pow2 | rice"), "all | pow2(bits=4, scope=tile) | rice") << "pow2 leaves elements out";
 }
@@ -146,6 +156,8 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
     };
     EXPECT_EQ(state("all | f32"), std::pair(false, false));
     EXPECT_EQ(state("all | bf16"), std::pair(true, false));
+    EXPECT_EQ(state("all | dither"), std::pair(true, false));
+    EXPECT_EQ(state("all | dither(feedback=none)"), std::pair(false, false));
     EXPECT_EQ(state("topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
     EXPECT_EQ(state("variance"), std::pair(true, true));
@@ -174,11 +186,20 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind = static_cast<QuantizerKind>(*rc::gen::inRange(0, 4));
+        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kBf16, QuantizerKind::kPow2,
+                                           QuantizerKind::kSign, QuantizerKind::kDither);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);
             quantizer.scope = static_cast<Scope>(*rc::gen::inRange(0, 2));
+        }
+        if (quantizer.kind == QuantizerKind::kDither) {
+            quantizer.levels = *rc::gen::inRange(1, 128);
+            quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
+            quantizer.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kUnscaled);
+            if (selector.is_faithful) quantizer.feedback = Feedback::kNone;
+            if (selector.kind == SelectorKind::kAll && *rc::gen::arbitrary<bool>())
+                quantizer.feedback = Feedback::kNone;
         }
         if (quantizer.kind == QuantizerKind::kSign && *rc::gen::arbitrary<bool>()) quantizer.tau = *number_in(1e-9, 9);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.tau = selector.tau;

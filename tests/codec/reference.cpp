@@ -97,6 +97,8 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
         selection.chunk_elements = std::min(kChunkElements, input.elements - first);
         selection.is_dense = input.pipeline.selector.kind == SelectorKind::kAll;
         selection.tensor_maximum = tensor_maximum;
+        selection.random = rounding_stream(input.random_seed, input.tensor, input.step);
+        selection.first_element = first;
         std::vector<std::uint32_t> indices;
         std::vector<float> values;
         for (const ElementCount element : ret_output.selected) {

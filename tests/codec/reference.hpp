@@ -25,6 +25,9 @@ struct Input {
     std::uint64_t batch_samples = 0;
     float rescale = 1.0F;
     bool may_pool = true;
+    TensorId tensor = tensor_id("tensor");
+    Step step = 1;
+    std::uint64_t random_seed = 0;
 };
 struct Output {
     State state;

@@ -248,8 +248,8 @@ Cluster::~Cluster() {
 Process Cluster::make_daemon(std::size_t node) const {
     std::vector<std::string> arguments;
     if (user_ != 0) arguments = as_user(user_);
-    arguments.insert(arguments.end(), {E2E_DAEMON, "--config", config_file(), "--socket", socket(node), "--state",
-                                       state_folder(node)});
+    arguments.insert(arguments.end(),
+                     {E2E_DAEMON, "--config", config_file(), "--socket", socket(node), "--state", state_folder(node)});
     if (ports_.size() > 1) arguments.insert(arguments.end(), {"--node", std::string(1, static_cast<char>('a' + node))});
     return managers_.empty() ? Process(arguments) : managers_[node]->start(arguments);
 }

@@ -113,7 +113,7 @@ void add_random_bytes(unsigned rounds, std::uint64_t seed, HostileBatches& batch
     for (unsigned round = 0; round < rounds; ++round) {
         Bytes payload(random_word(state) % 40);
         for (std::byte& byte : payload) byte = static_cast<std::byte>(random_word(state));
-        if (!payload.empty()) payload[0] = std::byte{1};
+        if (!payload.empty()) payload[0] = std::byte{codec::kPayloadVersion};
         batches.add("random bytes", 1 + random_word(state) % 200, payload, {});
     }
 }
@@ -129,7 +129,7 @@ Bytes wide_exponents(unsigned parameter, std::uint64_t& state) {
     codec::PayloadHeader header;
     header.quantizer = codec::QuantizerKind::kPow2;
     header.index_form = codec::IndexForm::kRaw32;
-    header.pow2_bits = 2;
+    header.code_bits = 2;
     header.count = codec::kMaximumTiles;
     header.exponent_parameter = parameter;
     header.base_exponent = 254;
@@ -190,7 +190,7 @@ void add_extremes(std::uint64_t seed, HostileBatches& batches) {
             const Bytes good = wide_exponents(parameter, state);
             add(fmt::format("wide exponents, p = {}", parameter), good);
             Bytes bad = good;
-            constexpr std::size_t kBehindIndices = 6 + 4 * codec::kMaximumTiles;
+            constexpr std::size_t kBehindIndices = 7 + 4 * codec::kMaximumTiles;
             bad[kBehindIndices + random_word(state) % (bad.size() - kBehindIndices)] ^=
                 static_cast<std::byte>(1U << (random_word(state) % 8));
             add(fmt::format("wide exponents with a flipped bit, p = {}", parameter), bad);

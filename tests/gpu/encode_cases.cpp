@@ -159,8 +159,9 @@ codec::cuda::GpuEncodeRequest EncodeCases::request_of(EncodeCase& encode_case, c
     codec::cuda::GpuEncodeRequest gpu_request;
     codec::EncodeRequest& request = gpu_request.request;
     request.pipeline = &encode_case.input.pipeline;
-    request.tensor = tensor_id("tensor");
-    request.step = 1;
+    request.tensor = encode_case.input.tensor;
+    request.step = encode_case.input.step;
+    request.random_seed = encode_case.input.random_seed;
     request.elements = encode_case.input.elements;
     request.samples = placed.samples;
     request.weights = encode_case.input.weights;

@@ -178,6 +178,8 @@ void check_large(const Options& options, Report& report) {
         run.run("variance(alpha=2) | pow2(bits=4) | auto", 2, 1);
         run.run("topk(0.01) | pow2(bits=4) | auto", 1, steps);
         run.run("all | sign", 1, steps);
+        run.run("all | dither(levels=7)", 1, steps);
+        run.run("all | dither(levels=7, feedback=none)", 1, steps);
         run.run("all | bf16", 1, 1);
         run.run("variance_hybrid(tau=1.5, alpha=0.5) | sign(scale=tau) | auto", 1, steps);
     }

@@ -11,14 +11,26 @@ codec::Pipeline parsed(const std::string& text) { return *codec::parse_pipeline(
 
 std::vector<NamedPipeline> all_pipelines() {
     auto pipelines = codec::every_pipeline();
-    for (const char* text :
-         {"variance(alpha=1.5) | pow2(bits=4) | rice", "variance(alpha=0.5) | pow2(bits=4) | raw32",
-          "variance(alpha=0.2) | pow2(bits=3) | raw32", "variance(alpha=0.5) | pow2(bits=2) | bitmap",
-          "variance(alpha=0.1) | pow2(bits=8) | auto", "variance(alpha=2) | f32 | raw32",
-          "variance(alpha=0.3, mode=faithful) | sign | rice",
-          "variance_hybrid(tau=0.25, alpha=0.5) | sign(scale=tau) | bitmap", "topk(0.001) | pow2(bits=4) | rice",
-          "topk(0.3, gate=0.5) | pow2(bits=5) | auto", "topk(0.02) | sign | bitmap", "topk(0.5) | bf16 | raw32",
-          "all | pow2(bits=3, scope=tensor)"})
+    for (const char* text : {"variance(alpha=1.5) | pow2(bits=4) | rice",
+                             "variance(alpha=0.5) | pow2(bits=4) | raw32",
+                             "variance(alpha=0.2) | pow2(bits=3) | raw32",
+                             "variance(alpha=0.5) | pow2(bits=2) | bitmap",
+                             "variance(alpha=0.1) | pow2(bits=8) | auto",
+                             "variance(alpha=2) | f32 | raw32",
+                             "variance(alpha=0.3, mode=faithful) | sign | rice",
+                             "variance_hybrid(tau=0.25, alpha=0.5) | sign(scale=tau) | bitmap",
+                             "topk(0.001) | pow2(bits=4) | rice",
+                             "topk(0.3, gate=0.5) | pow2(bits=5) | auto",
+                             "topk(0.02) | sign | bitmap",
+                             "topk(0.5) | bf16 | raw32",
+                             "all | pow2(bits=3, scope=tensor)",
+                             "all | dither(levels=2)",
+                             "all | dither(levels=15, feedback=none)",
+                             "all | dither(levels=31, norm=l2)",
+                             "all | dither(levels=63, feedback=unscaled)",
+                             "topk(0.3) | dither(levels=3) | bitmap",
+                             "variance(alpha=0.5) | dither(levels=127, norm=l2) | raw32",
+                             "topk(0.02, gate=0.5) | dither(levels=7, feedback=unscaled) | rice"})
         pipelines.push_back({text, parsed(text)});
     return pipelines;
 }

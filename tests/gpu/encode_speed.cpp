@@ -52,6 +52,8 @@ constexpr Measured kMeasured[] = {
     {"topk(0.01) | pow2(bits=4) | auto", 1, false, 12},
     {"topk(0.01, gate=1) | pow2(bits=4) | auto", 1, false, 20},
     {"all | sign", 1, false, 12},
+    {"all | dither(levels=7)", 1, false, 12},
+    {"all | dither(levels=7, feedback=none)", 1, false, 4},
     {"all | bf16", 1, false, 12},
     {"all | f32", 1, false, 4},
     {"all | pow2(bits=4)", 1, false, 12},

@@ -23,7 +23,7 @@ __global__ void pull_to_one(float* inout_values, std::uint64_t elements, std::ui
 
 cudaError_t compute(float* inout_values, std::uint64_t elements, std::uint32_t rounds, unsigned multiprocessors,
                     cudaStream_t stream) {
-    return codec::cuda::launch(pull_to_one, multiprocessors * kBlocksAtATime * kWaves, kThreads, stream, inout_values,
+    return codec::cuda::launch(pull_to_one, {multiprocessors * kBlocksAtATime * kWaves, kThreads}, stream, inout_values,
                                elements, rounds);
 }
 
