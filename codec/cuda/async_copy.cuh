@@ -20,6 +20,16 @@ namespace gradsieve::codec::cuda {
 inline constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10U;
 inline constexpr unsigned kMostBarriers = 16;
 
+/// In shared memory. What wait at it are phases, which end when as many have arrived as it was opened for, and the
+/// bytes that were announced have come.
+struct Gate {
+#if defined(GRADSIEVE_EMULATED_CUDA)
+    std::uint32_t wanted, missing, phase;
+#else
+    std::uint64_t word;  ///< an mbarrier
+#endif
+};
+
 #if defined(GRADSIEVE_EMULATED_CUDA)
 
 inline std::byte* dynamic_shared() {
@@ -27,9 +37,6 @@ inline std::byte* dynamic_shared() {
     return memory;
 }
 
-struct Gate {
-    std::uint32_t wanted, missing, phase;
-};
 struct CopyUnderWay {
     Gate* gate;
     std::byte* to;
@@ -90,10 +97,6 @@ __device__ inline std::byte* dynamic_shared() {
 __device__ inline std::uint32_t shared_address(const void* pointer) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
-
-struct Gate {
-    std::uint64_t word;
-};
 
 __device__ inline void open_gate(Gate& gate, std::uint32_t arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&gate)), "r"(arrivals) : "memory");

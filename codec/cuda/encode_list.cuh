@@ -169,19 +169,20 @@ __device__ inline void store_state(const TileWork& work, unsigned part, const Pi
 
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
 template <bool kIsDeferred>
-struct ListShared {
+struct ListPassShared {
     PipeShared pipe;
     Picks picks[kPickTurns];
 };
 template <>
-struct ListShared<true> {
+struct ListPassShared<true> {
     PipeShared pipe;
     Picks picks[kPickTurns];
     FineCounts counts;
 };
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
-__device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& stage, ListShared<kIsDeferred>& shared) {
+__device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& stage,
+                                    ListPassShared<kIsDeferred>& shared) {
     const TileWork& work = stage.work;
     const unsigned part = part_of(stage.number);
     Picks& picks = shared.picks[stage.number % kPickTurns];
@@ -211,8 +212,8 @@ template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 __global__ void __launch_bounds__(kListBlock, (kListBlocks<kSource, kSamples>))
     list_tiles(const __grid_constant__ EncodeRound round) {
     using Arrays = ListArrays<kSource, kSamples>;
-    auto& shared = *reinterpret_cast<ListShared<kIsDeferred>*>(dynamic_shared());
-    const StageRoom room{kStagesBegin<ListShared<kIsDeferred>>, Arrays::kBytes};
+    auto& shared = *reinterpret_cast<ListPassShared<kIsDeferred>*>(dynamic_shared());
+    const StageRoom room{kStagesBegin<ListPassShared<kIsDeferred>>, Arrays::kBytes};
     if constexpr (kIsDeferred) open_counts(shared.counts);
     open_pipe(shared.pipe, round.stages);
     if (threadIdx.x >= kListThreads) {
@@ -231,7 +232,7 @@ __global__ void __launch_bounds__(kListBlock, (kListBlocks<kSource, kSamples>))
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 PassKernel describe_list_pass() {
     return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlock, kListBlocks<kSource, kSamples>,
-            kStagesBegin<ListShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
+            kStagesBegin<ListPassShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
 }
 template <VarianceSource kSource, unsigned kSamples>
 PassKernel list_pass(bool is_deferred) {
