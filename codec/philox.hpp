@@ -26,10 +26,8 @@ struct PhiloxBlock {
 };
 
 GRADSIEVE_HOST_DEVICE inline PhiloxBlock philox(PhiloxBlock counter, PhiloxKey key) {
-#if defined(__CUDACC__)
 #if defined(__CUDA_ARCH__)
 #pragma unroll
-#endif
 #endif
     for (unsigned round = 0; round < kPhiloxRounds; ++round) {
         const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter.words[0];

@@ -47,8 +47,7 @@ inline std::vector<CopyUnderWay>& copies_under_way() {
     static thread_local std::vector<CopyUnderWay> copies;
     return copies;
 }
-/// Arrivals that a copying warp makes at its gate.
-inline constexpr std::uint32_t kCopyArrivals = 1;
+inline constexpr std::uint32_t kCopyArrivals = 32;
 
 inline void open_gate(Gate& gate, std::uint32_t arrivals) { gate = {arrivals, arrivals, 0}; }
 inline void publish_gates() {}
@@ -71,9 +70,7 @@ inline void copy_async(void* to, const void* from, std::uint32_t bytes, Gate& ga
     std::memset(to, 0xFF, bytes);
     copies_under_way().push_back({&gate, static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes});
 }
-inline void end_copies(Gate& gate) {
-    if (threadIdx.x % 32 == 0) arrive(gate);
-}
+inline void end_copies(Gate& gate) { arrive(gate); }
 inline void before_async_writes() {}
 
 inline void meet(unsigned barrier, unsigned threads) {
@@ -124,9 +121,10 @@ __device__ inline void arrive(Gate& gate) {
                  : "memory");
 }
 
-#if __CUDA_ARCH__ >= 900
-inline constexpr std::uint32_t kCopyArrivals = 1;
+/// Arrivals that a copying warp makes at its gate: every lane's, which may have written to shared memory as well.
+inline constexpr std::uint32_t kCopyArrivals = 32;
 
+#if __CUDA_ARCH__ >= 900
 /// Gates that were opened are seen by the copy engine.
 __device__ inline void publish_gates() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 /// How many bytes the copies up to `end_copies` have in all. A whole warp, as the next two.
@@ -144,14 +142,10 @@ __device__ inline void copy_async(void* to, const void* from, std::uint32_t byte
                  : "memory");
 }
 /// kCopyArrivals at the gate, once all copies are made.
-__device__ inline void end_copies(Gate& gate) {
-    if (threadIdx.x % 32 == 0) arrive(gate);
-}
+__device__ inline void end_copies(Gate& gate) { arrive(gate); }
 /// Called by threads that wrote where the next copy goes, before they say so.
 __device__ inline void before_async_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #else
-inline constexpr std::uint32_t kCopyArrivals = 32;
-
 __device__ inline void publish_gates() {}
 __device__ inline void announce_copies(Gate&, std::uint32_t) {}
 __device__ inline void copy_async(void* to, const void* from, std::uint32_t bytes, Gate&) {

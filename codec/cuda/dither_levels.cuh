@@ -48,9 +48,9 @@ __device__ inline std::uint32_t dither_code(const TensorPlan& plan, float to_lev
     return level | (value < 0.0F && level > 0 ? 1U << (plan.code_bits - 1U) : 0U);
 }
 
-/// The code of one element of the part.
-__device__ inline std::uint32_t dither_code_at(const TensorPlan& plan, float to_levels, float value,
-                                               std::uint32_t element_of_part) {
+/// The code of one element of the part. Not inline: lists of other quantizers want the registers.
+static __device__ __noinline__ std::uint32_t dither_code_at(const TensorPlan& plan, float to_levels, float value,
+                                                            std::uint32_t element_of_part) {
     const std::uint32_t number = plan.first_element + element_of_part;
     const PhiloxBlock random = random_block(plan, number / 4);
     const std::uint32_t low = number % 2 == 0 ? random.words[0] : random.words[1];

@@ -250,7 +250,7 @@ void EncodeBatch::write_upload(std::byte* host, const EncodeAddresses& addresses
     write(layout_.first_groups, first_groups_);
     staged_.write_rows(addresses.staging, reinterpret_cast<SampleView*>(host + layout_.samples),
                        reinterpret_cast<const float**>(host + layout_.moments));
-    std::memset(host + layout_.tickets, 0, layout_.results - layout_.tickets);
+    std::memset(host + layout_.tickets, 0, layout_.end - layout_.tickets);
     std::memcpy(host + layout_.cursor, &dense_payload_bytes_, sizeof(dense_payload_bytes_));
     for (std::size_t pass = 0; pass < passes_.size(); ++pass)
         reinterpret_cast<std::uint32_t*>(host + layout_.tickets)[pass] = passes_[pass].first_tile;

@@ -38,7 +38,7 @@ struct RoundPlan {
     std::uint32_t scratch_samples = 0;  ///< samples that wait in memory for their second look
 };
 
-/// Where the parts of the plan lie in device memory, in bytes; everything before `results` is uploaded.
+/// Where the parts of the plan lie in device memory, in bytes; all of it is uploaded.
 struct PlanLayout {
     ByteCount tensors = 0, chunks = 0, first_tiles = 0, first_groups = 0, samples = 0, moments = 0;
     ByteCount tickets = 0;

@@ -112,7 +112,7 @@ Status EncodeLane::start(SharedCounts* shared) {
     if (batch_.chunks().empty()) return {};
     GRADSIEVE_TRY(stream_.make_current());
     batch_.write_upload(memory_.upload.data(), {memory_.plan.data(), memory_.staging.data(), shared});
-    GRADSIEVE_CUDA_TRY(cudaMemcpyAsync(memory_.plan.data(), memory_.upload.data(), batch_.layout().results,
+    GRADSIEVE_CUDA_TRY(cudaMemcpyAsync(memory_.plan.data(), memory_.upload.data(), batch_.layout().end,
                                        cudaMemcpyHostToDevice, handle_of(stream_)),
                        "copying a batch's plan to a GPU");
     const std::size_t rounds = first_shared();

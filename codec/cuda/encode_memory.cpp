@@ -59,7 +59,7 @@ bool EncodeMemory::fits(const EncodeBatch& batch, ByteCount scratch_bytes) const
     auto& memory = const_cast<EncodeMemory&>(*this);
     const Regions regions = regions_of(memory, batch, scratch_bytes);
     return std::ranges::all_of(regions, [](const Region& region) { return region.bytes <= region.memory->size(); }) &&
-           batch.layout().results <= upload.size() && download_bytes(batch) <= download.size() &&
+           batch.layout().end <= upload.size() && download_bytes(batch) <= download.size() &&
            mirror_bytes(batch) <= mirror.size();
 }
 
@@ -84,7 +84,7 @@ Status EncodeMemory::fit(const Stream& stream, const EncodeBatch& batch, ByteCou
                 "clearing counters");
         }
     }
-    GRADSIEVE_TRY(fit_pinned(upload, batch.layout().results, "plans on their way to the GPU"));
+    GRADSIEVE_TRY(fit_pinned(upload, batch.layout().end, "plans on their way to the GPU"));
     GRADSIEVE_TRY(fit_pinned(download, download_bytes(batch), "results on their way from the GPU"));
     return fit_pinned(mirror, mirror_bytes(batch), "payloads on their way from the GPU");
 }

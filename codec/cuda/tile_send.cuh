@@ -84,7 +84,7 @@ __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
 }
 /// Dither's, of a whole list. A whole warp.
 template <typename ValueOf>
-__device__ inline TileScale dither_scale(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
+__device__ __noinline__ TileScale dither_scale(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
     TileScale tile;
     DitherTile measured;
     measured.count = count;
