@@ -184,10 +184,15 @@ Status GpuWorker::ensure_context() {
     for (const int ordinal : ordinals_) ledger_.enter(ordinal);
     const auto make = [this]() -> Result<std::unique_ptr<Context>> {
         auto context = std::make_unique<Context>();
-        GRADSIEVE_ASSIGN(context->encoder,
-                         codec::cuda::GpuEncoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
-        GRADSIEVE_ASSIGN(context->decoder,
-                         codec::cuda::GpuDecoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
+        // A kernel must not reach for what a client's handle opened on another GPU: seen to end in an illegal access on
+        // two H200s that reach each other's own memory. Copies by the driver may.
+        const bool uses_peers = ordinals_.size() == 1;
+        GRADSIEVE_ASSIGN(
+            context->encoder,
+            codec::cuda::GpuEncoder::make(ordinals_, {.uses_peers = uses_peers, .multiprocessors = multiprocessors_}));
+        GRADSIEVE_ASSIGN(
+            context->decoder,
+            codec::cuda::GpuDecoder::make(ordinals_, {.uses_peers = uses_peers, .multiprocessors = multiprocessors_}));
         return context;
     };
     auto context = make();

@@ -78,10 +78,11 @@ Status EncodeMemory::fit(const Stream& stream, const EncodeBatch& batch, ByteCou
         if (region.bytes <= region.memory->size()) continue;
         *region.memory = DeviceMemory();  // before the larger one, so that both need not fit
         GRADSIEVE_ASSIGN(*region.memory, DeviceMemory::make(stream.device(), rounded(region.bytes), region.name));
-        if (region.memory == &histograms) {
-            GRADSIEVE_CUDA_TRY(
-                cudaMemsetAsync(histograms.data(), 0, histograms.size(), static_cast<cudaStream_t>(stream.handle())),
-                "clearing counters");
+        // Counters are zero between kernels; payloads leave gaps, which are copied with them.
+        if (region.memory == &histograms || region.memory == &payload) {
+            GRADSIEVE_CUDA_TRY(cudaMemsetAsync(region.memory->data(), 0, region.memory->size(),
+                                               static_cast<cudaStream_t>(stream.handle())),
+                               "clearing memory");
         }
     }
     GRADSIEVE_TRY(fit_pinned(upload, batch.layout().end, "plans on their way to the GPU"));

@@ -74,13 +74,14 @@ struct TensorPlan {
     std::uint32_t levels;         ///< S
     std::uint32_t random_key_low, random_key_high;
     std::uint32_t step_low, step_high;
-    float sign_scale;              ///< sign(scale=tau): tau; 0: mean magnitude
-    std::uint8_t selector;         ///< SelectorKind
-    std::uint8_t quantizer;        ///< QuantizerKind
-    std::uint8_t index_coder;      ///< IndexCoderKind
-    std::uint8_t code_bits;        ///< of pow2 and dither: 2..8
-    std::uint8_t value_bytes;      ///< of one code in a slot: 1, 2 or 4
-    std::uint8_t is_deferred;      ///< listed first, sent once the whole tensor is known
+    float sign_scale;          ///< sign(scale=tau): tau; 0: mean magnitude
+    std::uint8_t selector;     ///< SelectorKind
+    std::uint8_t quantizer;    ///< QuantizerKind
+    std::uint8_t index_coder;  ///< IndexCoderKind
+    std::uint8_t code_bits;    ///< of pow2 and dither: 2..8
+    std::uint8_t value_bytes;  ///< of one code in a slot: 1, 2 or 4
+    std::uint8_t
+        is_deferred;  ///< listed first, sent by a kernel of its own: once the whole tensor is known, or dithered
     std::uint8_t is_by_tensor;     ///< pow2: one exponent for the tensor
     std::uint8_t is_faithful;      ///< r = 0 on send
     std::uint8_t has_variance;     ///< v exists

@@ -66,16 +66,17 @@ __device__ inline void send_tile(const EncodeRound& round, const GroupWork& work
     const auto entry_of = [&](std::uint32_t entry) { return ListEntry{target.indices[entry], values[entry]}; };
     if (needs_list(plan)) {
         const std::uint32_t kept = cut_list(cut, target, count);
-        const TileScale scale = scale_of_list(plan, kept, [values](std::uint32_t entry) { return values[entry]; });
-        return send_list(plan, target, scale, kept, entry_of,
-                         [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
+        const TileScale scale =
+            scale_of_list<true>(plan, kept, [values](std::uint32_t entry) { return values[entry]; });
+        return send_list<true>(plan, target, scale, kept, entry_of,
+                               [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
     }
     // The tile's largest is kept, unless nothing of the tile is: cuts come from below.
     const std::uint32_t largest = plan.is_by_tensor != 0 ? work.state->largest : tile_largest;
-    send_list(plan, target, scale_of_largest(plan, largest), count, entry_of,
-              [&cut](const ListEntry& entry, bool exists) {
-                  return find_keepers(cut, element::magnitude_bits(entry.value), exists);
-              });
+    send_list<true>(plan, target, scale_of_largest(plan, largest), count, entry_of,
+                    [&cut](const ListEntry& entry, bool exists) {
+                        return find_keepers(cut, element::magnitude_bits(entry.value), exists);
+                    });
 }
 
 /// Candidates equal to the k-th that stand before each tile of the group, the tile of this lane's number. A whole warp.

@@ -222,12 +222,11 @@ __device__ inline void keep_list(const EncodeRound& round, const TileWork& work,
     atomicMax(&state.largest, largest);
 }
 
-/// The tile is sent. One warp. Not inline: looking at tiles wants the registers.
-static __device__ __noinline__ void send_picked(const TensorPlan& plan, const TileTarget& target,
-                                                const PickedList& list) {
+/// The tile is sent; it is not dithered. One warp.
+__device__ inline void send_picked(const TensorPlan& plan, const TileTarget& target, const PickedList& list) {
     const auto value_of = [&list](std::uint32_t entry) { return list.value(entry); };
-    send_list(plan, target, scale_of_list(plan, list.count, value_of), list.count, list,
-              [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
+    send_list<false>(plan, target, scale_of_list<false>(plan, list.count, value_of), list.count, list,
+                     [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
 }
 
 }  // namespace gradsieve::codec::cuda

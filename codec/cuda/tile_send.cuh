@@ -84,7 +84,7 @@ __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
 }
 /// Dither's, of a whole list. A whole warp.
 template <typename ValueOf>
-__device__ __noinline__ TileScale dither_scale(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
+__device__ inline TileScale dither_scale(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
     TileScale tile;
     DitherTile measured;
     measured.count = count;
@@ -109,12 +109,13 @@ __device__ inline TileScale scale_of_largest(const TensorPlan& plan, std::uint32
     return tile;
 }
 
-/// Of a tile whose list is known. A whole warp.
-template <typename ValueOf>
+/// Of a tile whose list is known. A whole warp. kMayDither: false where no plan dithers.
+template <bool kMayDither, typename ValueOf>
 __device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
     if (!needs_list(plan)) return scale_of_largest(plan, largest_magnitude(count, value_of));
-    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither)
-        return dither_scale(plan, count, value_of);
+    if constexpr (kMayDither)
+        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither)
+            return dither_scale(plan, count, value_of);
     return sign_scale(plan, mean_magnitude(count, value_of));
 }
 
@@ -191,7 +192,7 @@ struct ListEntry {
 /// Sends a list, whose order is the tile's: what has a code goes to the tile's slot, and the state of that, which was
 /// written as if nothing were sent, is settled. A whole warp. `entry_of(j)`: asked once, before anything is written
 /// behind entry j - 64; `keepers_of(entry, exists)`: lanes whose entry is sent if it has a code.
-template <typename EntryOf, typename KeepersOf>
+template <bool kMayDither, typename EntryOf, typename KeepersOf>
 __device__ inline void send_list(const TensorPlan& plan, const TileTarget& target, const TileScale& tile,
                                  std::uint32_t count, EntryOf entry_of, KeepersOf keepers_of) {
     const unsigned lane = threadIdx.x % 32;
@@ -212,7 +213,7 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         std::uint32_t code = 0;
         float decoded = 0;
         if (((keepers >> lane) & 1U) == 0) {
-        } else if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither) {
+        } else if (kMayDither && static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither) {
             code = dither_code_at(plan, tile.to_levels, entry.value, target.first + entry.index);
             decoded = element::float_of(dither_decoded_bits(code, plan.code_bits, tile.scale));
         } else {

@@ -83,12 +83,12 @@ TEST_F(CliTest, Check_config_refuses_nodes_without_keys_and_without_plain_text) 
     const std::string nodes =
         "[[node]]\nname = \"a\"\naddress = \"127.0.0.1\"\n[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n";
     std::ofstream(file) << nodes;
-    const auto bad = run({"check-config", file, "--node", "a"});
+    const auto bad = run_here({"check-config", file, "--node", "a"});
     EXPECT_EQ(bad.code, ExitCode::kFailed);
     EXPECT_THAT(bad.error, HasSubstr("run 'gradsieve keygen' on each node"));
     EXPECT_THAT(bad.error, HasSubstr("or set security = \"plain\" in [network]"));
     std::ofstream(file) << "[network]\nsecurity = \"plain\"\n" << nodes;
-    EXPECT_EQ(run({"check-config", file, "--node", "a", "--socket", socket(), "--state", folder()}).code,
+    EXPECT_EQ(run_here({"check-config", file, "--node", "a", "--socket", socket(), "--state", folder()}).code,
               ExitCode::kOk);
 }
 TEST_F(CliTest, Codecs_lists_every_stage_of_the_table) {
