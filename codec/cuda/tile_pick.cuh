@@ -64,7 +64,7 @@ __device__ inline bool is_near(const PickRoom& room, std::uint32_t count) {
 }
 __device__ inline PickSegment segment_of(const PickRoom& room, Picks& picks, unsigned part, std::uint32_t count) {
     PickSegment segment;
-    segment.variances = room.variances + part * kWarpElements;
+    segment.variances = room.variances == nullptr ? nullptr : room.variances + part * kWarpElements;
     if (is_near(room, count)) {
         segment.values = picks.values[part];
         segment.indices = picks.indices[part];
