@@ -209,14 +209,14 @@ __device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& s
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
-__global__ void __launch_bounds__(kListBlock, (kListBlocks<kSource, kSamples>))
+__global__ void __launch_bounds__(kPickBlock, (kListBlocks<kSource, kSamples>))
     list_tiles(const __grid_constant__ EncodeRound round) {
     using Arrays = ListArrays<kSource, kSamples>;
     auto& shared = *reinterpret_cast<ListPassShared<kIsDeferred>*>(dynamic_shared());
     const StageRoom room{kStagesBegin<ListPassShared<kIsDeferred>>, Arrays::kBytes};
     if constexpr (kIsDeferred) open_counts(shared.counts);
     open_pipe(shared.pipe, round.stages);
-    if (threadIdx.x >= kListThreads) {
+    if (threadIdx.x >= kPickThreads) {
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
                                            [](const TileWork& work) { return Arrays::of(work); });
     }
@@ -224,14 +224,14 @@ __global__ void __launch_bounds__(kListBlock, (kListBlocks<kSource, kSamples>))
         return look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared);
     });
     if constexpr (kIsDeferred) {
-        meet(3, kListThreads);
+        meet(3, kPickThreads);
         add_counts(round, shared.counts);
     }
 }
 
 template <VarianceSource kSource, unsigned kSamples, bool kIsDeferred>
 PassKernel describe_list_pass() {
-    return {&list_tiles<kSource, kSamples, kIsDeferred>, kListBlock, kListBlocks<kSource, kSamples>,
+    return {&list_tiles<kSource, kSamples, kIsDeferred>, kPickBlock, kListBlocks<kSource, kSamples>,
             kStagesBegin<ListPassShared<kIsDeferred>>, ListArrays<kSource, kSamples>::kBytes};
 }
 template <VarianceSource kSource, unsigned kSamples>

@@ -11,17 +11,17 @@
 namespace gradsieve::codec::cuda {
 
 inline constexpr std::uint32_t kWarpElements = kTile / kPassWarps;
-inline constexpr unsigned kListWarps = kPassWarps + 1;
-inline constexpr unsigned kListThreads = kListWarps * 32;
-inline constexpr unsigned kListBlock = kListThreads + 32;  ///< and the warp that fetches
-static_assert(kListBlock <= kScratchThreads);
+inline constexpr unsigned kPickWarps = kPassWarps + 1;
+inline constexpr unsigned kPickThreads = kPickWarps * 32;
+inline constexpr unsigned kPickBlock = kPickThreads + 32;  ///< and the warp that fetches
+static_assert(kPickBlock <= kScratchThreads);
 
 /// Which warp has the list of a tile, counted from 0 on in the block.
-__device__ inline unsigned list_warp(std::uint32_t number) { return number % kListWarps; }
+__device__ inline unsigned list_warp(std::uint32_t number) { return number % kPickWarps; }
 /// Which part of a tile this warp looks at: its place behind the warp that sits out.
 __device__ inline unsigned part_of(std::uint32_t number) {
-    const unsigned resting = list_warp(number + kListWarps - 1);
-    return (threadIdx.x / 32 + kListWarps - resting - 1) % kListWarps;
+    const unsigned resting = list_warp(number + kPickWarps - 1);
+    return (threadIdx.x / 32 + kPickWarps - resting - 1) % kPickWarps;
 }
 
 /// A thread's vectors, and which of their elements are picked: bit c of masks[j].
@@ -173,7 +173,7 @@ struct FineCounts {
     std::uint32_t bins[kHistogramBins];
 };
 __device__ inline void open_counts(FineCounts& ret_counts) {
-    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kListBlock) ret_counts.bins[bin] = 0;
+    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kPickBlock) ret_counts.bins[bin] = 0;
     if (threadIdx.x == 0) ret_counts.tensor = kNothing;
 }
 __device__ inline std::uint32_t* bins_of(const EncodeRound& round, std::uint32_t tensor) {
@@ -186,11 +186,11 @@ __device__ inline std::uint32_t* find_bins(const EncodeRound& round, std::uint32
     owner = __shfl_sync(~0U, owner, 0);
     return owner == kNothing || owner == tensor ? counts.bins : bins_of(round, tensor);
 }
-/// Adds the block's counts to the tensor's. kListThreads, once all lists are kept.
+/// Adds the block's counts to the tensor's. kPickThreads, once all lists are kept.
 __device__ inline void add_counts(const EncodeRound& round, const FineCounts& counts) {
     if (counts.tensor == kNothing) return;
     std::uint32_t* bins = bins_of(round, counts.tensor);
-    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kListThreads)
+    for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kPickThreads)
         if (counts.bins[bin] > 0) atomicAdd(bins + bin, counts.bins[bin]);
 }
 
