@@ -1,3 +1,4 @@
+#include "codec/cuda/device.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "encode_large.hpp"
 
@@ -23,6 +24,7 @@ void check_refusals(const Options& options, Report& report) {
     if (!report.expect_ok(made.status(), "making an encoder") || !report.expect_ok(memory.status(), "device memory"))
         return;
     GpuEncoder& encoder = **made;
+    report.expect_ok(codec::cuda::fill_bytes(encoder.stream(), memory->data(), memory->size(), 0), "clearing them");
     const auto pipeline = *codec::parse_pipeline("topk(0.1) | f32");
     const std::array<float, 1> weights = {1.0F};
     std::array<const float*, 1> samples = {memory->as<float>()};
