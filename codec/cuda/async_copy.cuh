@@ -19,6 +19,8 @@ namespace gradsieve::codec::cuda {
 /// Most dynamic shared memory that any kernel asks for.
 inline constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10U;
 inline constexpr unsigned kMostBarriers = 16;
+/// Arrivals that a copying warp makes at its gate: every lane's, which may have written to shared memory as well.
+inline constexpr std::uint32_t kCopyArrivals = 32;
 
 /// In shared memory. What wait at it are phases, which end when as many have arrived as it was opened for, and the
 /// bytes that were announced have come.
@@ -47,8 +49,6 @@ inline std::vector<CopyUnderWay>& copies_under_way() {
     static thread_local std::vector<CopyUnderWay> copies;
     return copies;
 }
-inline constexpr std::uint32_t kCopyArrivals = 32;
-
 inline void open_gate(Gate& gate, std::uint32_t arrivals) { gate = {arrivals, arrivals, 0}; }
 inline void publish_gates() {}
 inline void arrive(Gate& gate) {
@@ -120,9 +120,6 @@ __device__ inline void arrive(Gate& gate) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(&gate))
                  : "memory");
 }
-
-/// Arrivals that a copying warp makes at its gate: every lane's, which may have written to shared memory as well.
-inline constexpr std::uint32_t kCopyArrivals = 32;
 
 #if __CUDA_ARCH__ >= 900
 /// Gates that were opened are seen by the copy engine.

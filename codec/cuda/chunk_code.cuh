@@ -283,12 +283,7 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
             const Entry& entry = entries[ahead];
             const std::uint32_t previous = __shfl_up_sync(~0U, entry.index, 1) + 1U;
             const std::uint32_t gap = entry.index - (lane == 0 ? end_before : previous);
-            std::uint32_t bits = exists ? (gap >> layout.rice_parameter) + 1U : 0U;
-#pragma unroll
-            for (unsigned distance = 1; distance < 32; distance *= 2) {
-                const std::uint32_t other = __shfl_up_sync(~0U, bits, distance);
-                if (lane >= distance) bits += other;
-            }
+            const std::uint32_t bits = scan_warp(exists ? (gap >> layout.rice_parameter) + 1U : 0U, Sum{});
             write_warp<kIsNear>(layout, words, first, min(32U, end - first), entry, gap, unary + bits - 1U);
             unary += __shfl_sync(~0U, bits, 31);
             end_before = __shfl_sync(~0U, entry.index, 31) + 1U;

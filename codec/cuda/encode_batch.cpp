@@ -35,6 +35,11 @@ bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const TensorPla
     return is_aligned;
 }
 
+/// Whether nothing of the tensor can be sent before all of it was looked at.
+bool is_decided_whole(const TensorPlan& plan) {
+    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK || plan.is_by_tensor != 0;
+}
+
 void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     const Selector& selector = request.pipeline->selector;
     const bool is_top_k = selector.kind == SelectorKind::kTopK;
@@ -59,10 +64,9 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     ret_plan.index_coder = static_cast<std::uint8_t>(pipeline.index_coder);
     ret_plan.code_bits = static_cast<std::uint8_t>(code_bits(quantizer));
     ret_plan.is_by_tensor = quantizer.kind == QuantizerKind::kPow2 && quantizer.scope == Scope::kTensor ? 1 : 0;
-    const bool is_decided_whole = pipeline.selector.kind == SelectorKind::kTopK || ret_plan.is_by_tensor != 0;
     // Random numbers would cost the dense pass its registers: such lists are sent by the kernel of those that wait.
     const bool is_random = quantizer.kind == QuantizerKind::kDither && pipeline.selector.kind != SelectorKind::kAll;
-    ret_plan.is_deferred = is_decided_whole || is_random ? 1 : 0;
+    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_random ? 1 : 0;
     switch (quantizer.kind) {
         case QuantizerKind::kF32: ret_plan.value_bytes = 4; break;
         case QuantizerKind::kBf16: ret_plan.value_bytes = 2; break;
@@ -216,9 +220,7 @@ void EncodeBatch::share(const GpuEncodeRequest& gpu_request, const DevicePlace& 
         if (device < place.place) ++inout_plan.part;
         ++inout_plan.part_count;
     }
-    const bool is_decided_whole =
-        static_cast<SelectorKind>(inout_plan.selector) == SelectorKind::kTopK || inout_plan.is_by_tensor != 0;
-    if (!is_decided_whole || inout_plan.part_count < 2) return;
+    if (!is_decided_whole(inout_plan) || inout_plan.part_count < 2) return;
     first_shared_.back() = static_cast<std::uint32_t>(shared_count_);
     shared_count_ += inout_plan.part_count;
 }

@@ -34,6 +34,9 @@ struct DenseShared {
     DitherShared dither;
 };
 
+/// This thread's j-th vector, in the tile.
+__device__ inline unsigned own_vector(unsigned j) { return vector_number(threadIdx.x / 32, j); }
+
 /// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
 struct DensePayload {
     std::byte* header;
@@ -83,17 +86,15 @@ __device__ inline void store_code_bf16(const TileWork& work, std::byte* values, 
 __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsigned number, float scale,
                                    Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
-    std::uint32_t word = 0;
+    std::uint32_t mask = 0;
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
         const bool is_negative = inout_r.at[c] < 0.0F && scale > 0.0F;
-        word |= is_negative ? 1U << c : 0U;
+        mask |= is_negative ? 1U << c : 0U;
         const float size = scale > 0.0F ? scale : 0.0F;
         inout_r.at[c] = inout_r.at[c] - (is_negative ? -size : size);
     }
-    word <<= 4 * (threadIdx.x % 8);
-#pragma unroll
-    for (unsigned lanes = 4; lanes > 0; lanes /= 2) word |= __shfl_xor_sync(~0U, word, lanes);
+    const std::uint32_t word = join_masks(mask);
     if (threadIdx.x % 8 != 0) return;
     std::byte* at = bits + (work.tile_in_chunk * kTile + place.local) / 8;
     const std::uint32_t left = work.elements > place.local ? (work.elements - place.local + 7) / 8 : 0U;
@@ -120,7 +121,7 @@ __device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThrea
     bool is_finite = true;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        const unsigned number = vector_number(threadIdx.x / 32, j);
+        const unsigned number = own_vector(j);
         Vector before[1];
         if (has_residual && is_fetched) before[0] = staged_floats(stage.arrays, number);
         if (has_residual && !is_fetched) load_floats(work, work.plan.residual_in, number, before);
@@ -155,10 +156,10 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         if constexpr (kQuantizer == QuantizerKind::kF32)
-            store_code_f32(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
+            store_code_f32(stage.work, payload.values, own_vector(j), r[j]);
         if constexpr (kQuantizer == QuantizerKind::kBf16) {
-            store_code_bf16(stage.work, payload.values, vector_number(threadIdx.x / 32, j), r[j]);
-            store_vector(stage.work, stage.work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
+            store_code_bf16(stage.work, payload.values, own_vector(j), r[j]);
+            store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
         }
     }
 }
@@ -200,7 +201,7 @@ __device__ inline const float* keep_values(const TileStage& stage, const Vector 
     __syncwarp();  // all lanes have read
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j)
-        *reinterpret_cast<float4*>(values + place_of(stage.work, vector_number(threadIdx.x / 32, j)).local) =
+        *reinterpret_cast<float4*>(values + place_of(stage.work, own_vector(j)).local) =
             make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
     before_async_writes();
     return values;
@@ -244,8 +245,8 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
     if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        store_signs(work, payload.values, vector_number(threadIdx.x / 32, j), scale, r[j]);
-        store_vector(work, work.plan.residual_out, vector_number(threadIdx.x / 32, j), r[j]);
+        store_signs(work, payload.values, own_vector(j), scale, r[j]);
+        store_vector(work, work.plan.residual_out, own_vector(j), r[j]);
     }
 }
 
@@ -281,7 +282,7 @@ __device__ inline void code_levels(const TileStage& stage, const DensePayload& p
     if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = unit.scale;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        const unsigned number = vector_number(threadIdx.x / 32, j);
+        const unsigned number = own_vector(j);
         store_levels(work, payload.values, number, unit, random_block_of(work, number), r[j]);
         if (work.plan.residual_out != nullptr) store_vector(work, work.plan.residual_out, number, r[j]);
     }
@@ -314,8 +315,7 @@ __global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_consta
         if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer, work.plan.code_bits);
         Vector r[kThreadVectors];
         if (!accumulate<kSamples>(stage, r))
-            report_trouble(work, vector_number(threadIdx.x / 32, 0), kThreadVectors,
-                           round.tensor_states[round.chunks[work.chunk].tensor]);
+            report_trouble(work, own_vector(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kQuantizer == QuantizerKind::kSign)
             code_signs(stage, payload, r, shared.sign);
         else if constexpr (kQuantizer == QuantizerKind::kDither)

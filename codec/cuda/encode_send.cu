@@ -1,5 +1,6 @@
 // Lists that waited until their tensor was decided are sent: top-k's cut at the k-th magnitude, quantized, the state of
 // what is sent settled. Blocks: one per group of tiles, a warp for a tile.
+#include "codec/cuda/block_scan.cuh"
 #include "codec/cuda/tile_group.cuh"
 
 namespace gradsieve::codec::cuda {
@@ -84,13 +85,7 @@ __device__ inline std::uint32_t count_ties_before(const EncodeRound& round, cons
     const unsigned lane = threadIdx.x % 32;
     const TileInfo* infos = round.tiles + group_tile(round, work, 0).tile;
     const std::uint32_t own = lane < work.tiles ? infos[lane].quotients[0] : 0U;
-    std::uint32_t up_to = own;
-#pragma unroll
-    for (unsigned distance = 1; distance < 32; distance *= 2) {
-        const std::uint32_t other = __shfl_up_sync(~0U, up_to, distance);
-        if (lane >= distance) up_to += other;
-    }
-    return work.state->ties_before + infos[0].quotients[1] + up_to - own;
+    return work.state->ties_before + infos[0].quotients[1] + scan_warp(own, Sum{}) - own;
 }
 
 __global__ void __launch_bounds__(kTileThreads, 4) send_tiles(const __grid_constant__ EncodeRound round) {

@@ -62,12 +62,13 @@ public:
     }
     virtual ~GpuEncoder() = default;
 
-    /// Enqueues the whole work of a batch behind what `stream()` holds, and returns without waiting. The requests and
+    /// Enqueues a batch's kernels behind what `stream()` holds, and returns without waiting. The requests and
     /// all they point at stay until `finish`. Errors: kInvalidArgument (as encode_tensor), kResourceExhausted
     /// (workspace, with the figures), kUnavailable. After an error nothing of the batch is under way.
     [[nodiscard]] virtual Status begin(std::span<const GpuEncodeRequest> tensors) = 0;
-    /// Waits for the batch and takes its results, one per request in order. A tensor with `non_finite` set has no
-    /// chunks; the others are complete. Errors: kUnavailable (the device failed; all `out` generations unspecified).
+    /// Brings the batch's payloads to the host, waits, and takes its results, one per request in order. A tensor with
+    /// `non_finite` set has no chunks; the others are complete. Errors: kUnavailable (the device failed; all `out`
+    /// generations unspecified).
     [[nodiscard]] virtual Status finish(std::span<EncodeResult> ret_results) = 0;
     [[nodiscard]] Status encode(std::span<const GpuEncodeRequest> tensors, std::span<EncodeResult> ret_results) {
         GRADSIEVE_TRY(begin(tensors));

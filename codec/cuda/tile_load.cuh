@@ -118,6 +118,14 @@ __device__ inline const void* sample_from(const SampleView& sample, std::uint32_
     return static_cast<const std::byte*>(sample.data) + sample_bytes(sample) / kTile * element;
 }
 
+/// The word of 32 consecutive elements' bits, of which eight lanes hold four each. A whole warp.
+__device__ inline std::uint32_t join_masks(std::uint32_t mask) {
+    std::uint32_t word = mask << (4 * (threadIdx.x % 8));
+#pragma unroll
+    for (unsigned lanes = 4; lanes > 0; lanes /= 2) word |= __shfl_xor_sync(~0U, word, lanes);
+    return word;
+}
+
 /// Writes those that exist.
 __device__ inline void store_vector(const TileWork& work, float* array, unsigned number, const Vector& vector) {
     const VectorPlace place = place_of(work, number);

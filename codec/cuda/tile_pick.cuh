@@ -4,6 +4,7 @@
 // that none waits for a list. Device code only.
 #pragma once
 
+#include "codec/cuda/block_scan.cuh"
 #include "codec/cuda/tile_load.cuh"
 #include "codec/cuda/tile_pipe.cuh"
 #include "codec/cuda/tile_send.cuh"
@@ -78,9 +79,7 @@ __device__ inline PickSegment segment_of(const PickRoom& room, Picks& picks, uns
 /// Which elements of a vector passed the gate, as bits of a word that eight lanes share.
 __device__ inline void store_gate(const EncodeRound& round, const TileWork& work, std::uint32_t mask,
                                   std::uint32_t local) {
-    std::uint32_t word = mask << (4 * (threadIdx.x % 8));
-#pragma unroll
-    for (unsigned lanes = 4; lanes > 0; lanes /= 2) word |= __shfl_xor_sync(~0U, word, lanes);
+    const std::uint32_t word = join_masks(mask);
     if (threadIdx.x % 8 == 0) round.gate_words[std::size_t{work.tile} * (kTile / 32) + local / 32] = word;
 }
 
@@ -156,12 +155,7 @@ static_assert((kPassWarps & (kPassWarps - 1)) == 0);
 __device__ inline PickedList gather_picked(const PickRoom& room, Picks& inout_picks) {
     const unsigned lane = threadIdx.x % 32;
     const std::uint32_t own = lane < kPassWarps ? inout_picks.counts[lane] : 0U;
-    std::uint32_t up_to = own;
-#pragma unroll
-    for (unsigned distance = 1; distance < kPassWarps; distance *= 2) {
-        const std::uint32_t other = __shfl_up_sync(~0U, up_to, distance);
-        if (lane >= distance) up_to += other;
-    }
+    const std::uint32_t up_to = scan_warp(own, Sum{});
     if (lane < kPassWarps) inout_picks.begins[lane] = up_to - own;
     __syncwarp();
     return {room, inout_picks, __shfl_sync(~0U, up_to, kPassWarps - 1), __all_sync(~0U, is_near(room, own)) != 0};
@@ -175,9 +169,6 @@ struct FineCounts {
 __device__ inline void open_counts(FineCounts& ret_counts) {
     for (std::uint32_t bin = threadIdx.x; bin < kHistogramBins; bin += kPickBlock) ret_counts.bins[bin] = 0;
     if (threadIdx.x == 0) ret_counts.tensor = kNothing;
-}
-__device__ inline std::uint32_t* bins_of(const EncodeRound& round, std::uint32_t tensor) {
-    return round.histograms + std::size_t{tensor} * kHistogramBins;
 }
 /// Where a tensor's candidates are counted. One warp.
 __device__ inline std::uint32_t* find_bins(const EncodeRound& round, std::uint32_t tensor, FineCounts& counts) {

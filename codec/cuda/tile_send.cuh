@@ -210,14 +210,14 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         next = after_next;
         if (begin + 64 + lane < count) after_next = entry_of(begin + 64 + lane);
         const std::uint32_t keepers = keepers_of(entry, exists);
+        const bool is_kept = ((keepers >> lane) & 1U) != 0;
+        const bool is_dithered =
+            kMayDither && static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither && is_kept;
         std::uint32_t code = 0;
-        float decoded = 0;
-        if (((keepers >> lane) & 1U) == 0) {
-        } else if (kMayDither && static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither) {
+        float decoded = is_kept ? decoded_of(plan, tile, entry.value) : 0.0F;
+        if (is_dithered) {
             code = dither_code_at(plan, tile.to_levels, entry.value, target.first + entry.index);
             decoded = element::float_of(dither_decoded_bits(code, plan.code_bits, tile.scale));
-        } else {
-            decoded = decoded_of(plan, tile, entry.value);
         }
         const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
         const std::uint32_t lower = senders & ((1U << lane) - 1U);

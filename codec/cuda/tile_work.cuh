@@ -36,6 +36,11 @@ __device__ inline std::uint32_t find_owner(const std::uint32_t* firsts, std::uin
     return low;
 }
 
+/// A top-k tensor's counters, zero between kernels.
+__device__ inline std::uint32_t* bins_of(const EncodeRound& round, std::uint32_t tensor) {
+    return round.histograms + std::size_t{tensor} * kHistogramBins;
+}
+
 /// A number that no other warp gets, in ascending order; only in lane 0, and only once it is looked at.
 __device__ inline std::uint32_t take_ticket(const EncodeRound& round) {
     return threadIdx.x % 32 == 0 ? atomicAdd(round.ticket, 1U) : 0U;

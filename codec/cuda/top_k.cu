@@ -57,31 +57,16 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
 /// block.
 __device__ inline void pick_fine(const EncodeRound& round, const GroupWork& work) {
     __shared__ ScanShared<kTileThreads> shared;
-    constexpr std::uint32_t kPerThread = kHistogramBins / kTileThreads;
-    std::uint32_t* bins = round.histograms + std::size_t{work.tensor} * kHistogramBins;
-    const std::uint32_t wanted = work.plan->keep_count;
-    const std::uint32_t highest = kHistogramBins - 1 - threadIdx.x * kPerThread;
-    std::uint32_t counts[kPerThread];
-    std::uint32_t sum = 0;
-#pragma unroll
-    for (unsigned place = 0; place < kPerThread; ++place) {
-        counts[place] = bins[highest - place];
-        bins[highest - place] = 0;
-        sum += counts[place];
-    }
-    std::uint32_t total = 0;
-    std::uint32_t above = scan_block(sum, Sum{}, shared, total);
-    above += work.state->listed - total;  // those that were not counted lie above
-    if (!is_cut(work) || above >= wanted || above + sum < wanted) return;
-#pragma unroll
-    for (unsigned place = 0; place < kPerThread; ++place) {
-        if (above < wanted && above + counts[place] >= wanted) {
-            work.state->prefix = fine_base(*work.plan) + highest - place;
-            work.state->wanted = wanted - above;
-            work.state->is_fine = 1;
-        }
-        above += counts[place];
-    }
+    std::uint32_t* bins = bins_of(round, work.tensor);
+    TensorState& state = *work.state;
+    find_bin<kHistogramBins>(
+        work.plan->keep_count, shared, [bins](std::uint32_t bin) { return atomicExch(bins + bin, 0U); },
+        [&state](std::uint32_t counted) { return state.listed - counted; },
+        [&](std::uint32_t bin, std::uint32_t of_bin, std::uint32_t) {
+            state.prefix = fine_base(*work.plan) + bin;
+            state.wanted = of_bin;
+            state.is_fine = 1;
+        });
 }
 
 /// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
@@ -135,7 +120,7 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
         }
     }
     __syncthreads();
-    std::uint32_t* bins = round.histograms + std::size_t{work.tensor} * kHistogramBins;
+    std::uint32_t* bins = bins_of(round, work.tensor);
     for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads)
         if (counts[bin] > 0) atomicAdd(bins + bin, counts[bin]);
     if (!is_last_group(work, kLevel)) return;
