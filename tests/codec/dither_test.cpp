@@ -3,6 +3,7 @@
 #include "codec/dither_coder.hpp"
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
+#include "tests/codec/payload_form.hpp"
 
 #include <cfloat>
 #include <cmath>
@@ -48,17 +49,7 @@ DitherRule rule_of(int levels, Norm norm, Feedback feedback, bool is_list) {
     return dither_rule(quantizer, is_list);
 }
 
-class DitherForm : public ::testing::TestWithParam<CpuForm> {
-protected:
-    void SetUp() override {
-        kernels_ = payload_kernels_of(GetParam());
-        if (kernels_ == nullptr) GTEST_SKIP() << "this CPU lacks the instruction set";
-    }
-    const PayloadKernels& kernels() const { return *kernels_; }
-
-private:
-    const PayloadKernels* kernels_ = nullptr;
-};
+class DitherForm : public test::PayloadForm {};
 INSTANTIATE_TEST_SUITE_P(All, DitherForm, ::testing::Values(CpuForm::kScalar, CpuForm::kAvx2, CpuForm::kAvx512));
 
 std::uint32_t field(const std::vector<std::byte>& bytes, std::size_t position, std::uint32_t width) {

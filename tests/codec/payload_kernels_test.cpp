@@ -4,6 +4,7 @@
 #include "codec/digest.hpp"
 #include "codec/payload.hpp"
 #include "tests/codec/payload_cases.hpp"
+#include "tests/codec/payload_form.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,17 +24,7 @@ const std::vector<std::uint32_t>& counts() {
     return kCounts;
 }
 
-class PayloadKernelsForm : public ::testing::TestWithParam<CpuForm> {
-protected:
-    void SetUp() override {
-        kernels_ = payload_kernels_of(GetParam());
-        if (kernels_ == nullptr) GTEST_SKIP() << "this CPU lacks the instruction set";
-    }
-    const PayloadKernels& kernels() const { return *kernels_; }
-
-private:
-    const PayloadKernels* kernels_ = nullptr;
-};
+class PayloadKernelsForm : public test::PayloadForm {};
 INSTANTIATE_TEST_SUITE_P(All, PayloadKernelsForm,
                          ::testing::Values(CpuForm::kScalar, CpuForm::kAvx2, CpuForm::kAvx512));
 

@@ -1,5 +1,7 @@
 // A training process for the end-to-end tests: deterministic gradients, every result checked against the average that
 // it computes itself in double precision, one line of output per event. Not a test by itself.
+#include "tests/e2e/rank_options.hpp"
+
 #include <gradsieve/gradsieve.hpp>
 
 #include <unistd.h>
@@ -20,18 +22,7 @@ namespace {
 
 using gradsieve::Job;
 using gradsieve::Tensor;
-
-struct Options {
-    std::map<std::string, std::string> values;
-    [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise = "") const {
-        const auto found = values.find(key);
-        return found == values.end() ? otherwise : found->second;
-    }
-    [[nodiscard]] std::uint64_t number(const std::string& key, std::uint64_t otherwise) const {
-        const auto found = values.find(key);
-        return found == values.end() ? otherwise : std::stoull(found->second);
-    }
-};
+using gradsieve::test::RankOptions;
 
 struct Shape {
     const char* name;
@@ -62,7 +53,7 @@ float gradient_value(std::uint64_t rank, std::uint64_t step, std::uint64_t sampl
 
 class Trainer {
 public:
-    explicit Trainer(const Options& options) : options_(options), timeout_(options.number("timeout-ms", 20'000)) {
+    explicit Trainer(const RankOptions& options) : options_(options), timeout_(options.number("timeout-ms", 20'000)) {
         gradsieve::JobOptions job_options;
         job_options.name = options.text("job", "e2e");
         job_options.run_id = options.text("run", "one");
@@ -239,7 +230,7 @@ private:
         }
     }
 
-    const Options& options_;
+    const RankOptions& options_;
     gradsieve::Timeout timeout_;
     std::optional<Job> job_;
     std::vector<Tensor> tensors_;
@@ -252,8 +243,7 @@ private:
 }  // namespace
 
 int main(int argc, char** argv) {
-    Options options;
-    for (int index = 1; index + 1 < argc; index += 2) options.values[argv[index] + 2] = argv[index + 1];  // --key value
+    const RankOptions options(argc, argv);
     Trainer(options).run();
     return 0;
 }

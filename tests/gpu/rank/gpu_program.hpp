@@ -1,34 +1,18 @@
-// What the training processes of the GPU checks share: options as pairs, one line of JSON for an answer, and an end
-// with status 3 at the first error. Tests only.
+// What the training processes of the GPU checks share: one line of JSON for an answer, and an end with status 3 at
+// the first error. Tests only.
 #pragma once
+
+#include "tests/e2e/rank_options.hpp"
 
 #include <gradsieve/gradsieve.hpp>
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <string>
 
 namespace gradsieve::gpu_check {
-
-/// "--key value" pairs.
-struct RankOptions {
-    RankOptions(int argc, char** argv) {
-        for (int place = 1; place + 1 < argc; place += 2) values[std::string(argv[place]).substr(2)] = argv[place + 1];
-    }
-    std::map<std::string, std::string> values;
-    [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise = "") const {
-        const auto found = values.find(key);
-        return found == values.end() ? otherwise : found->second;
-    }
-    [[nodiscard]] std::uint64_t number(const std::string& key, std::uint64_t otherwise) const {
-        const auto found = values.find(key);
-        return found == values.end() ? otherwise : std::stoull(found->second);
-    }
-};
 
 [[noreturn]] inline void fail(const std::string& what, const std::string& why) {
     std::printf("{\"event\":\"error\",\"what\":\"%s\",\"why\":\"%s\"}\n", what.c_str(), why.c_str());

@@ -18,7 +18,7 @@ namespace {
 
 using gradsieve::gpu_check::fail;
 using gradsieve::gpu_check::must;
-using gradsieve::gpu_check::RankOptions;
+using gradsieve::test::RankOptions;
 using Clock = std::chrono::steady_clock;
 constexpr auto kTimeout = gradsieve::Timeout(60'000);
 /// Gradients that differ between steps; more would only cost memory.
