@@ -70,6 +70,10 @@ GRADSIEVE_HOST_DEVICE inline float rounded_up_to_bf16(double value) {
 GRADSIEVE_HOST_DEVICE inline float largest_dither_scale(std::uint32_t bits) {
     return element::float_of(element::bits_of(FLT_MAX) - ((bits - 1U) << 23U));
 }
+/// The largest of a list, a bf16 number.
+GRADSIEVE_HOST_DEVICE inline float largest_list_scale(std::uint32_t bits) {
+    return element::float_of(element::bits_of(largest_dither_scale(bits)) & 0xFFFF0000U);
+}
 
 /// z of a tile whose unit is `unit`, or larger by kMostEnlarged in a list.
 GRADSIEVE_HOST_DEVICE inline double dither_bound(const DitherRule& rule, const DitherTile& tile, double unit) {
@@ -94,13 +98,11 @@ GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, cons
     if (!(unit >= kSmallestUnit)) return {};
     const double z = rule.is_scaled ? dither_bound(rule, tile, unit) : 1.0;
     const double wanted = unit / z;
-    const float limit = largest_dither_scale(rule.bits);
+    const float limit = rule.is_list ? largest_list_scale(rule.bits) : largest_dither_scale(rule.bits);
+    float scale = limit;
     // Down, so that the largest magnitude is S whole levels; up in a list, where as much as bf16 loses would be cut
     // off.
-    float scale = limit;
     if (wanted < static_cast<double>(limit)) scale = rule.is_list ? rounded_up_to_bf16(wanted) : rounded_down(wanted);
-    if (scale > limit) scale = limit;
-    if (rule.is_list) scale = element::float_of(element::bits_of(scale) & 0xFFFF0000U);
     return {scale, rounded_up(0x1p24 / (static_cast<double>(scale) * z))};
 }
 

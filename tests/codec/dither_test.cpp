@@ -204,6 +204,16 @@ TEST(Dither, Tiny_tiles_are_kept_and_huge_ones_stay_finite) {
             for (const float value : decoded) ASSERT_TRUE(std::isfinite(value) && value <= 0);
         }
 }
+TEST(Dither, Largest_scale_of_a_list_is_a_bf16_number_that_receivers_take) {
+    for (const int levels : {1, 7, 31, 127})
+        for (const Norm norm : {Norm::kMax, Norm::kL2}) {
+            const std::vector<float> huge(410, FLT_MAX);
+            const auto rule = rule_of(levels, norm, Feedback::kScaled, true);
+            const auto bits = float_bits(dither_unit(rule, measure_tile(huge, payload_kernels())).scale);
+            EXPECT_EQ(bits & 0xFFFFU, 0U) << levels;
+            EXPECT_LE(bits, float_bits(largest_dither_scale(rule.bits))) << levels;
+        }
+}
 TEST(Dither, Random_numbers_go_on_from_chunk_to_chunk_and_from_node_to_node) {
     const std::vector<float> values(kChunkElements + kTileElements, 0.3F);
     std::vector<float> with_scale = values;

@@ -65,6 +65,14 @@ public:
         marks_.resize(kernels_ + 1);
         for (auto& mark : marks_) must(cudaEventCreate(&mark), "cudaEventCreate");
     }
+    ~Trainer() {
+        for (auto* mark : marks_) static_cast<void>(cudaEventDestroy(mark));
+        static_cast<void>(cudaFree(gradient_));
+        static_cast<void>(cudaFree(values_));
+        static_cast<void>(cudaStreamDestroy(stream_));
+    }
+    Trainer(const Trainer&) = delete;
+    Trainer& operator=(const Trainer&) = delete;
 
     /// Arithmetic for each value that makes a kernel last that long with nobody beside it.
     int print_rounds() {
