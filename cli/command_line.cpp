@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <ostream>
 
 namespace gradsieve::cli {
@@ -18,6 +19,7 @@ constexpr const char* kFooter = R"(
 Examples:
   gradsieve status --watch          what runs now, redrawn each second
   gradsieve status --json | jq .    the same for programs
+  gradsieve codecs explain CODEC    what a codec sends, keeps and costs
   gradsieve check-config FILE       is the file right, and what are the values?
   gradsieve keygen                  make this node's key pair
   gradsieve state list              what is on disk to go on from
@@ -88,9 +90,22 @@ private:
         sub->add_flag("--json", peers_.is_json, "Print them as JSON");
     }
     void add_codecs() {
-        auto* sub =
-            add("codecs", "List the stages that codecs are made of", [this] { return run_codecs(codecs_, console_); });
+        auto* sub = add("codecs", "List the stages that codecs are made of, or explain a codec", [this] {
+            return is_explained_ ? run_explain(explain_, console_) : run_codecs(codecs_, console_);
+        });
         sub->add_flag("--json", codecs_.is_json, "Print them as JSON");
+        auto* explain = sub->add_subcommand("explain", "Say what a codec sends, keeps and costs");
+        explain->footer("");
+        explain->add_option("codec", explain_.codec, "As in a configuration, e.g. \"topk(0.01) | pow2(bits=4) | auto\"")
+            ->required();
+        explain->add_option("-n,--elements", explain_.elements, "Elements of the model; k, M and G are understood")
+            ->transform(CLI::AsNumberWithUnit(
+                std::map<std::string, std::uint64_t>{{"k", 1'000}, {"M", 1'000'000}, {"G", 1'000'000'000}},
+                CLI::AsNumberWithUnit::CASE_SENSITIVE))
+            ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 48U))
+            ->capture_default_str();
+        explain->add_flag("--json", explain_.is_json, "Print it as JSON");
+        explain->callback([this] { is_explained_ = true; });
     }
     void add_check_config() {
         auto* sub = add("check-config", "Check a configuration and print the effective values with their origin",
@@ -141,6 +156,8 @@ private:
     StatusOptions status_;
     PeersOptions peers_;
     CodecsOptions codecs_;
+    ExplainOptions explain_;
+    bool is_explained_ = false;
     CheckConfigOptions check_config_;
     KeygenOptions keygen_;
     StateOptions state_;

@@ -5,6 +5,7 @@
 #include "cli/console.hpp"
 #include "cli/exit_code.hpp"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,14 @@ struct CodecsOptions {
     bool is_json = false;
 };
 [[nodiscard]] ExitCode run_codecs(const CodecsOptions& options, Console& console);
+
+struct ExplainOptions {
+    std::string codec;
+    std::uint64_t elements = 25'600'000;  ///< about ResNet-50's
+    bool is_json = false;
+};
+/// What a codec sends, keeps and costs; encodes noise on one thread for a moment.
+[[nodiscard]] ExitCode run_explain(const ExplainOptions& options, Console& console);
 
 struct CheckConfigOptions {
     std::string file;  ///< "" = the daemon's usual one

@@ -44,7 +44,7 @@ constexpr std::array kStages = {
         "ceil(log2(levels + 1)) bits; times 1/z where the error is fed back (scaled); none: nothing is kept",
         "Alistarh, Grubic, Li, Tomioka, Vojnovic 2017, QSGD, arXiv:1610.02132; random numbers of Salmon, Moraes, Dror, "
         "Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3 (Philox4x32-10)"},
-    StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of the forms below, chunk by chunk", "-"},
+    StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",
              "Golomb 1966, Run-length Encodings; Rice and Plaunt 1971"},

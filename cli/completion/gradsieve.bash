@@ -31,7 +31,7 @@ _gradsieve() {
     case $command in
         status) options="--socket --watch --json --all --help" ;;
         peers) options="--socket --json --help" ;;
-        codecs) options="--json --help" ;;
+        codecs) options="explain --elements --json --help" ;;
         check-config) options="--node --socket --state --help" ;;
         keygen) options="--out --force --show --help" ;;
         state) options="list --state --json --help" ;;

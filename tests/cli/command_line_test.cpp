@@ -97,6 +97,19 @@ TEST_F(CliTest, Codecs_lists_every_stage_of_the_table) {
     for (const auto* stage : {"variance(", "topk(", "pow2(", "rice", "auto"}) EXPECT_THAT(text.out, HasSubstr(stage));
     EXPECT_THAT(run_here({"codecs", "--json"}).out, StartsWith("[\n  {\n    \"name\": "));
 }
+TEST_F(CliTest, Codecs_explains_a_codec) {
+    const auto ran = run_here({"codecs", "explain", "topk(0.01) | pow2(bits=4)", "--elements", "2k"});
+    EXPECT_EQ(ran.code, ExitCode::kOk) << ran.error;
+    EXPECT_THAT(ran.out, StartsWith("topk(ratio=0.01, scope=tensor, gate=0) | pow2(bits=4, scope=tile) | auto\n"));
+    EXPECT_THAT(ran.out, HasSubstr("2,000 elements"));
+    EXPECT_THAT(run_here({"codecs", "explain", "all | bf16", "--json"}).out,
+                StartsWith("{\n  \"codec\": \"all | bf16"));
+    const auto bad = run_here({"codecs", "explain", "topk(2)"});
+    EXPECT_EQ(bad.code, ExitCode::kFailed);
+    EXPECT_THAT(bad.error, HasSubstr("ratio"));
+    EXPECT_EQ(run_here({"codecs", "explain", "all", "--elements", "0"}).code, ExitCode::kFailed);
+    EXPECT_EQ(run_here({"codecs", "explain"}).code, ExitCode::kFailed);
+}
 TEST_F(CliTest, Doctor_fails_without_a_daemon_and_lists_its_checks) {
     const auto ran = run_here({"doctor", "--socket", socket()});
     EXPECT_EQ(ran.code, ExitCode::kFailed);

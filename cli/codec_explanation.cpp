@@ -1,0 +1,189 @@
+#include "cli/codec_explanation.hpp"
+
+#include "cli/human.hpp"
+
+#include "codec/noise_trial.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+namespace gradsieve::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A quarter of a chunk: sizes per element are those of a whole one within a per mille, in a fraction of the time.
+constexpr std::uint64_t kTrialElements = std::uint64_t{1} << 18U;
+/// After this many the residual of topk(0.01) and the variance have their usual size.
+constexpr unsigned kTrialSteps = 400;
+constexpr unsigned kTrialStepsWithoutState = 16;
+constexpr std::uint64_t kSeed = 1;
+constexpr std::size_t kIndent = 2;
+
+double milliseconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+double median_of(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+Result<CodecTrial> try_codec(const codec::Pipeline& pipeline, std::uint64_t elements) {
+    CodecTrial found;
+    found.elements = std::min(elements, kTrialElements);
+    found.steps = codec::has_residual(pipeline) ? kTrialSteps : kTrialStepsWithoutState;
+    GRADSIEVE_ASSIGN(auto trial, codec::NoiseTrial::make(pipeline, found.elements, kSeed));
+    const unsigned counted = found.steps / 4;
+    std::uint64_t sent_elements = 0;
+    std::uint64_t payload_bytes = 0;
+    std::vector<double> encode_times;
+    std::vector<double> decode_times;
+    for (unsigned step = 0; step < found.steps; ++step) {
+        const auto begin = Clock::now();
+        GRADSIEVE_ASSIGN(const auto sent, trial.step());
+        const double encode_time = milliseconds_since(begin);
+        if (step < found.steps - counted) continue;
+        const auto encoded = Clock::now();
+        GRADSIEVE_TRY(trial.decode());
+        decode_times.push_back(milliseconds_since(encoded));
+        encode_times.push_back(encode_time);
+        sent_elements += sent.elements;
+        payload_bytes += sent.payload_bytes;
+        found.normalized_error += trial.normalized_error() / counted;
+    }
+    found.sent_fraction = static_cast<double>(sent_elements) / static_cast<double>(found.elements * counted);
+    found.payload_bytes = static_cast<double>(payload_bytes) / counted;
+    found.encode_milliseconds = median_of(encode_times);
+    found.decode_milliseconds = median_of(decode_times);
+    return found;
+}
+
+/// The stages named in a canonical text, in its order.
+std::vector<StageView> stages_of(const std::string& text) {
+    std::vector<StageView> stages;
+    std::size_t begin = 0;
+    while (begin < text.size()) {
+        const auto end = std::min(text.find(" | ", begin), text.size());
+        const auto stage = text.substr(begin, end - begin);
+        const auto name = stage.substr(0, stage.find('('));
+        for (const auto& row : codec::stage_table())
+            if (row.name == name) {
+                stages.push_back(view_of(row));
+                stages.back().parameters = stage.substr(name.size());
+            }
+        begin = end + 3;
+    }
+    return stages;
+}
+
+std::string lines_of(const std::string& text, const Look& look) {
+    std::string lines;
+    for (const auto& line : wrap_words(text, look.width - kIndent, look.ellipsis()))
+        lines += std::string(kIndent, ' ') + line + '\n';
+    return lines;
+}
+
+struct Scaled {
+    double bytes = 0;
+    double ratio = 0;  ///< to fp32
+    double bits_per_sent = 0;
+    double encode_milliseconds = 0;
+    double decode_milliseconds = 0;
+};
+Scaled scaled(const CodecExplanation& explanation) {
+    const auto& trial = explanation.trial;
+    const double scale = static_cast<double>(explanation.elements) / static_cast<double>(trial.elements);
+    Scaled figures;
+    figures.bytes = trial.payload_bytes * scale;
+    if (trial.payload_bytes > 0) figures.ratio = 4 * static_cast<double>(trial.elements) / trial.payload_bytes;
+    const double sent = trial.sent_fraction * static_cast<double>(trial.elements);
+    if (sent > 0) figures.bits_per_sent = 8 * trial.payload_bytes / sent;
+    figures.encode_milliseconds = trial.encode_milliseconds * scale;
+    figures.decode_milliseconds = trial.decode_milliseconds * scale;
+    return figures;
+}
+
+std::string kept_text(const CodecExplanation& explanation) {
+    if (explanation.state_bytes == 0) return "nothing from step to step: what it loses is lost";
+    return fmt::format("{} B per element, two generations of each array: {} for {} elements, on every node",
+                       explanation.state_bytes / explanation.elements, memory_text(explanation.state_bytes),
+                       count_text(explanation.elements));
+}
+
+}  // namespace
+
+StageView view_of(const codec::StageRow& row) {
+    return {std::string(row.name),  std::string(row.role),    std::string(row.parameters), std::string(row.scope),
+            std::string(row.state), std::string(row.meaning), std::string(row.source)};
+}
+
+Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements) {
+    CodecExplanation explanation;
+    explanation.text = codec::canonical_text(pipeline, codec::Knobs::kKeep);
+    explanation.stages = stages_of(explanation.text);
+    explanation.elements = elements;
+    constexpr std::uint64_t kGenerations = 2;
+    const unsigned arrays = (codec::has_residual(pipeline) ? 1U : 0U) + (codec::has_variance(pipeline) ? 1U : 0U);
+    explanation.state_bytes = elements * kGenerations * arrays * sizeof(float);
+    GRADSIEVE_ASSIGN(explanation.trial, try_codec(pipeline, elements));
+    return explanation;
+}
+
+std::string render_explanation(const CodecExplanation& explanation, const Look& look) {
+    const auto& trial = explanation.trial;
+    const auto figures = scaled(explanation);
+    std::string text = look.paint(Ink::kBold, explanation.text) + "\n\n" + look.paint(Ink::kTitle, "sends") + '\n';
+    for (const auto& stage : explanation.stages)
+        if (stage.role != "index coder" || trial.sent_fraction < 1)  // without gaps there are no positions to send
+            text += lines_of(stage.name + ": " + stage.meaning, look);
+    text += '\n' + look.paint(Ink::kTitle, "keeps") + '\n' + lines_of(kept_text(explanation), look);
+    text +=
+        '\n' + look.paint(Ink::kTitle, "costs") + ' ' +
+        look.paint(Ink::kDim, fmt::format("on Gaussian noise of {} elements, steps {} to {}, this machine's CPU",
+                                          count_text(trial.elements), trial.steps - trial.steps / 4 + 1, trial.steps)) +
+        '\n';
+    text += lines_of(fmt::format("{} a step and node for {} elements, {} times less than fp32",
+                                 bytes_text(static_cast<std::uint64_t>(figures.bytes)),
+                                 count_text(explanation.elements), figure_text(figures.ratio)),
+                     look);
+    text += lines_of(fmt::format("{} % of the elements, {} bits for each of them",
+                                 figure_text(100 * trial.sent_fraction), figure_text(figures.bits_per_sent)),
+                     look);
+    text += lines_of(fmt::format("{:.3f} of the energy of residual and gradient left for later steps, or lost where "
+                                 "nothing is kept",
+                                 trial.normalized_error),
+                     look);
+    text += lines_of(fmt::format("{} ms to encode and {} ms to decode one node's payloads, on one core",
+                                 figure_text(figures.encode_milliseconds), figure_text(figures.decode_milliseconds)),
+                     look);
+    return text + '\n' +
+           look.paint(Ink::kDim, "Gradients are not noise: gradsieve status shows what a job really sends.") + '\n';
+}
+
+std::string explanation_json(const CodecExplanation& explanation) {
+    const auto& trial = explanation.trial;
+    const auto figures = scaled(explanation);
+    nlohmann::ordered_json root;
+    root["codec"] = explanation.text;
+    root["stages"] = nlohmann::ordered_json::parse(stages_json(explanation.stages));
+    root["elements"] = explanation.elements;
+    root["state_bytes"] = explanation.state_bytes;
+    root["on_noise"] = {{"elements", trial.elements},
+                        {"steps", trial.steps},
+                        {"sent_fraction", trial.sent_fraction},
+                        {"payload_bytes", trial.payload_bytes},
+                        {"bits_per_sent_element", figures.bits_per_sent},
+                        {"ratio_to_fp32", figures.ratio},
+                        {"normalized_error", trial.normalized_error},
+                        {"encode_ms", trial.encode_milliseconds},
+                        {"decode_ms", trial.decode_milliseconds}};
+    return root.dump(2) + '\n';
+}
+
+}  // namespace gradsieve::cli

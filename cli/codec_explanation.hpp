@@ -1,0 +1,43 @@
+// One codec in words and figures: what its stages send, what it keeps per element, and what it cost on noise that was
+// really encoded here. Pure but for the trial; any thread.
+#pragma once
+
+#include "cli/codec_list.hpp"
+#include "cli/console.hpp"
+
+#include "base/status.hpp"
+#include "codec/pipeline.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradsieve::cli {
+
+/// What was measured on noise, for the trial's own size.
+struct CodecTrial {
+    std::uint64_t elements = 0;
+    unsigned steps = 0;              ///< in all; figures are those of the last quarter
+    double sent_fraction = 0;        ///< of the elements, mean
+    double payload_bytes = 0;        ///< a step, mean
+    double normalized_error = 0;     ///< see codec/noise_trial.hpp
+    double encode_milliseconds = 0;  ///< a step, median, one thread
+    double decode_milliseconds = 0;
+};
+struct CodecExplanation {
+    std::string text;               ///< every parameter written out
+    std::vector<StageView> stages;  ///< those it is made of
+    std::uint64_t elements = 0;     ///< asked for
+    std::uint64_t state_bytes = 0;  ///< both generations, for `elements`
+    CodecTrial trial;
+};
+
+/// Runs the trial: under a second for most codecs. `elements` >= 1. Errors: kInvalidArgument.
+[[nodiscard]] Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements);
+[[nodiscard]] std::string render_explanation(const CodecExplanation& explanation, const Look& look);
+[[nodiscard]] std::string explanation_json(const CodecExplanation& explanation);
+
+/// The row of the codec layer's table as shown.
+[[nodiscard]] StageView view_of(const codec::StageRow& row);
+
+}  // namespace gradsieve::cli

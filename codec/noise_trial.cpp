@@ -1,0 +1,87 @@
+#include "codec/noise_trial.hpp"
+
+#include "codec/decoder.hpp"
+
+#include <random>
+#include <string>
+
+namespace gradsieve::codec {
+namespace {
+
+constexpr TensorId kTensor = 1;
+/// Numbers beyond the tensor's own, so that a step's window is drawn from many: drawing all afresh would take longer
+/// than encoding them.
+constexpr ElementCount kSpareNoise = ElementCount{1} << 20U;
+
+}  // namespace
+
+NoiseTrial::NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed)
+    : pipeline_(pipeline), elements_(elements), random_(seed), noise_(elements + kSpareNoise), decoded_(elements) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    for (float& value : noise_) value = normal(random);
+    for (auto& residual : residual_)
+        if (has_residual(pipeline_)) residual.assign(elements, 0.0F);
+    for (auto& variance : variance_)
+        if (has_variance(pipeline_)) variance.assign(elements, 0.0F);
+}
+
+Result<NoiseTrial> NoiseTrial::make(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed) {
+    if (elements == 0 || elements > kMostElements)
+        return Status(StatusCode::kInvalidArgument, "elements of a trial, " + std::to_string(elements) +
+                                                        ": allowed are 1 to " + std::to_string(kMostElements) +
+                                                        "; scale the results of a smaller tensor");
+    return NoiseTrial(pipeline, elements, seed);
+}
+
+StateView NoiseTrial::state(std::size_t generation) {
+    return {residual_[generation].empty() ? nullptr : residual_[generation].data(),
+            variance_[generation].empty() ? nullptr : variance_[generation].data()};
+}
+
+Result<NoiseTrial::Sent> NoiseTrial::step() {
+    random_ = std::mt19937_64(random_)();
+    offset_ = random_ % kSpareNoise;
+    const float* const samples[] = {gradient()};
+    const float weights[] = {1.0F};
+    EncodeRequest request;
+    request.pipeline = &pipeline_;
+    request.tensor = kTensor;
+    request.step = ++step_;
+    request.elements = elements_;
+    request.samples = samples;
+    request.weights = weights;
+    request.random_seed = random_;
+    request.selection_hint = &selection_hint_;
+    request.in = state(live_);
+    request.out = state(1 - live_);
+    GRADSIEVE_ASSIGN(auto result, encode_tensor(request, workspace_));
+    live_ = 1 - live_;
+    Sent sent{result.kept_elements, 0};
+    for (const ChunkPayload& chunk : result.chunks) sent.payload_bytes += chunk.bytes.size();
+    chunks_ = std::move(result.chunks);
+    return sent;
+}
+
+Status NoiseTrial::decode() {
+    decoded_.assign(elements_, 0.0F);
+    std::vector<ChunkView> views;
+    for (const ChunkPayload& chunk : chunks_) views.push_back({chunk.chunk_index, chunk.bytes.view()});
+    const Contribution contributions[] = {{1.0F, views}};
+    return ResultTensor(kTensor, decoded_.data(), elements_).decode_average(step_, contributions).status();
+}
+
+double NoiseTrial::normalized_error() const {
+    const auto& before = residual_[1 - live_];
+    double lost = 0;
+    double whole = 0;
+    for (ElementCount i = 0; i < elements_; ++i) {
+        const float x = before.empty() ? gradient()[i] : before[i] + gradient()[i];
+        const double difference = static_cast<double>(x) - static_cast<double>(decoded_[i]);
+        lost += difference * difference;
+        whole += static_cast<double>(x) * static_cast<double>(x);
+    }
+    return whole > 0 ? lost / whole : 0;
+}
+
+}  // namespace gradsieve::codec

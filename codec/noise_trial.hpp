@@ -1,0 +1,58 @@
+// What a pipeline sends of noise: the real encoder and decoder, step by step, over one tensor of fresh Gaussian numbers
+// on one node. For people who choose a codec; never on a gradient's path. Reads no clock: who wants times measures
+// around the calls. One thread at a time; owns all its arrays.
+#pragma once
+
+#include "base/id.hpp"
+#include "base/status.hpp"
+#include "codec/encoder.hpp"
+#include "codec/pipeline.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace gradsieve::codec {
+
+class NoiseTrial {
+public:
+    /// Most elements of a trial's tensor.
+    static constexpr ElementCount kMostElements = ElementCount{1} << 24U;
+
+    struct Sent {
+        ElementCount elements = 0;        ///< sent in this step
+        std::uint64_t payload_bytes = 0;  ///< of all chunks, as they go over the wire, without the frame around them
+    };
+
+    /// `elements`: 1 .. kMostElements; `seed`: of the noise and of unbiased quantizers. The state begins at zero.
+    /// Errors: kInvalidArgument.
+    [[nodiscard]] static Result<NoiseTrial> make(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed);
+
+    /// Encodes one more step's gradient: one sample, independent standard normal numbers.
+    [[nodiscard]] Result<Sent> step();
+    /// Decodes what the last step sent, as a receiver does.
+    [[nodiscard]] Status decode();
+    /// ||x - C(x)||^2 / ||x||^2 of the last step: x is residual plus gradient before it was coded, C(x) what `decode`
+    /// gave. The normalized error of compression operators (Beznosikov et al. 2020); 0 if x is.
+    [[nodiscard]] double normalized_error() const;
+
+private:
+    NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed);
+    [[nodiscard]] const float* gradient() const { return noise_.data() + offset_; }
+    [[nodiscard]] StateView state(std::size_t generation);
+
+    Pipeline pipeline_;
+    ElementCount elements_;
+    std::uint64_t random_;
+    std::vector<float> noise_;  ///< each step takes another window of it
+    std::size_t offset_ = 0;
+    std::vector<float> residual_[2];
+    std::vector<float> variance_[2];
+    std::size_t live_ = 0;
+    Step step_ = 0;
+    std::uint32_t selection_hint_ = 0;
+    EncodeWorkspace workspace_;
+    std::vector<ChunkPayload> chunks_;  ///< of the last step
+    std::vector<float> decoded_;
+};
+
+}  // namespace gradsieve::codec

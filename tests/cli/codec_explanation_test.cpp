@@ -1,0 +1,63 @@
+#include "cli/codec_explanation.hpp"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+namespace gradsieve::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+CodecExplanation explain(const char* text, std::uint64_t elements) {
+    auto explanation = explain_codec(*codec::parse_pipeline(text), elements);
+    EXPECT_TRUE(explanation.is_ok()) << explanation.status().to_string();
+    return std::move(*explanation);
+}
+
+TEST(CodecExplanation, Names_its_stages_in_order_with_every_parameter) {
+    const auto found = explain("topk(0.05)", 10'000);
+    EXPECT_EQ(found.text, "topk(ratio=0.05, scope=tensor, gate=0) | f32 | auto");
+    ASSERT_EQ(found.stages.size(), 3U);
+    EXPECT_EQ(found.stages[0].name, "topk");
+    EXPECT_EQ(found.stages[0].parameters, "(ratio=0.05, scope=tensor, gate=0)");
+    EXPECT_EQ(found.stages[1].name, "f32");
+    EXPECT_EQ(found.stages[2].name, "auto");
+}
+TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
+    const auto found = explain("topk(0.05) | f32 | raw32", 10'000);
+    EXPECT_EQ(found.state_bytes, 80'000U);
+    EXPECT_EQ(found.trial.elements, 10'000U);
+    EXPECT_DOUBLE_EQ(found.trial.sent_fraction, 0.05);
+    EXPECT_NEAR(found.trial.payload_bytes, 8 * 500, 32);
+    EXPECT_GT(found.trial.normalized_error, 0.5);
+    EXPECT_LT(found.trial.normalized_error, 1.0);
+    EXPECT_EQ(explain("variance", 100).state_bytes, 1'600U);
+}
+TEST(CodecExplanation, A_large_model_is_scaled_from_a_trial_of_a_quarter_chunk) {
+    auto found = explain("all | bf16", 1'000'000'000);
+    EXPECT_EQ(found.trial.elements, std::uint64_t{1} << 18U);
+    EXPECT_EQ(found.trial.sent_fraction, 1.0);
+    const auto text = render_explanation(found, {100, 0, false, true});
+    EXPECT_THAT(text, HasSubstr("2.00 GB a step and node for 1.00G elements, 2.0 times less than fp32"));
+    EXPECT_THAT(text, HasSubstr("16.0 bits for each"));
+    EXPECT_THAT(text, Not(HasSubstr("auto:")));  // nothing is indexed
+}
+TEST(CodecExplanation, What_keeps_nothing_says_so) {
+    const auto text = render_explanation(explain("all | f32", 5), {80, 0, false, true});
+    EXPECT_THAT(text, HasSubstr("nothing from step to step"));
+    EXPECT_THAT(text, HasSubstr("0.000 of the energy"));
+}
+TEST(CodecExplanation, Programs_get_the_same_figures) {
+    const auto found = explain("topk(0.01) | pow2(bits=4) | auto", 50'000);
+    const auto root = nlohmann::json::parse(explanation_json(found));
+    EXPECT_EQ(root["codec"], found.text);
+    EXPECT_EQ(root["stages"].size(), 3U);
+    EXPECT_EQ(root["state_bytes"], 400'000U);
+    EXPECT_EQ(root["on_noise"]["steps"], found.trial.steps);
+    EXPECT_DOUBLE_EQ(root["on_noise"]["sent_fraction"], found.trial.sent_fraction);
+    EXPECT_DOUBLE_EQ(root["on_noise"]["ratio_to_fp32"], 200'000 / found.trial.payload_bytes);
+}
+
+}  // namespace
+}  // namespace gradsieve::cli

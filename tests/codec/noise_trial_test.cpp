@@ -1,0 +1,73 @@
+#include "codec/noise_trial.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace gradsieve::codec {
+namespace {
+
+constexpr ElementCount kElements = 200'000;
+
+NoiseTrial make_trial(const char* text, ElementCount elements = kElements, std::uint64_t seed = 7) {
+    auto trial = NoiseTrial::make(*parse_pipeline(text), elements, seed);
+    EXPECT_TRUE(trial.is_ok()) << trial.status().to_string();
+    return std::move(*trial);
+}
+
+double first_error(const char* text) {
+    auto trial = make_trial(text);
+    EXPECT_TRUE(trial.step().is_ok());
+    EXPECT_TRUE(trial.decode().is_ok());
+    return trial.normalized_error();
+}
+
+TEST(NoiseTrial, Counts_and_bytes_are_those_of_the_payloads) {
+    auto trial = make_trial("topk(0.01) | f32 | raw32");
+    for (int step = 0; step < 3; ++step) {
+        const auto sent = trial.step();
+        ASSERT_TRUE(sent.is_ok());
+        EXPECT_EQ(sent->elements, kElements / 100);
+        EXPECT_GE(sent->payload_bytes, 8 * sent->elements);
+        EXPECT_LE(sent->payload_bytes, 8 * sent->elements + 64);
+    }
+}
+// Kept energy of the largest tenth of Gaussian numbers: 2 (t phi(t) + 1 - Phi(t)), t their 95th percentile.
+TEST(NoiseTrial, Error_of_the_first_step_is_the_operators_on_gaussian_numbers) {
+    EXPECT_EQ(first_error("all | f32"), 0.0);
+    EXPECT_NEAR(first_error("topk(0.1) | f32"), 1 - 0.439286, 0.005);
+    EXPECT_NEAR(first_error("all | sign"), 1 - 2 / std::numbers::pi, 0.005);
+}
+TEST(NoiseTrial, Error_counts_what_the_residual_brought_along) {
+    auto trial = make_trial("topk(0.01) | f32");
+    double first = 0;
+    for (int step = 0; step < 200; ++step) {
+        ASSERT_TRUE(trial.step().is_ok());
+        ASSERT_TRUE(trial.decode().is_ok());
+        if (step == 0) first = trial.normalized_error();
+    }
+    EXPECT_GT(trial.normalized_error(), first + 0.02);  // the residual's many middling numbers are left
+    EXPECT_LT(trial.normalized_error(), 1 - 0.01);      // a contraction by k/n at least
+}
+TEST(NoiseTrial, Same_seed_same_noise_and_another_seed_other_noise) {
+    const auto bytes = [](std::uint64_t seed) {
+        auto trial = make_trial("variance(alpha=1.5) | pow2(bits=4) | auto", 50'000, seed);
+        std::uint64_t sum = 0;
+        for (int step = 0; step < 10; ++step) sum = 31 * sum + trial.step()->payload_bytes;
+        return sum;
+    };
+    EXPECT_EQ(bytes(1), bytes(1));
+    EXPECT_NE(bytes(1), bytes(2));
+}
+TEST(NoiseTrial, Sizes_outside_are_refused) {
+    for (const ElementCount elements : {ElementCount{0}, NoiseTrial::kMostElements + 1}) {
+        const auto trial = NoiseTrial::make(*parse_pipeline("all"), elements, 1);
+        ASSERT_FALSE(trial.is_ok());
+        EXPECT_NE(trial.status().to_string().find(std::to_string(elements)), std::string::npos);
+        EXPECT_NE(trial.status().to_string().find("allowed are 1 to"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace gradsieve::codec
