@@ -10,23 +10,6 @@ namespace {
 
 constexpr std::size_t kMaximumTextBytes = 512;
 
-std::string_view trimmed(std::string_view text) noexcept {
-    constexpr std::string_view kBlank = " \t\r\n";
-    const auto first = text.find_first_not_of(kBlank);
-    if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-    std::vector<std::string_view> parts;
-    while (true) {
-        const auto end = text.find(separator);
-        parts.push_back(trimmed(text.substr(0, end)));
-        if (end == std::string_view::npos) return parts;
-        text.remove_prefix(end + 1);
-    }
-}
-
 bool is_name(std::string_view text) noexcept {
     return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -34,7 +17,7 @@ bool is_name(std::string_view text) noexcept {
 }
 
 Status split_arguments(std::string_view text, StageText& ret_stage) {
-    for (const std::string_view part : split(text, ',')) {
+    for (const std::string_view part : split_text(text, ',')) {
         Argument argument{{}, part};
         if (const auto equals = part.find('='); equals != std::string_view::npos) {
             argument.name = trimmed(part.substr(0, equals));
@@ -54,6 +37,23 @@ Status split_arguments(std::string_view text, StageText& ret_stage) {
 
 }  // namespace
 
+std::string_view trimmed(std::string_view text) noexcept {
+    constexpr std::string_view kBlank = " \t\r\n";
+    const auto first = text.find_first_not_of(kBlank);
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::vector<std::string_view> split_text(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    while (true) {
+        const auto end = text.find(separator);
+        parts.push_back(trimmed(text.substr(0, end)));
+        if (end == std::string_view::npos) return parts;
+        text.remove_prefix(end + 1);
+    }
+}
+
 Status bad_text(std::string_view what, std::string_view seen, std::string_view allowed, std::string_view what_to_do) {
     std::string text(what);
     text.append(" '").append(seen).append("': allowed is ").append(allowed).append("; ").append(what_to_do);
@@ -65,7 +65,7 @@ Result<std::vector<StageText>> split_pipeline(std::string_view text) {
         return bad_text("codec text of bytes", std::to_string(text.size()),
                         "at most " + std::to_string(kMaximumTextBytes), "shorten it");
     std::vector<StageText> stages;
-    for (const std::string_view part : split(text, '|')) {
+    for (const std::string_view part : split_text(text, '|')) {
         StageText stage;
         const auto open = part.find('(');
         stage.name = trimmed(part.substr(0, open));

@@ -21,6 +21,11 @@ struct StageText {
     std::vector<Argument> arguments;
 };
 
+/// Without blanks and line ends around it.
+[[nodiscard]] std::string_view trimmed(std::string_view text) noexcept;
+/// The parts between separators, each trimmed; at least one.
+[[nodiscard]] std::vector<std::string_view> split_text(std::string_view text, char separator);
+
 /// Splits into stages; at least one. Errors: kInvalidArgument.
 [[nodiscard]] Result<std::vector<StageText>> split_pipeline(std::string_view text);
 

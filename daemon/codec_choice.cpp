@@ -53,11 +53,17 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
 Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
                                   std::span<const shm::TensorEntry> tensors) {
     const auto named = named_codec(config, client_codec, tensors);
-    auto parsed = codec::parse_pipeline(named.text);
+    const auto parsed = codec::parse_codec(named.text);
     if (!parsed.is_ok()) return parsed.error().with_context("codec of the " + named.origin);
-    const auto main = *parsed;
-    CodecChoice choice{codec::canonical_text(main, codec::Knobs::kKeep), named.origin,
+    const auto& main = parsed->main;
+    CodecChoice choice{codec::canonical_codec_text(*parsed), named.origin, main,
                        std::vector<codec::Pipeline>(tensors.size(), main)};
+    std::vector<bool> is_ruled(tensors.size(), false);
+    for (std::size_t index = 0; index < tensors.size(); ++index)
+        if (const auto* rule = codec::ruled_pipeline(*parsed, tensors[index].name, tensors[index].elements())) {
+            choice.pipelines[index] = *rule;
+            is_ruled[index] = true;
+        }
     if (is_plain(main)) return choice;
 
     GRADSIEVE_ASSIGN(const auto small, codec::parse_pipeline(config.small_codec));
@@ -65,10 +71,11 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
     double main_bits = 0;
     for (std::size_t index = 0; index < tensors.size(); ++index) {
         const auto elements = tensors[index].elements();
-        if (tensors[index].shape.size() <= 1 || elements < config.small_elements)
+        const bool is_small = tensors[index].shape.size() <= 1 || elements < config.small_elements;
+        if (is_small && !is_ruled[index])
             candidates.push_back(index);
         else
-            main_bits += static_cast<double>(elements) * estimated_bits_per_element(main);
+            main_bits += static_cast<double>(elements) * estimated_bits_per_element(choice.pipelines[index]);
     }
     // Smallest first, while all of them together stay within their share of the step's bytes.
     std::stable_sort(candidates.begin(), candidates.end(),

@@ -1,9 +1,10 @@
 // Which codec each tensor of a job gets: what the client or the configuration names, the built-in default otherwise,
-// and small tensors apart. The same inputs give the same choice on every node. Plain functions; any thread.
+// with its rules for tensors of some names or sizes, and small tensors apart. The same inputs give the same choice on
+// every node. Plain functions; any thread.
 #pragma once
 
 #include "base/status.hpp"
-#include "codec/pipeline.hpp"
+#include "codec/codec_rules.hpp"
 #include "daemon/config.hpp"
 #include "shm/message.hpp"
 
@@ -22,12 +23,14 @@ inline constexpr std::string_view kDefaultCodecOfOne = "topk(0.01) | pow2(bits=4
 inline constexpr std::string_view kPlainCodec = "all | f32";
 
 struct CodecChoice {
-    std::string text;                        ///< canonical
+    std::string text;                        ///< canonical, rules and all
     std::string origin;                      ///< "client", "configuration", "default", "default: single node"
+    codec::Pipeline main;                    ///< of tensors that are neither small nor ruled
     std::vector<codec::Pipeline> pipelines;  ///< per tensor, in the order given
 };
 
-/// `tensors` sorted by name. Errors: kInvalidArgument from parse_pipeline, saying whose text it was.
+/// `tensors` sorted by name. Rules go before the codec of small tensors. Errors: kInvalidArgument from parse_codec,
+/// saying whose text it was.
 [[nodiscard]] Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
                                                 std::span<const shm::TensorEntry> tensors);
 

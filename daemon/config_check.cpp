@@ -1,6 +1,6 @@
 #include "daemon/config_check.hpp"
 
-#include "codec/pipeline.hpp"
+#include "codec/codec_rules.hpp"
 #include "daemon/config_host.hpp"
 
 #include <net/if.h>
@@ -76,9 +76,10 @@ bool is_absolute_path(std::string_view text, std::size_t limit_bytes) {
            text.find('\0') == std::string_view::npos;
 }
 
-std::optional<std::string> codec_refusal(const std::string& text) {
-    if (const auto pipeline = codec::parse_pipeline(text); !pipeline.is_ok()) return pipeline.error().text();
-    return std::nullopt;
+std::optional<std::string> codec_refusal(const std::string& text, bool may_have_rules) {
+    const auto status = may_have_rules ? codec::parse_codec(text).status() : codec::parse_pipeline(text).status();
+    if (status.is_ok()) return std::nullopt;
+    return std::string(status.text());
 }
 
 }  // namespace gradsieve::daemon

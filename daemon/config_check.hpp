@@ -20,7 +20,7 @@ namespace gradsieve::daemon {
 [[nodiscard]] bool is_group_name(std::string_view text);
 /// Absolute, without NUL, at most `limit_bytes`.
 [[nodiscard]] bool is_absolute_path(std::string_view text, std::size_t limit_bytes);
-/// Why `text` is no codec; nothing if it is one.
-[[nodiscard]] std::optional<std::string> codec_refusal(const std::string& text);
+/// Why `text` is no codec; nothing if it is one. `may_have_rules`: for tensors of some names or sizes.
+[[nodiscard]] std::optional<std::string> codec_refusal(const std::string& text, bool may_have_rules);
 
 }  // namespace gradsieve::daemon

@@ -76,12 +76,13 @@ std::string text_text(const Config& config) {
     return toml_text(config.*kMember);
 }
 
-template <auto kMember, bool kMayBeEmpty>
+/// kIsDefault: may be empty, and may have rules.
+template <auto kMember, bool kIsDefault>
 Refusal set_codec(Config& config, const ConfigValue& value) {
     const auto* text = as<std::string>(value);
     if (text == nullptr) return "";
-    const bool is_built_in = kMayBeEmpty && text->empty();
-    if (const auto refusal = is_built_in ? std::nullopt : codec_refusal(*text)) return refusal;
+    const bool is_built_in = kIsDefault && text->empty();
+    if (const auto refusal = is_built_in ? std::nullopt : codec_refusal(*text, kIsDefault)) return refusal;
     config.*kMember = *text;
     return std::nullopt;
 }
@@ -216,7 +217,9 @@ std::vector<ConfigKey> state_rows() {
 
 std::vector<ConfigKey> codec_rows() {
     return {
-        {"codec", "default", "a codec such as \"topk(0.01) | pow2(bits=4) | auto\", or \"\"",
+        {"codec", "default",
+         "a codec such as \"topk(0.01) | pow2(bits=4) | auto\", with rules such as \"; *.bias: all | f32\" or without, "
+         "or \"\"",
          "Codec of jobs that name none; \"\" = the built-in one.", false, set_codec<&Config::codec, true>,
          text_text<&Config::codec>},
         {"codec", "small", "a codec such as \"all | bf16\"",

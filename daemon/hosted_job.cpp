@@ -38,11 +38,11 @@ std::vector<shm::TensorEntry> sorted_by_name(std::vector<shm::TensorEntry> tenso
 }
 
 exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm::TensorEntry> sorted,
-                          const CodecChoice& choice, const codec::Pipeline& main) {
+                          const CodecChoice& choice) {
     exchange::JobSpec spec;
     spec.world_size = request.world_size;
     spec.non_finite_policy = static_cast<std::uint8_t>(request.non_finite);
-    spec.codec = codec::canonical_text(main, codec::Knobs::kBlank);
+    spec.codec = codec::canonical_text(choice.main, codec::Knobs::kBlank);
     for (std::size_t index = 0; index < sorted.size(); ++index)
         spec.tensors.push_back({sorted[index].name, sorted[index].group, sorted[index].shape,
                                 codec::canonical_text(choice.pipelines[index], codec::Knobs::kBlank)});
@@ -73,8 +73,7 @@ Result<std::unique_ptr<HostedJob>> HostedJob::make(const shm::AttachRequest& req
                                                    const JobSurroundings& surroundings, TimePoint now) {
     const auto sorted = sorted_by_name(request.tensors);
     GRADSIEVE_ASSIGN(auto choice, choose_codecs(*surroundings.config, request.codec, sorted));
-    GRADSIEVE_ASSIGN(const auto main, codec::parse_pipeline(choice.text));
-    auto spec = spec_of(request, sorted, choice, main);
+    auto spec = spec_of(request, sorted, choice);
     std::unique_ptr<HostedJob> job(new HostedJob(request, surroundings, std::move(spec), std::move(choice)));
     if (const auto status = job->lay_out(sorted); !status.is_ok()) {
         job->give_up_state(now);  // what was taken up is kept on
@@ -166,7 +165,6 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     GRADSIEVE_TRY(check_request(session, request));
     const auto sorted = sorted_by_name(request.tensors);
     GRADSIEVE_ASSIGN(auto choice, choose_codecs(*surroundings_.config, request.codec, sorted));
-    GRADSIEVE_ASSIGN(const auto main, codec::parse_pipeline(choice.text));
     if (choice.text != choice_.text)
         return Status(StatusCode::kMismatch, "rank " + std::to_string(request.rank) + " asks for codec '" +
                                                  choice.text + "', the job's other local ranks for '" + choice_.text +
@@ -176,7 +174,7 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the rank's gradient slabs"));
     auto memory = shm::DaemonSession::make("gradsieve-slab:" + key().name, request.tensors);
     auto status = memory.status();
-    if (status.is_ok()) status = machine_.on_rank_attached(request.rank, spec_of(request, sorted, choice, main), now);
+    if (status.is_ok()) status = machine_.on_rank_attached(request.rank, spec_of(request, sorted, choice), now);
     if (!status.is_ok()) {
         surroundings_.budget->give_back(bytes);
         return status;

@@ -56,6 +56,22 @@ TEST(CodecChoice, A_model_of_small_tensors_joins_the_codec) {
     const auto choice = choose_codecs(two_nodes(), "topk(0.01)", small);
     for (const auto& pipeline : choice->pipelines) EXPECT_EQ(text_of(pipeline), canonical("topk(0.01)"));
 }
+TEST(CodecChoice, Rules_go_before_the_codec_of_small_tensors) {
+    const auto choice =
+        choose_codecs(two_nodes(), "topk(0.01); a.bias: all | f32; elements < 5000 & b*: all | sign", kModel);
+    EXPECT_EQ(text_of(choice->main), canonical("topk(0.01)"));
+    EXPECT_EQ(text_of(choice->pipelines[0]), canonical("all | f32"));
+    EXPECT_EQ(text_of(choice->pipelines[1]), canonical("topk(0.01)"));
+    EXPECT_EQ(text_of(choice->pipelines[2]), canonical("all | sign")) << "else it would be small";
+    EXPECT_EQ(text_of(choice->pipelines[3]), canonical("all | sign"));
+    EXPECT_EQ(choice->text, codec::canonical_codec_text(*codec::parse_codec(choice->text)));
+    EXPECT_NE(choice->text.find("a.bias: all | f32 | auto"), std::string::npos) << choice->text;
+}
+TEST(CodecChoice, Rules_apply_beside_a_plain_codec_too) {
+    const auto choice = choose_codecs(two_nodes(), "all | f32; elements >= 100000: topk(0.01)", kModel);
+    EXPECT_EQ(text_of(choice->pipelines[0]), canonical("all | f32"));
+    EXPECT_EQ(text_of(choice->pipelines[1]), canonical("topk(0.01)"));
+}
 TEST(CodecChoice, Text_that_does_not_parse_says_whose_it_is) {
     const auto choice = choose_codecs(two_nodes(), "topq(1)", kModel);
     ASSERT_FALSE(choice.is_ok());
