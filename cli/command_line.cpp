@@ -19,6 +19,7 @@ constexpr const char* kFooter = R"(
 Examples:
   gradsieve status --watch          what runs now, redrawn each second
   gradsieve status --json | jq .    the same for programs
+  gradsieve metrics                 the same for Prometheus
   gradsieve codecs explain CODEC    what a codec sends, keeps and costs
   gradsieve check-config FILE       is the file right, and what are the values?
   gradsieve keygen                  make this node's key pair
@@ -38,6 +39,7 @@ public:
         app_.get_formatter()->column_width(30);
         add_status();
         add_peers();
+        add_metrics();
         add_codecs();
         add_check_config();
         add_keygen();
@@ -88,6 +90,13 @@ private:
         auto* sub = add("peers", "Show the other nodes' daemons", [this] { return run_peers(peers_, console_); });
         add_socket(sub, peers_.socket);
         sub->add_flag("--json", peers_.is_json, "Print them as JSON");
+    }
+    void add_metrics() {
+        auto* sub = add("metrics", "Print the status as OpenMetrics text, for Prometheus",
+                        [this] { return run_metrics(metrics_, console_); });
+        add_socket(sub, metrics_.socket);
+        sub->add_option("-o,--output", metrics_.output, "Replace this file instead, e.g. of node_exporter's collector")
+            ->type_name("FILE");
     }
     void add_codecs() {
         auto* sub = add("codecs", "List the stages that codecs are made of, or explain a codec", [this] {
@@ -155,6 +164,7 @@ private:
     std::function<ExitCode()> command_;
     StatusOptions status_;
     PeersOptions peers_;
+    MetricsOptions metrics_;
     CodecsOptions codecs_;
     ExplainOptions explain_;
     bool is_explained_ = false;

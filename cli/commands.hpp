@@ -26,6 +26,13 @@ struct PeersOptions {
 };
 [[nodiscard]] ExitCode run_peers(const PeersOptions& options, Console& console);
 
+struct MetricsOptions {
+    std::string socket;
+    std::string output;  ///< file that is replaced as a whole; "" = standard output
+};
+/// OpenMetrics text out of the status page; kOk whatever the daemon's health is, kFailed if the file cannot be written.
+[[nodiscard]] ExitCode run_metrics(const MetricsOptions& options, Console& console);
+
 struct CodecsOptions {
     bool is_json = false;
 };

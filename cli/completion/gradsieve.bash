@@ -9,11 +9,11 @@ _gradsieve() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} options
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "status peers codecs check-config keygen state doctor demo --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "status peers metrics codecs check-config keygen state doctor demo --help --version" -- "$current")
         return
     fi
     case $previous in
-        --socket | --out)
+        --socket | --out | --output)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$current")
             return
@@ -31,6 +31,7 @@ _gradsieve() {
     case $command in
         status) options="--socket --watch --json --all --help" ;;
         peers) options="--socket --json --help" ;;
+        metrics) options="--socket --output --help" ;;
         codecs) options="explain --elements --json --help" ;;
         check-config) options="--node --socket --state --help" ;;
         keygen) options="--out --force --show --help" ;;

@@ -97,6 +97,41 @@ TEST_F(CliTest, Codecs_lists_every_stage_of_the_table) {
     for (const auto* stage : {"variance(", "topk(", "pow2(", "rice", "auto"}) EXPECT_THAT(text.out, HasSubstr(stage));
     EXPECT_THAT(run_here({"codecs", "--json"}).out, StartsWith("[\n  {\n    \"name\": "));
 }
+TEST_F(CliTest, Metrics_are_printed_whatever_the_health_is) {
+    const auto absent = run_here({"metrics", "--socket", socket()});
+    EXPECT_EQ(absent.code, ExitCode::kOk) << absent.error;
+    EXPECT_THAT(absent.out, HasSubstr("gradsieve_up 0\n"));
+    const auto page = make_page(R"({"format":1,"daemon":{"version":"1","uptime_s":2.5}})");
+    const auto live = run_here({"metrics", "--socket", socket()});
+    EXPECT_EQ(live.code, ExitCode::kOk) << live.error;
+    EXPECT_THAT(live.out, HasSubstr("gradsieve_up 1\n"));
+    EXPECT_THAT(live.out, HasSubstr("gradsieve_uptime_seconds 2.5\n"));
+}
+TEST_F(CliTest, Metrics_of_a_document_that_is_none_say_unreadable) {
+    const auto page = make_page("[]");
+    const auto ran = run_here({"metrics", "--socket", socket()});
+    EXPECT_EQ(ran.code, ExitCode::kOk);
+    EXPECT_THAT(ran.out, HasSubstr("gradsieve_up 0\n"));
+    EXPECT_THAT(ran.out, HasSubstr("gradsieve_health{gradsieve_health=\"unreadable\"} 1\n"));
+    EXPECT_THAT(ran.error, HasSubstr("not a JSON object"));
+}
+TEST_F(CliTest, Metrics_replace_a_file_as_a_whole_or_leave_it) {
+    const auto file = folder() + "/gradsieve.prom";
+    std::ofstream(file) << "old";
+    const auto page = make_page(R"({"format":1})");
+    EXPECT_EQ(run_here({"metrics", "--socket", socket(), "-o", file}).code, ExitCode::kOk);
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    EXPECT_THAT(text.str(), testing::EndsWith("# EOF\n"));
+    EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms(0644));
+    const auto bad = run_here({"metrics", "--socket", socket(), "-o", folder() + "/none/gradsieve.prom"});
+    EXPECT_EQ(bad.code, ExitCode::kFailed);
+    EXPECT_THAT(bad.error, HasSubstr("none/gradsieve.prom: open: No such file or directory"));
+    std::size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder()))
+        if (entry.path().filename().string().starts_with("gradsieve.prom")) ++files;
+    EXPECT_EQ(files, 1U) << "nothing is left beside it";
+}
 TEST_F(CliTest, Codecs_explains_a_codec) {
     const auto ran = run_here({"codecs", "explain", "topk(0.01) | pow2(bits=4)", "--elements", "2k"});
     EXPECT_EQ(ran.code, ExitCode::kOk) << ran.error;

@@ -49,6 +49,13 @@ check "the journal has its lines" bash -c 'journalctl --no-pager -u gradsieved |
 check "members of the group may attach, others not" same "660 root gradsieve" "$(stat -c '%a %U %G' /run/gradsieve/gradsieved.sock)"
 check "reload leaves it running" bash -c 'pid=$(systemctl show --value -p MainPID gradsieved); systemctl reload gradsieved && [[ $pid == "$(systemctl show --value -p MainPID gradsieved)" ]]'
 
+# ---- metrics ----
+check "the metrics' timer waits to be enabled" same disabled "$(systemctl is-enabled gradsieve-metrics.timer)"
+mkdir -p /var/lib/prometheus/node-exporter && chown 65534 /var/lib/prometheus/node-exporter
+check "the timer starts" systemctl enable --now gradsieve-metrics.timer
+check "metrics reach the collector's folder" within 10 grep -q '^gradsieve_up 1$' /var/lib/prometheus/node-exporter/gradsieve.prom
+check "the collector may read them" same 644 "$(stat -c %a /var/lib/prometheus/node-exporter/gradsieve.prom)"
+
 # ---- restarts ----
 before=$(main_pid) listener_before=$(listener)
 check "restart" systemctl restart gradsieved
