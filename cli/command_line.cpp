@@ -21,6 +21,8 @@ Examples:
   gradsieve status --json | jq .    the same for programs
   gradsieve metrics                 the same for Prometheus
   gradsieve codecs explain CODEC    what a codec sends, keeps and costs
+  gradsieve plan --params 100M --nodes 4 --link 1Gbit --step-ms 300
+                                    does compressing pay, and with which codec?
   gradsieve check-config FILE       is the file right, and what are the values?
   gradsieve keygen                  make this node's key pair
   gradsieve state list              what is on disk to go on from
@@ -41,6 +43,7 @@ public:
         add_peers();
         add_metrics();
         add_codecs();
+        add_plan();
         add_check_config();
         add_keygen();
         add_state();
@@ -77,6 +80,14 @@ private:
         sub->add_option("--node", node, "Be this node of the file")->type_name("NAME");
     }
 
+    static CLI::Option* add_elements(CLI::App* sub, const std::string& name, std::uint64_t& elements,
+                                     const std::string& meaning) {
+        const std::map<std::string, std::uint64_t> units = {{"k", 1'000}, {"M", 1'000'000}, {"G", 1'000'000'000}};
+        return sub->add_option(name, elements, meaning)
+            ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::CASE_SENSITIVE))
+            ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 48U));
+    }
+
     void add_status() {
         auto* sub = add("status", "Show the daemon, its peers, jobs and tensors",
                         [this] { return run_status(status_, console_); });
@@ -107,14 +118,36 @@ private:
         explain->footer("");
         explain->add_option("codec", explain_.codec, "As in a configuration, e.g. \"topk(0.01) | pow2(bits=4) | auto\"")
             ->required();
-        explain->add_option("-n,--elements", explain_.elements, "Elements of the model; k, M and G are understood")
-            ->transform(CLI::AsNumberWithUnit(
-                std::map<std::string, std::uint64_t>{{"k", 1'000}, {"M", 1'000'000}, {"G", 1'000'000'000}},
-                CLI::AsNumberWithUnit::CASE_SENSITIVE))
-            ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 48U))
+        add_elements(explain, "-n,--elements", explain_.elements, "Elements of the model; k, M and G are understood")
             ->capture_default_str();
         explain->add_flag("--json", explain_.is_json, "Print it as JSON");
         explain->callback([this] { is_explained_ = true; });
+    }
+    void add_plan() {
+        auto* sub = add("plan", "Say whether compressing pays on a cluster, and with which codec",
+                        [this] { return run_plan(plan_, console_); });
+        add_elements(sub, "-p,--params", plan_.elements, "Parameters of the model; k, M and G are understood")
+            ->required();
+        sub->add_option("-n,--nodes", plan_.nodes, "Machines that exchange gradients")
+            ->required()
+            ->check(CLI::Range(1U, 1024U));
+        sub->add_option("-l,--link", plan_.link, "Speed of a machine's link each way, such as 1Gbit")->required();
+        sub->add_option("-s,--step-ms", plan_.step_ms, "Milliseconds of computing a step, without any exchange")
+            ->required()
+            ->check(CLI::Range(0.001, 1e9));
+        sub->add_option("--backward-share", plan_.backward_share, "Share of it in which gradients come out, at its end")
+            ->check(CLI::Range(0.0, 1.0))
+            ->capture_default_str();
+        sub->add_option("--latency-us", plan_.latency_us, "One way, in microseconds")
+            ->check(CLI::Range(0.0, 1e7))
+            ->capture_default_str();
+        sub->add_option("--threads", plan_.threads, "The daemon's codec workers; 0 = as it would take of this machine")
+            ->check(CLI::Range(0U, 1024U));
+        sub->add_option("--codec-speed", plan_.codec_speed,
+                        "Elements per second instead of what is measured here, such as 1.5e11 for a GPU")
+            ->check(CLI::Range(1.0, 1e15));
+        sub->add_option("-c,--codec", plan_.codecs, "Only this codec; may be repeated");
+        sub->add_flag("--json", plan_.is_json, "Print it as JSON");
     }
     void add_check_config() {
         auto* sub = add("check-config", "Check a configuration and print the effective values with their origin",
@@ -168,6 +201,7 @@ private:
     CodecsOptions codecs_;
     ExplainOptions explain_;
     bool is_explained_ = false;
+    PlanOptions plan_;
     CheckConfigOptions check_config_;
     KeygenOptions keygen_;
     StateOptions state_;

@@ -46,6 +46,21 @@ struct ExplainOptions {
 /// What a codec sends, keeps and costs; encodes noise on one thread for a moment.
 [[nodiscard]] ExitCode run_explain(const ExplainOptions& options, Console& console);
 
+struct PlanOptions {
+    std::uint64_t elements = 0;
+    std::uint32_t nodes = 0;
+    std::string link;  ///< "1Gbit"
+    double step_ms = 0;
+    double backward_share = 2.0 / 3;
+    double latency_us = 50;
+    unsigned threads = 0;             ///< codec workers; 0 = as the daemon would take of this machine
+    double codec_speed = 0;           ///< elements per second, of encoder and decoder together; 0 = measured here
+    std::vector<std::string> codecs;  ///< empty = a choice from mild to strong
+    bool is_json = false;
+};
+/// Whether compressing pays, by arithmetic; needs no daemon.
+[[nodiscard]] ExitCode run_plan(const PlanOptions& options, Console& console);
+
 struct CheckConfigOptions {
     std::string file;  ///< "" = the daemon's usual one
     std::string node;

@@ -9,7 +9,7 @@ _gradsieve() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} options
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "status peers metrics codecs check-config keygen state doctor demo --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "status peers metrics codecs plan check-config keygen state doctor demo --help --version" -- "$current")
         return
     fi
     case $previous in
@@ -33,6 +33,9 @@ _gradsieve() {
         peers) options="--socket --json --help" ;;
         metrics) options="--socket --output --help" ;;
         codecs) options="explain --elements --json --help" ;;
+        plan)
+            options="--params --nodes --link --step-ms --backward-share --latency-us --threads --codec-speed --codec --json --help"
+            ;;
         check-config) options="--node --socket --state --help" ;;
         keygen) options="--out --force --show --help" ;;
         state) options="list --state --json --help" ;;

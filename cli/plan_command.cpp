@@ -1,0 +1,76 @@
+// gradsieve plan: asks no daemon. Codecs' sizes come from noise that is encoded on the spot, and so do their speeds,
+// unless the user names one.
+#include "cli/codec_explanation.hpp"
+#include "cli/commands.hpp"
+#include "cli/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <thread>
+
+namespace gradsieve::cli {
+
+namespace {
+
+/// From the mildest to the strongest.
+constexpr const char* kCodecs[] = {"all | bf16",
+                                   "all | dither(levels=7)",
+                                   "all | sign",
+                                   "variance(alpha=3) | pow2(bits=4)",
+                                   "topk(0.01) | pow2(bits=4)",
+                                   "topk(0.001) | pow2(bits=4)"};
+
+Result<exchange::CodecFacts> facts_of(const std::string& codec, const PlanOptions& options, double workers) {
+    auto pipeline = codec::parse_pipeline(codec);
+    if (!pipeline.is_ok()) return pipeline.error();
+    GRADSIEVE_ASSIGN(const auto explanation, explain_codec(*pipeline, options.elements));
+    const auto& trial = explanation.trial;
+    const auto elements = static_cast<double>(trial.elements);
+    const bool is_given = options.codec_speed > 0;
+    return exchange::CodecFacts{
+        trial.payload_bytes / elements,
+        is_given ? 1 / options.codec_speed : trial.encode_milliseconds / 1000 / elements / workers,
+        is_given ? 0 : trial.decode_milliseconds / 1000 / elements / workers};
+}
+
+Result<PlanReport> make_report(const PlanOptions& options) {
+    PlanReport report;
+    report.step = {options.elements, options.nodes, options.step_ms / 1000, options.backward_share};
+    report.link = {link_speed(options.link), options.latency_us / 1e6};
+    if (report.link.bits_per_second == 0)
+        return Status(StatusCode::kInvalidArgument,
+                      fmt::format("--link '{}': allowed is a speed above 0 with k, M or G, such as 1Gbit or 100Mbit/s; "
+                                  "write the slower direction's",
+                                  options.link));
+    // What the daemon would take of this machine.
+    const double workers =
+        options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency() / 4);
+    report.coding = options.codec_speed > 0
+                        ? fmt::format("codecs at {:g} G elements/s", options.codec_speed / 1e9)
+                        : fmt::format("codecs as fast as {} of this machine's cores", static_cast<unsigned>(workers));
+    report.rows.push_back({"all-reduce, fp32", false, exchange::ring_cost(report.step, report.link, 4)});
+    report.rows.push_back({"all-reduce, fp16", false, exchange::ring_cost(report.step, report.link, 2)});
+    std::vector<std::string> codecs = options.codecs;
+    if (codecs.empty()) codecs.assign(std::begin(kCodecs), std::end(kCodecs));
+    for (const auto& codec : codecs) {
+        GRADSIEVE_ASSIGN(const auto facts, facts_of(codec, options, workers));
+        report.rows.push_back({codec, true, exchange::gather_cost(report.step, report.link, facts)});
+    }
+    return report;
+}
+
+}  // namespace
+
+ExitCode run_plan(const PlanOptions& options, Console& console) {
+    const auto report = make_report(options);
+    if (!report.is_ok()) {
+        console.error << "gradsieve: " << report.error().text() << '\n';
+        return ExitCode::kFailed;
+    }
+    console.out << (options.is_json ? plan_json(*report) : render_plan(*report, console.look));
+    return ExitCode::kOk;
+}
+
+}  // namespace gradsieve::cli

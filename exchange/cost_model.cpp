@@ -1,0 +1,64 @@
+#include "exchange/cost_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+namespace gradsieve::exchange {
+namespace {
+
+/// Pieces that the backward pass hands over one after the other. PyTorch's buckets of 25 MB are about as many of a
+/// model of ResNet-50's size.
+constexpr unsigned kPieces = 16;
+
+/// When the last piece has left the last stage, if each comes out of the backward pass in its turn and every stage
+/// takes `stages[s]` seconds for one, in order; counted from the step's begin.
+double end_of_pipe(const StepFacts& step, std::span<const double> stages) {
+    const double backward = step.step_seconds * step.backward_share;
+    std::array<double, 4> free{};
+    double left = 0;
+    for (unsigned piece = 0; piece < kPieces; ++piece) {
+        left = step.step_seconds - backward + backward * (piece + 1) / kPieces;
+        for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+            left = std::max(left, free[stage]) + stages[stage];
+            free[stage] = left;
+        }
+    }
+    return left;
+}
+
+void settle(const StepFacts& step, double end, StepCost& inout_cost) {
+    inout_cost.exposed_seconds = std::max(0.0, end - step.step_seconds);
+    inout_cost.step_seconds = step.step_seconds + inout_cost.exposed_seconds;
+}
+
+}  // namespace
+
+StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec) {
+    const auto elements = static_cast<double>(step.elements);
+    const double others = step.nodes - 1.0;
+    StepCost cost;
+    cost.sent_bytes = others * elements * codec.bytes_per_element;
+    cost.link_seconds = 8 * cost.sent_bytes / link.bits_per_second;
+    const double encode = elements * codec.encode_seconds_per_element;
+    const double decode = elements * codec.decode_seconds_per_element * step.nodes;
+    const double latency = others > 0 ? link.latency_seconds : 0;
+    cost.exchange_seconds = encode + cost.link_seconds + latency + decode;
+    const double stages[] = {encode / kPieces, cost.link_seconds / kPieces, decode / kPieces};
+    settle(step, end_of_pipe(step, stages) + latency, cost);
+    return cost;
+}
+
+StepCost ring_cost(const StepFacts& step, const LinkFacts& link, double bytes_per_element) {
+    const double others = step.nodes - 1.0;
+    StepCost cost;
+    cost.sent_bytes = 2 * others / step.nodes * static_cast<double>(step.elements) * bytes_per_element;
+    cost.link_seconds = 8 * cost.sent_bytes / link.bits_per_second;
+    const double messages = 2 * others * link.latency_seconds;
+    cost.exchange_seconds = cost.link_seconds + kPieces * messages;
+    const double stages[] = {cost.link_seconds / kPieces + messages};
+    settle(step, end_of_pipe(step, stages), cost);
+    return cost;
+}
+
+}  // namespace gradsieve::exchange

@@ -1,0 +1,41 @@
+// What a step costs between nodes, by arithmetic: gradients come out of the backward pass bit by bit and go through
+// encoder, link and decoder as through a pipe, each busy with one piece at a time. For people who choose, and for
+// whoever checks the exchange against it; no round depends on it. Plain values; any thread.
+#pragma once
+
+#include "base/id.hpp"
+
+#include <cstdint>
+
+namespace gradsieve::exchange {
+
+struct StepFacts {
+    ElementCount elements = 0;  ///< of the model, >= 1
+    std::uint32_t nodes = 1;    ///< >= 1
+    double step_seconds = 0;    ///< of computing, without any exchange; > 0
+    double backward_share = 0;  ///< of the step, at its end, in which gradients come out evenly; 0 .. 1
+};
+struct LinkFacts {
+    double bits_per_second = 0;  ///< each way, of one node; > 0
+    double latency_seconds = 0;  ///< one way
+};
+struct CodecFacts {
+    double bytes_per_element = 0;           ///< of one node's payloads
+    double encode_seconds_per_element = 0;  ///< all local ranks' gradients
+    double decode_seconds_per_element = 0;  ///< of one node's payloads
+};
+struct StepCost {
+    double sent_bytes = 0;        ///< by each node, a step
+    double link_seconds = 0;      ///< in which that keeps the link busy
+    double exchange_seconds = 0;  ///< if nothing overlapped
+    double exposed_seconds = 0;   ///< that the step gets longer by
+    double step_seconds = 0;      ///< as it comes out
+};
+
+/// The gather plan: every node sends its payloads to every other one and decodes all.
+[[nodiscard]] StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec);
+/// A ring all-reduce of plain values, in buckets during the backward pass: 2 (N - 1) / N of the bytes, in 2 (N - 1)
+/// messages of each bucket, one behind the other. `bytes_per_element`: 4, or 2 for 16-bit values.
+[[nodiscard]] StepCost ring_cost(const StepFacts& step, const LinkFacts& link, double bytes_per_element);
+
+}  // namespace gradsieve::exchange

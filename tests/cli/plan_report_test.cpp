@@ -1,0 +1,83 @@
+#include "cli/plan_report.hpp"
+
+#include "tests/cli/cli_fixture.hpp"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+namespace gradsieve::cli {
+namespace {
+
+using testing::HasSubstr;
+
+PlanRow row(const char* name, bool is_codec, double exposed_seconds) {
+    return {name, is_codec, {1e6, 0.01, exposed_seconds, exposed_seconds, 0.1 + exposed_seconds}};
+}
+PlanReport report(std::vector<PlanRow> rows) {
+    return {{1'000'000, 4, 0.1, 0.5}, {1e9, 50e-6}, "codecs as fast as thought", std::move(rows)};
+}
+
+TEST(PlanReport, Mildest_codec_that_is_about_as_fast_as_the_fastest_is_chosen) {
+    const auto choice = choose_plan(report({row("fp32", false, 0.4), row("fp16", false, 0.2), row("mild", true, 0.05),
+                                            row("middle", true, 0.011), row("strong", true, 0.007)}));
+    EXPECT_EQ(choice.verdict, PlanVerdict::kPays);
+    EXPECT_EQ(choice.plain, 1U);
+    EXPECT_EQ(choice.codec, 3U);
+}
+TEST(PlanReport, Steps_aside_where_the_link_is_fast_and_says_so) {
+    const auto fast = report({row("fp32", false, 0.002), row("mild", true, 0.004), row("strong", true, 0.001)});
+    EXPECT_EQ(choose_plan(fast).verdict, PlanVerdict::kStepAside);
+    EXPECT_THAT(render_plan(fast, {100, 0, false, true}),
+                HasSubstr("It does not pay: with fp32 a step takes 102.0 ms, 2 % more"));
+    const auto close = report({row("fp32", false, 0.008), row("strong", true, 0.001)});
+    EXPECT_EQ(choose_plan(close).verdict, PlanVerdict::kHardlyPays);
+    EXPECT_THAT(render_plan(close, {100, 0, false, true}), HasSubstr("It hardly pays"));
+}
+TEST(PlanReport, Programs_get_every_row_and_the_verdict) {
+    const auto root = nlohmann::json::parse(plan_json(report({row("fp32", false, 0.4), row("mild", true, 0.05)})));
+    EXPECT_EQ(root["verdict"], "pays");
+    EXPECT_EQ(root["codec"], "mild");
+    EXPECT_EQ(root["all_reduce"], "fp32");
+    ASSERT_EQ(root["rows"].size(), 2U);
+    EXPECT_DOUBLE_EQ(root["rows"][1]["exposed_s"], 0.05);
+}
+TEST(PlanReport, Link_speeds_are_read_as_people_write_them) {
+    EXPECT_DOUBLE_EQ(link_speed("1Gbit"), 1e9);
+    EXPECT_DOUBLE_EQ(link_speed("25 Gbit/s"), 25e9);
+    EXPECT_DOUBLE_EQ(link_speed("100M"), 1e8);
+    EXPECT_DOUBLE_EQ(link_speed("0.5Gbps"), 5e8);
+    for (const char* text : {"", "fast", "1", "0Gbit", "-1Gbit", "1Gbyte", "nanG", "1 TB/s"})
+        EXPECT_EQ(link_speed(text), 0) << text;
+}
+
+// 100 M parameters, 4 workers: 1.6 GB of fp32 gradients a step in all.
+TEST_F(CliTest, Plan_says_that_a_slow_link_pays_and_with_what) {
+    const auto ran = run_here({"plan", "--params", "100M", "--nodes", "4", "--link", "1Gbit", "--step-ms", "300"});
+    EXPECT_EQ(ran.code, ExitCode::kOk) << ran.error;
+    EXPECT_THAT(ran.out, HasSubstr("100M parameters on 4 nodes at 1 Gbit/s, 300.0 ms of computing a step"));
+    EXPECT_THAT(ran.out, HasSubstr("600 MB"));
+    EXPECT_THAT(ran.out, HasSubstr("It pays: with all-reduce, fp16 a step takes 2,517 ms, 739 % more"));
+}
+TEST_F(CliTest, Plan_with_a_speed_of_ones_own_is_arithmetic_alone) {
+    const auto ran = run_here({"plan", "-p", "1M", "-n", "2", "-l", "100Gbit", "-s", "100", "--codec", "all | bf16",
+                               "--codec-speed", "1e11", "--json"});
+    ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
+    const auto root = nlohmann::json::parse(ran.out);
+    EXPECT_EQ(root["verdict"], "does not pay");
+    ASSERT_EQ(root["rows"].size(), 3U);
+    EXPECT_NEAR(root["rows"][2]["sent_bytes"], 2e6, 2e3);
+    EXPECT_NEAR(root["rows"][2]["exchange_s"], 1e6 / 1e11 + 16e6 / 100e9 + 50e-6, 1e-6);
+}
+TEST_F(CliTest, Plan_refuses_what_makes_no_sense) {
+    const auto bad = run_here({"plan", "-p", "1M", "-n", "2", "-l", "fast", "-s", "100"});
+    EXPECT_EQ(bad.code, ExitCode::kFailed);
+    EXPECT_THAT(bad.error, HasSubstr("--link 'fast': allowed is a speed above 0"));
+    EXPECT_EQ(run_here({"plan", "-p", "0", "-n", "2", "-l", "1G", "-s", "100"}).code, ExitCode::kFailed);
+    EXPECT_EQ(run_here({"plan", "-p", "1M", "-n", "0", "-l", "1G", "-s", "100"}).code, ExitCode::kFailed);
+    EXPECT_EQ(run_here({"plan", "-p", "1M", "-n", "2", "-l", "1G", "-s", "0"}).code, ExitCode::kFailed);
+    EXPECT_EQ(run_here({"plan", "-p", "1M", "-n", "2", "-l", "1G", "-s", "9", "-c", "topq"}).code, ExitCode::kFailed);
+    EXPECT_EQ(run_here({"plan", "-p", "1M"}).code, ExitCode::kFailed);
+}
+
+}  // namespace
+}  // namespace gradsieve::cli

@@ -1,0 +1,53 @@
+#include "exchange/cost_model.hpp"
+
+#include <gtest/gtest.h>
+
+namespace gradsieve::exchange {
+namespace {
+
+constexpr double kGigabit = 1e9;
+
+TEST(CostModel, Ring_without_overlap_takes_its_bytes_over_the_link) {
+    // 100 M parameters on 4 nodes: 600 MB sent by each, 4.8 s at 1 Gbit/s.
+    const auto cost = ring_cost({100'000'000, 4, 0.3, 0}, {kGigabit, 0}, 4);
+    EXPECT_DOUBLE_EQ(cost.sent_bytes, 600e6);
+    EXPECT_DOUBLE_EQ(cost.link_seconds, 4.8);
+    EXPECT_NEAR(cost.exposed_seconds, 4.8, 1e-9);
+    EXPECT_NEAR(cost.step_seconds, 5.1, 1e-9);
+}
+TEST(CostModel, Backward_pass_hides_all_but_the_last_piece_of_a_fast_exchange) {
+    const auto cost = ring_cost({1'000'000, 2, 1.0, 0.5}, {kGigabit, 0}, 4);  // 32 ms within 500
+    EXPECT_NEAR(cost.exposed_seconds, 0.032 / 16, 1e-9);
+    EXPECT_NEAR(cost.exchange_seconds, 0.032, 1e-9);
+}
+TEST(CostModel, Slow_exchange_begins_with_the_first_piece) {
+    // 16 pieces of 1 s each; the first is ready 1/16 into the backward pass of 0.5 s.
+    const auto cost = ring_cost({2'000'000'000, 2, 1.0, 0.5}, {4 * kGigabit, 0}, 4);
+    EXPECT_NEAR(cost.exchange_seconds, 16, 1e-9);
+    EXPECT_NEAR(cost.exposed_seconds, 0.5 + 0.5 / 16 + 16 - 1.0, 1e-9);
+}
+TEST(CostModel, Latency_counts_for_every_message_of_the_ring_and_once_for_the_gather) {
+    const StepFacts step{16, 5, 1.0, 0};
+    EXPECT_NEAR(ring_cost(step, {1e15, 0.001}, 4).exposed_seconds, 16 * 8 * 0.001, 1e-9);
+    EXPECT_NEAR(gather_cost(step, {1e15, 0.001}, {4, 0, 0}).exposed_seconds, 0.001, 1e-9);
+}
+TEST(CostModel, Gather_grows_with_the_nodes_and_the_slowest_stage_decides) {
+    const LinkFacts link{kGigabit, 0};
+    const CodecFacts codec{0.05, 1e-9, 1e-10};
+    const auto two = gather_cost({100'000'000, 2, 0.3, 0}, link, codec);
+    EXPECT_DOUBLE_EQ(two.sent_bytes, 5e6);
+    EXPECT_DOUBLE_EQ(two.exchange_seconds, 0.1 + 0.04 + 0.02);
+    EXPECT_NEAR(two.exposed_seconds, 0.1 + (0.04 + 0.02) / 16, 1e-9);  // encoding is the slowest
+    const auto eight = gather_cost({100'000'000, 8, 0.3, 0}, link, codec);
+    EXPECT_DOUBLE_EQ(eight.sent_bytes, 35e6);
+    EXPECT_NEAR(eight.exposed_seconds, 0.28 + (0.1 + 0.08) / 16, 1e-9);  // now the link is
+}
+TEST(CostModel, A_node_alone_sends_nothing_and_still_codes) {
+    const auto cost = gather_cost({1'000'000, 1, 0.1, 0}, {kGigabit, 0.001}, {0.05, 1e-9, 1e-9});
+    EXPECT_EQ(cost.sent_bytes, 0);
+    EXPECT_NEAR(cost.exposed_seconds, 0.001 + 0.001 / 16, 1e-9);
+    EXPECT_EQ(ring_cost({1'000'000, 1, 0.1, 0}, {kGigabit, 0.001}, 4).exposed_seconds, 0);
+}
+
+}  // namespace
+}  // namespace gradsieve::exchange
