@@ -1,5 +1,9 @@
 #include "codec/cpu_form.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -19,6 +23,19 @@ std::string supported_names() {
     return names;
 }
 
+#if defined(__x86_64__)
+/// clang 14's __builtin_cpu_supports does not know the name.
+bool has_lzcnt() noexcept {
+    constexpr unsigned kExtendedFeatures = 0x80000001U;
+    constexpr unsigned kLzcntBit = 1U << 5U;
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid(kExtendedFeatures, &a, &b, &c, &d) != 0 && (c & kLzcntBit) != 0;
+}
+#endif
+
 }  // namespace
 
 std::string_view cpu_form_name(CpuForm form) noexcept {
@@ -37,8 +54,7 @@ bool is_cpu_form_supported(CpuForm form) noexcept {
     // The lists follow the compile options of *_avx2.cpp and *_avx512.cpp; the built-in also asks whether the operating
     // system saves the wide registers.
     const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi2") != 0 &&
-                          __builtin_cpu_supports("popcnt") != 0 && __builtin_cpu_supports("fma") != 0 &&
-                          __builtin_cpu_supports("lzcnt") != 0;
+                          __builtin_cpu_supports("popcnt") != 0 && __builtin_cpu_supports("fma") != 0 && has_lzcnt();
     switch (form) {
         case CpuForm::kScalar: return true;
         case CpuForm::kAvx2: return has_avx2;

@@ -9,6 +9,7 @@
 #include "codec/pipeline.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace gradsieve::codec {
@@ -29,6 +30,8 @@ public:
 
     /// Encodes one more step's gradient: one sample, independent standard normal numbers.
     [[nodiscard]] Result<Sent> step();
+    /// What the last step sent.
+    [[nodiscard]] std::span<const ChunkPayload> payloads() const { return chunks_; }
     /// Decodes what the last step sent, as a receiver does.
     [[nodiscard]] Status decode();
     /// ||x - C(x)||^2 / ||x||^2 of the last step: x is residual plus gradient before it was coded, C(x) what `decode`

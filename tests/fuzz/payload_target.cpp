@@ -1,0 +1,75 @@
+// Decoders of chunk payloads: four bytes tell the chunk's elements, the rest is the payload.
+#include "codec/decoder.hpp"
+#include "codec/noise_trial.hpp"
+#include "tests/fuzz/fuzz_target.hpp"
+
+#include <cmath>
+#include <string>
+
+namespace gradsieve::fuzz {
+namespace {
+
+constexpr std::uint32_t kMostElements = 3 * 4096 + 17;
+
+Bytes with_elements(std::uint32_t elements, ByteView payload) {
+    Bytes seed;
+    ByteWriter writer(seed);
+    writer.write(elements - 1);
+    writer.write_bytes(payload);
+    return seed;
+}
+
+}  // namespace
+
+std::vector<Bytes> seeds() {
+    // Every quantizer densely and in a list, every index coder, and both scopes.
+    const char* const codecs[] = {"all | f32",
+                                  "all | bf16",
+                                  "all | sign",
+                                  "all | dither",
+                                  "all | pow2",
+                                  "topk(0.05) | f32 | rice",
+                                  "topk(0.05) | bf16 | bitmap",
+                                  "topk(0.05) | pow2(bits=4) | auto",
+                                  "topk(0.05) | pow2(bits=3, scope=tensor) | rice",
+                                  "topk(0.05) | pow2(bits=4) | raw32",
+                                  "topk(0.05) | sign | rice",
+                                  "topk(0.05) | dither(levels=31) | rice",
+                                  "variance | pow2(bits=8) | bitmap"};
+    std::string all;
+    std::vector<Bytes> made;
+    for (const char* text : codecs) {
+        all += std::string(text) + " ";
+        for (const std::uint32_t elements : {1U, 33U, 4101U, kMostElements}) {
+            auto trial = codec::NoiseTrial::make(*codec::parse_pipeline(text), elements, elements);
+            for (int step = 0; step < 3; ++step) require(trial.is_ok() && trial->step().is_ok(), "noise is encoded");
+            for (const auto& chunk : trial->payloads()) made.push_back(with_elements(elements, chunk.bytes));
+        }
+    }
+    for (const auto& row : codec::stage_table())
+        if (row.role != "selector")
+            require(all.find(row.name) != std::string::npos, "every stage on the wire has a seed");
+    made.push_back(with_elements(3, codec::build_exact_chunk(std::vector<float>{1.0F, -0.0F, NAN})));
+    return made;
+}
+
+void run_one(ByteView input) {
+    ByteReader reader(input);
+    const auto elements = reader.read<std::uint32_t>() % kMostElements + 1;
+    const auto payload = reader.read_bytes(reader.remaining_bytes());
+    std::vector<float> values(elements, 0.0F);
+    codec::ResultTensor result(7, values.data(), elements);
+    const codec::ChunkView chunks[] = {{0, payload}};
+    const codec::Contribution contributions[] = {{0.5F, chunks}, {0.5F, chunks}};
+    const bool is_valid = codec::validate_chunk(payload, elements).is_ok();
+    const auto decoded = result.decode_average(1, contributions);
+    require(decoded.is_ok() == is_valid, "what validate_chunk takes is decoded, and nothing else");
+    if (is_valid) {
+        for (const float value : values) require(std::isfinite(value), "an average of a valid payload is finite");
+        const auto again = result.decode_average(1, contributions);
+        require(again.is_ok() && again->digest == decoded->digest, "decoding twice gives the same digest");
+    }
+    static_cast<void>(codec::read_exact_chunk(payload, values));
+}
+
+}  // namespace gradsieve::fuzz
