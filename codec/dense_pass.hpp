@@ -20,8 +20,8 @@ enum class DenseRule : std::uint8_t {
     kDitherMean,      ///< the same of r = gbar: no state read or written
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
-    kTopK,            ///< lists magnitudes at or above the span's floor
-    kGatedTopK,       ///< lists those with r^2 > ratio_floor v at or above the floor, and writes the gate's bits
+    kMagnitude,       ///< lists magnitudes at or above the span's floor
+    kGatedMagnitude,  ///< lists those with r^2 > ratio_floor v at or above the floor, and writes the gate's bits
 };
 
 /// What the pass takes a listed element to decode to, before its tile or tensor is known: the float whose bits are
@@ -79,15 +79,15 @@ struct DenseSpan {
     ElementCount first = 0;
     std::size_t elements = 0;
     std::uint32_t first_index = 0;      ///< index written for element `first`
-    std::uint32_t magnitude_floor = 1;  ///< top-k: least bits of |r| that are listed
-    /// top-k: least bits of |r| that are taken to be sent; other rules take all that is listed.
+    std::uint32_t magnitude_floor = 1;  ///< rules of magnitudes: least bits of |r| that are listed
+    /// Rules of magnitudes: least bits of |r| that are taken to be sent; other rules take all that is listed.
     std::uint32_t guess_floor = kNeverGuess;
     float* residual_out = nullptr;
     float* variance_out = nullptr;
     std::uint32_t* indices = nullptr;
     float* values = nullptr;              ///< r of the listed elements
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
-    std::uint32_t* gate_words = nullptr;  ///< kGatedTopK: bit i of word j is element 32 j + i
+    std::uint32_t* gate_words = nullptr;  ///< kGatedMagnitude: bit i of word j is element 32 j + i
     HeldTile previous;                    ///< only together with a span of a whole tile
     std::uint16_t* codes = nullptr;       ///< kBf16: one for each element; aligned to 64 bytes if the plan streams
 };

@@ -32,8 +32,10 @@ constexpr bool is_of_groups(VarianceSource source) {
 constexpr bool is_variance_rule(DenseRule rule) {
     return rule == DenseRule::kVariance || rule == DenseRule::kVarianceHybrid;
 }
-constexpr bool is_top_k_rule(DenseRule rule) { return rule == DenseRule::kTopK || rule == DenseRule::kGatedTopK; }
-constexpr bool is_listing_rule(DenseRule rule) { return is_variance_rule(rule) || is_top_k_rule(rule); }
+constexpr bool is_magnitude_rule(DenseRule rule) {
+    return rule == DenseRule::kMagnitude || rule == DenseRule::kGatedMagnitude;
+}
+constexpr bool is_listing_rule(DenseRule rule) { return is_variance_rule(rule) || is_magnitude_rule(rule); }
 
 /// Reads a block's samples and accumulates r; false if something is not finite. kSamples 0: any number.
 template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail>
@@ -164,11 +166,11 @@ template <typename Isa, DenseRule kRule, bool kIsTail>
                                                        const BlockPosition& at, unsigned number, typename Isa::Vec r,
                                                        typename Isa::Vec v, std::uint32_t& inout_gate) {
     std::uint32_t mask = 0;
-    if constexpr (kRule == DenseRule::kTopK) mask = Isa::magnitude_at_least(r, span.magnitude_floor);
-    if constexpr (is_variance_rule(kRule) || kRule == DenseRule::kGatedTopK)
+    if constexpr (kRule == DenseRule::kMagnitude) mask = Isa::magnitude_at_least(r, span.magnitude_floor);
+    if constexpr (is_variance_rule(kRule) || kRule == DenseRule::kGatedMagnitude)
         mask = test_variance<Isa, kRule>(plan, r, v);
     if constexpr (kIsTail) mask &= (std::uint32_t{1} << lanes_of<Isa>(at.valid, number)) - 1U;
-    if constexpr (kRule == DenseRule::kGatedTopK) {
+    if constexpr (kRule == DenseRule::kGatedMagnitude) {
         inout_gate |= mask << (number * Isa::kWidth);
         mask &= Isa::magnitude_at_least(r, span.magnitude_floor);
     }
@@ -236,7 +238,7 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
         // Kept as an integer: GCC 12 mixes up mask registers that it has to spill (seen with eight of them alive).
         asm("" : "+r"(ret_listing.masks[j]));
         std::uint32_t guessed = mask;
-        if constexpr (is_top_k_rule(kRule)) guessed &= Isa::magnitude_at_least(r, span.guess_floor);
+        if constexpr (is_magnitude_rule(kRule)) guessed &= Isa::magnitude_at_least(r, span.guess_floor);
         store_vector<Isa, kRule, kSource, kIsTail, kStreams>(plan, span, at, j, guessed, r, v);
     }
     ret_listing.gate = gate;
@@ -248,7 +250,7 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource>
 [[gnu::always_inline]] inline void list_block(const DenseSpan& span, std::size_t local, const Listing<Isa>& listing,
                                               std::size_t& inout_listed) {
     if constexpr (!is_listing_rule(kRule)) return;
-    if constexpr (kRule == DenseRule::kGatedTopK) span.gate_words[local / kPooledElements] = listing.gate;
+    if constexpr (kRule == DenseRule::kGatedMagnitude) span.gate_words[local / kPooledElements] = listing.gate;
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
         if (listing.masks[j] == 0) continue;
         const auto index = span.first_index + static_cast<std::uint32_t>(local) + j * Isa::kWidth;
@@ -379,10 +381,10 @@ DensePass find_form(DenseRule rule, VarianceSource source) {
         case DenseRule::kSign: return run_span<Isa, DenseRule::kSign, VarianceSource::kNone>;
         case DenseRule::kDither: return run_span<Isa, DenseRule::kDither, VarianceSource::kNone>;
         case DenseRule::kDitherMean: return run_span<Isa, DenseRule::kDitherMean, VarianceSource::kNone>;
-        case DenseRule::kTopK: return run_span<Isa, DenseRule::kTopK, VarianceSource::kNone>;
+        case DenseRule::kMagnitude: return run_span<Isa, DenseRule::kMagnitude, VarianceSource::kNone>;
         case DenseRule::kVariance: return find_variance_form<Isa, DenseRule::kVariance>(source);
         case DenseRule::kVarianceHybrid: return find_variance_form<Isa, DenseRule::kVarianceHybrid>(source);
-        case DenseRule::kGatedTopK: return find_variance_form<Isa, DenseRule::kGatedTopK>(source);
+        case DenseRule::kGatedMagnitude: return find_variance_form<Isa, DenseRule::kGatedMagnitude>(source);
     }
     return nullptr;
 }

@@ -10,7 +10,7 @@ namespace gradsieve::codec {
 namespace {
 
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
-constexpr std::array<std::string_view, 4> kSelectorNames = {"all", "variance", "variance_hybrid", "topk"};
+constexpr std::array<std::string_view, 5> kSelectorNames = {"all", "variance", "variance_hybrid", "topk", "threshold"};
 constexpr std::array<std::string_view, 5> kQuantizerNames = {"f32", "bf16", "pow2", "sign", "dither"};
 constexpr std::array<QuantizerKind, 5> kQuantizers = {QuantizerKind::kF32, QuantizerKind::kBf16, QuantizerKind::kPow2,
                                                       QuantizerKind::kSign, QuantizerKind::kDither};
@@ -79,8 +79,13 @@ Status read_selector(const StageText& text, Selector& ret_selector) {
             static_cast<void>(arguments.word("scope", 0, kTensorOnly));
             ret_selector.gate = arguments.number("gate", 0, kNotNegative);
             break;
+        case SelectorKind::kThreshold: ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum); break;
     }
     return arguments.finish();
+}
+
+bool has_tau(const Selector& selector) {
+    return selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
 }
 
 Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
@@ -88,9 +93,10 @@ Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer&
     if (!scale || *scale == "mean") return arguments.finish();
     if (*scale == "tau") {
         ret_quantizer.tau = selector.tau;
-        if (selector.kind != SelectorKind::kVarianceHybrid)
-            return bad_text("codec stage sign: scale", "tau", "mean or a number without variance_hybrid",
-                            "write the number, e.g. sign(scale=0.01), or select with variance_hybrid(0.01)");
+        if (!has_tau(selector))
+            return bad_text("codec stage sign: scale", "tau", "mean or a number after a selector without a tau",
+                            "write the number, e.g. sign(scale=0.01), or select with variance_hybrid(0.01) or "
+                            "threshold(0.01)");
     } else {
         ret_quantizer.tau = arguments.parse_number("scale", *scale, kQuantum);
     }
@@ -165,6 +171,7 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
         case SelectorKind::kTopK:
             return "topk(ratio=" + knob_text(selector.ratio, knobs) +
                    ", scope=tensor, gate=" + knob_text(selector.gate, knobs) + ")";
+        case SelectorKind::kThreshold: return "threshold(tau=" + knob_text(selector.tau, knobs) + ")";
     }
     return "all";
 }
@@ -181,9 +188,8 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
                ", feedback=" + std::string(kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)]) + ")";
     if (quantizer.kind != QuantizerKind::kSign) return name;
     if (quantizer.tau == 0) return name + "(scale=mean)";
-    const bool is_hybrid =
-        pipeline.selector.kind == SelectorKind::kVarianceHybrid && quantizer.tau == pipeline.selector.tau;
-    return name + "(scale=" + (is_hybrid ? "tau" : knob_text(quantizer.tau, knobs)) + ")";
+    const bool is_selector_s = has_tau(pipeline.selector) && quantizer.tau == pipeline.selector.tau;
+    return name + "(scale=" + (is_selector_s ? "tau" : knob_text(quantizer.tau, knobs)) + ")";
 }
 
 }  // namespace
@@ -209,7 +215,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
         has_quantizer = has_quantizer || *role == 1;
         next_role = *role + 1;
     }
-    if (pipeline.selector.kind == SelectorKind::kVarianceHybrid && !has_quantizer) {
+    if (has_tau(pipeline.selector) && !has_quantizer) {  // as the selectors were published
         pipeline.quantizer.kind = QuantizerKind::kSign;
         pipeline.quantizer.tau = pipeline.selector.tau;
     }
@@ -245,7 +251,8 @@ bool has_variance(const Pipeline& pipeline) noexcept {
         case SelectorKind::kVariance:
         case SelectorKind::kVarianceHybrid: return true;
         case SelectorKind::kTopK: return pipeline.selector.gate > 0;
-        case SelectorKind::kAll: break;
+        case SelectorKind::kAll:
+        case SelectorKind::kThreshold: break;
     }
     return false;
 }

@@ -9,6 +9,9 @@ namespace {
 constexpr std::string_view kTsuzuku =
     "Tsuzuku, Imachi, Akiba 2018, Variance-based Gradient Compression, arXiv:1802.06058";
 
+constexpr std::string_view kStrom =
+    "Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing, Interspeech";
+
 constexpr std::array kStages = {
     StageRow{"all", "selector", "", "-",
              "none with f32 and dither(feedback=none); r otherwise: 4 B per element and generation",
@@ -27,6 +30,9 @@ constexpr std::array kStages = {
              "sends the ratio's share of largest magnitudes, with a gate only among those with r^2 > gate v",
              "Beznosikov, Horvath, Richtarik, Safaryan 2020, On Biased Compression for Distributed Learning, "
              "arXiv:2002.12410, Top-k"},
+    StageRow{"threshold", "selector", "tau", "element", "r: 4 B per element and generation",
+             "sends where |r| > tau; without a quantizer +-tau, that is sign(scale=tau), and the rest stays in r",
+             kStrom},
     StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
     StageRow{"bf16", "quantizer", "", "element", "-", "rounds to bfloat16, nearest even, 16 bits", "-"},
     StageRow{"pow2", "quantizer", "bits=4, scope=tile|tensor", "tile or tensor", "-",
@@ -34,7 +40,7 @@ constexpr std::array kStages = {
              "Tsuzuku et al. 2018, the 4-bit quantization (scale per tensor there: scope=tensor)"},
     StageRow{
         "sign", "quantizer", "scale=mean|tau|NUMBER", "tile", "-",
-        "sign times the tile's mean magnitude, 1 bit; scale=tau: times the hybrid's tau; NUMBER: times that number",
+        "sign times the tile's mean magnitude, 1 bit; scale=tau: times the selector's tau; NUMBER: times that number",
         "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
         "2019, arXiv:1901.09847"},
     StageRow{

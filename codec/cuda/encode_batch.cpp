@@ -48,7 +48,8 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     ret_plan.is_hybrid = selector.kind == SelectorKind::kVarianceHybrid ? 1 : 0;
     ret_plan.ratio_floor = static_cast<float>(is_top_k ? selector.gate : selector.alpha);
     ret_plan.zeta = static_cast<float>(selector.zeta);
-    if (ret_plan.is_hybrid != 0) ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
+    if (ret_plan.is_hybrid != 0 || selector.kind == SelectorKind::kThreshold)
+        ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
     if (!is_top_k) return;
     ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, request.elements));
     const std::uint32_t hint = request.selection_hint == nullptr ? 0 : *request.selection_hint;

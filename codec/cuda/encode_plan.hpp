@@ -66,7 +66,7 @@ struct TensorPlan {
     std::uint32_t keep_count;       ///< top-k: k, of the whole tensor
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
-    std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; the hybrid's tau; 0
+    std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; tau; 0
     float rescale, rescale_squared;
     float ratio_floor, zeta;
     float moment_scale, deviation_scale, noise_share, mean_share;

@@ -92,6 +92,14 @@ Pipeline hybrid_pipeline(double alpha, double tau) {
     pipeline.quantizer.tau = tau;
     return pipeline;
 }
+Pipeline threshold_pipeline(double tau, QuantizerKind quantizer, Scope scope) {
+    Selector selector;
+    selector.kind = SelectorKind::kThreshold;
+    selector.tau = tau;
+    Pipeline pipeline = make_pipeline(selector, quantizer, scope);
+    if (quantizer == QuantizerKind::kSign) pipeline.quantizer.tau = tau;
+    return pipeline;
+}
 Pipeline top_k_pipeline(double ratio, double gate, QuantizerKind quantizer, Scope scope) {
     Selector selector;
     selector.kind = SelectorKind::kTopK;
@@ -130,6 +138,12 @@ std::vector<NamedPipeline> every_pipeline() {
             {"faithful|f32", faithful_pipeline(1.0, kF32)},
             {"faithful|pow2(tensor)", faithful_pipeline(0.5, kPow2, Scope::kTensor)},
             {"hybrid|sign(tau)", hybrid_pipeline(1.0, 0.5)},
+            {"threshold|sign(tau)", threshold_pipeline(0.5, kSign)},
+            {"threshold|f32", threshold_pipeline(1.0, kF32)},
+            {"threshold|bf16", threshold_pipeline(0.25, kBf16)},
+            {"threshold|pow2", threshold_pipeline(0.5, kPow2)},
+            {"threshold|pow2(tensor)", threshold_pipeline(0.25, kPow2, Scope::kTensor)},
+            {"threshold|dither", dither_pipeline(threshold_pipeline(0.5, kF32).selector, 7)},
             {"topk|f32", top_k_pipeline(0.01, 0, kF32)},
             {"topk|bf16", top_k_pipeline(0.1, 0, kBf16)},
             {"topk|pow2(tensor)", top_k_pipeline(0.1, 0, kPow2, Scope::kTensor)},

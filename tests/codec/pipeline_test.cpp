@@ -31,6 +31,8 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("topk(0.01) | rice"), "topk(ratio=0.01, scope=tensor, gate=0) | f32 | rice");
     EXPECT_EQ(canonical("variance_hybrid(0.01)"),
               "variance_hybrid(tau=0.01, alpha=2, zeta=0.999) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("threshold(0.01)"), "threshold(tau=0.01) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("threshold(0.01) | f32"), "threshold(tau=0.01) | f32 | auto");
     EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
 }
 TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
@@ -41,6 +43,8 @@ TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
     EXPECT_EQ(canonical("variance(1.5, 0.999, conserving) | f32 | auto"), canonical("variance"));
     EXPECT_EQ(canonical("variance(-0)"), canonical("variance(alpha=0)"));
     EXPECT_EQ(canonical("variance_hybrid(0.5) | sign(scale=0.5)"), canonical("variance_hybrid(0.5) | sign(scale=tau)"));
+    EXPECT_EQ(canonical("threshold(0.5) | sign(scale=0.5)"), canonical("threshold(0.5)"));
+    EXPECT_EQ(canonical("threshold(0.5) | sign(scale=0.25)"), "threshold(tau=0.5) | sign(scale=0.25) | auto");
 }
 TEST(Pipeline, Parameters_arrive_in_their_fields) {
     const auto variance = *parse_pipeline("variance(2, mode=faithful) | bf16 | bitmap");
@@ -69,6 +73,7 @@ TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
     EXPECT_NE(canonical("topk(0.5) | pow2(bits=3)", Knobs::kBlank), canonical("topk(0.5) | pow2", Knobs::kBlank));
     EXPECT_EQ(canonical("variance_hybrid(0.5)", Knobs::kBlank),
               "variance_hybrid(tau=*, alpha=*, zeta=*) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("threshold(0.5)", Knobs::kBlank), "threshold(tau=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("all | sign(scale=0.5)", Knobs::kBlank), "all | sign(scale=*) | auto");
 }
 
@@ -83,6 +88,7 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
     EXPECT_THAT(refusal("variance(zeta=0)"), HasSubstr("(0, 1]"));
     EXPECT_THAT(refusal("topk(0.1, gate=-1)"), HasSubstr("[0, 1e30]"));
     EXPECT_THAT(refusal("variance_hybrid(0)"), HasSubstr("[1e-30, 1e30]"));
+    EXPECT_THAT(refusal("threshold(0)"), HasSubstr("[1e-30, 1e30]"));
     EXPECT_THAT(refusal("all | sign(scale=-1)"), HasSubstr("[1e-30, 1e30]"));
     for (const char* text :
          {"all | pow2(bits=1)", "all | pow2(bits=9)", "all | pow2(bits=4.5)", "all | pow2(bits=nan)"})
@@ -91,6 +97,7 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
         EXPECT_THAT(refusal(text), HasSubstr("[1, 127]")) << text;
     EXPECT_THAT(refusal("topk"), HasSubstr("ratio 'missing'"));
     EXPECT_THAT(refusal("variance_hybrid(alpha=2)"), HasSubstr("tau 'missing'"));
+    EXPECT_THAT(refusal("threshold"), HasSubstr("tau 'missing'"));
 }
 TEST(Pipeline, Unknown_names_are_refused_with_the_nearest_known_one) {
     EXPECT_THAT(refusal("varience"), HasSubstr("did you mean variance?"));
@@ -135,7 +142,7 @@ TEST(Pipeline, Malformed_texts_are_refused) {
     EXPECT_THAT(refusal("rice | all"), HasSubstr("its role is index coder"));
 }
 TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
-    EXPECT_THAT(refusal("topk(0.1) | sign(scale=tau)"), HasSubstr("variance_hybrid(0.01)"));
+    EXPECT_THAT(refusal("topk(0.1) | sign(scale=tau)"), HasSubstr("variance_hybrid(0.01) or threshold(0.01)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | f32"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign(scale=0.2)"), HasSubstr("allowed is sign(scale=tau)"));
@@ -160,6 +167,7 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
     EXPECT_EQ(state("all | dither(feedback=none)"), std::pair(false, false));
     EXPECT_EQ(state("topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
+    EXPECT_EQ(state("threshold(1)"), std::pair(true, false));
     EXPECT_EQ(state("variance"), std::pair(true, true));
     EXPECT_EQ(state("variance_hybrid(1)"), std::pair(true, true));
 }
@@ -174,13 +182,15 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
     EXPECT_TRUE(rc::check("round trip", [] {
         Pipeline pipeline;
         auto& selector = pipeline.selector;
-        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 4));
+        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 5));
         if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kVarianceHybrid) {
             selector.alpha = *number_in(0, 1e6);
             selector.zeta = 1 - *number_in(0, 0.999);
             selector.is_faithful = selector.kind == SelectorKind::kVariance && *rc::gen::arbitrary<bool>();
         }
-        if (selector.kind == SelectorKind::kVarianceHybrid) selector.tau = *number_in(1e-12, 10);
+        const bool has_tau =
+            selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
+        if (has_tau) selector.tau = *number_in(1e-12, 10);
         if (selector.kind == SelectorKind::kTopK) {
             selector.ratio = 1 - *number_in(0, 0.9999999);
             selector.gate = *number_in(0, 9);
