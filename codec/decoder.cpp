@@ -60,6 +60,7 @@ DenseTerm term_of(const Source& source, std::uint32_t first) {
         case QuantizerKind::kSign:
             return {DenseTerm::Kind::kSign, source.factor * source.view.scale_of(first / kTileElements),
                     values + first / 8};
+        case QuantizerKind::kNatural: return {DenseTerm::Kind::kNatural, source.factor, values + first};
         case QuantizerKind::kDither: {
             const std::uint32_t bits = source.view.header.code_bits;
             return {DenseTerm::Kind::kDither, source.factor, values + std::size_t{first} / 8 * bits,

@@ -6,6 +6,7 @@
 
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
+#include "codec/natural_step.hpp"
 #include "codec/variance_source.hpp"
 
 namespace gradsieve::codec {
@@ -15,6 +16,8 @@ enum class DenseRule : std::uint8_t {
     kMean,            ///< r = gbar, no state read, nothing listed
     kEverything,      ///< r written, nothing listed
     kBf16,            ///< all is sent as bf16: the codes and what is left of r written
+    kNatural,         ///< the same as natural
+    kNaturalMean,     ///< the same of r = gbar: no state read or written
     kSign,            ///< r written to a buffer, its magnitudes added up; what the last tile leaves of r written
     kDither,          ///< as kSign, with squares added up and the largest magnitude
     kDitherMean,      ///< the same of r = gbar: no state read or written
@@ -54,6 +57,7 @@ struct DensePlan {
     float ratio_floor = 0;  ///< alpha, or the gate of topk
     float zeta = 1;
     float tau = 0;
+    NaturalStep natural;              ///< kNatural, kNaturalMean
     SentGuess guess;                  ///< what is taken off r where an element is taken to be sent
     bool guesses_variance = false;    ///< write v = 0 where an element is taken to be sent
     bool streams = false;             ///< non-temporal stores; the output arrays are aligned to 64 bytes
@@ -89,7 +93,8 @@ struct DenseSpan {
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
     std::uint32_t* gate_words = nullptr;  ///< kGatedMagnitude: bit i of word j is element 32 j + i
     HeldTile previous;                    ///< only together with a span of a whole tile
-    std::uint16_t* codes = nullptr;       ///< kBf16: one for each element; aligned to 64 bytes if the plan streams
+    /// kBf16: 16 bits for each element; kNatural, kNaturalMean: 8. Aligned to 64 bytes if the plan streams.
+    std::byte* codes = nullptr;
 };
 
 struct DenseOutcome {
@@ -107,7 +112,7 @@ struct DenseOutcome {
 
 /// Whether the rule reads and writes the residual.
 [[nodiscard]] constexpr bool has_residual(DenseRule rule) noexcept {
-    return rule != DenseRule::kMean && rule != DenseRule::kDitherMean;
+    return rule != DenseRule::kMean && rule != DenseRule::kDitherMean && rule != DenseRule::kNaturalMean;
 }
 
 using DensePass = DenseOutcome (*)(const DensePlan&, const DenseSpan&);

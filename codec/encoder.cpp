@@ -4,6 +4,7 @@
 
 #include "codec/element.hpp"
 #include "codec/encoder_check.hpp"
+#include "codec/natural_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 
 namespace gradsieve::codec {
@@ -19,6 +20,8 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
         case QuantizerKind::kBf16: return DenseRule::kBf16;
         case QuantizerKind::kPow2: return DenseRule::kEverything;
         case QuantizerKind::kSign: return DenseRule::kSign;
+        case QuantizerKind::kNatural:
+            return quantizer.feedback == Feedback::kNone ? DenseRule::kNaturalMean : DenseRule::kNatural;
         case QuantizerKind::kDither:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
     }
@@ -104,6 +107,7 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.ratio_floor = static_cast<float>(selector.kind == SelectorKind::kTopK ? selector.gate : selector.alpha);
     plan_.zeta = static_cast<float>(selector.zeta);
     plan_.tau = static_cast<float>(selector.tau);
+    plan_.natural = natural_step(pipeline_.quantizer, random_, 0);
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
     if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;

@@ -3,6 +3,7 @@
 
 #include "codec/payload_kernels.hpp"
 #include "codec/dither_kernel.inl"
+#include "codec/natural_kernel.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -51,6 +52,12 @@ namespace {
         ret_codes[j] = __builtin_convertvector(octets, Words);
     }
 }
+/// Vector `number` of a run of natural.
+[[gnu::always_inline]] inline Floats natural_values_at(const DenseTerm& term, std::uint32_t first, unsigned number) {
+    Octets octets;
+    __builtin_memcpy(&octets, term.values + first + number * kLanes, sizeof(octets));
+    return natural_values(__builtin_convertvector(octets, Words));
+}
 [[gnu::always_inline]] inline Floats level_values(Words codes, const DenseTerm& term) {
     const Words levels = codes & ((1U << (term.code_bits - 1U)) - 1U);
     const Floats sizes = __builtin_convertvector(reinterpret_cast<Integers>(levels), Floats) * term.scale;
@@ -71,6 +78,11 @@ namespace {
             inout_sum[j] = inout_sum[j] + term.factor * level_values(codes[j], term);
         return;
     }
+    if (term.kind == DenseTerm::Kind::kNatural) {
+        for (unsigned j = 0; j < kRunVectors; ++j)
+            inout_sum[j] = inout_sum[j] + term.factor * natural_values_at(term, first, j);
+        return;
+    }
     for (unsigned j = 0; j < kRunVectors; ++j) {
         const Words bits = term_bits(term, first, j);
         inout_bad |= reinterpret_cast<Words>((bits & 0x7F800000U) == 0x7F800000U);
@@ -88,6 +100,13 @@ namespace {
     return float_of(bits_of(size) | (code >> (term.code_bits - 1U)) << 31U);
 }
 
+/// Element i of natural; the same operations as natural_decoded_bits.
+[[gnu::always_inline]] inline float natural_value(const DenseTerm& term, std::uint32_t i) {
+    const auto code = static_cast<std::uint32_t>(term.values[i]);
+    const std::uint32_t size = code & 0x7FU;
+    return float_of((size == 0 ? 0U : (size + kNaturalExponentOffset) << 23U) | (code & 0x80U) << 24U);
+}
+
 /// One element, for the end of a run.
 [[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum, bool* inout_is_finite) {
     if (term.kind == DenseTerm::Kind::kSign) {
@@ -95,6 +114,7 @@ namespace {
         return sum + float_of(bits_of(term.factor) ^ (bit << 31U));
     }
     if (term.kind == DenseTerm::Kind::kDither) return sum + term.factor * level_value(term, i);
+    if (term.kind == DenseTerm::Kind::kNatural) return sum + term.factor * natural_value(term, i);
     const std::uint32_t bits = term.kind == DenseTerm::Kind::kF32
                                    ? load_as<std::uint32_t>(term.values, i)
                                    : static_cast<std::uint32_t>(load_as<std::uint16_t>(term.values, i)) << 16U;

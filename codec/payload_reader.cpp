@@ -3,6 +3,7 @@
 #include "codec/bit_stream.hpp"
 #include "codec/decoder.hpp"
 #include "codec/index_coder.hpp"
+#include "codec/natural.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/tile_table.hpp"
 
@@ -57,7 +58,7 @@ private:
     ByteView rest_;
 };
 
-/// Whether all values of a dense payload are finite; signs and levels always are.
+/// Whether all values of a dense payload are finite; signs, levels and powers of two always are.
 bool has_finite_values(const PayloadView& view) noexcept {
     const std::byte* values = view.values.data();
     std::uint32_t non_finite = 0;
@@ -141,6 +142,14 @@ Status read_scaled_list(const PayloadHeader& header, const TileTable& tiles, Sec
     return {};
 }
 
+Status read_natural_list(const PayloadHeader& header, SectionReader sections, float* ret_values) {
+    GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
+    const ByteView codes = sections.rest();
+    for (std::uint32_t element = 0; element < header.count; ++element)
+        ret_values[element] = std::bit_cast<float>(natural_decoded_bits(static_cast<std::uint32_t>(codes[element])));
+    return {};
+}
+
 /// Codes from the paper's words, whose indices are left alone in `inout_indices`.
 void split_words(std::uint32_t count, std::uint32_t* inout_indices, std::uint8_t* ret_codes) noexcept {
     for (std::uint32_t element = 0; element < count; ++element) {
@@ -200,6 +209,7 @@ Status decode_list(const PayloadView& view, DecodedList& ret_list) {
         GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
         return read_float_values(header, sections.rest(), ret_list.values);
     }
+    if (header.quantizer == QuantizerKind::kNatural) return read_natural_list(header, sections, ret_list.values.data());
     TileTable tiles;
     find_tiles(std::span(ret_list.indices).first(header.count), tiles);
     if (header.quantizer != QuantizerKind::kPow2) return read_scaled_list(header, tiles, sections, ret_list);

@@ -13,12 +13,12 @@ namespace gradsieve::codec {
 
 enum class SelectorKind : std::uint8_t { kAll = 0, kVariance = 1, kVarianceHybrid = 2, kTopK = 3, kThreshold = 4 };
 /// Numbers are part of the payload format; those between are kept for quantizers to come.
-enum class QuantizerKind : std::uint8_t { kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kDither = 8 };
+enum class QuantizerKind : std::uint8_t { kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8 };
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
 /// What a tile's magnitudes are measured by.
 enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a
-/// contraction (see dither.hpp) or not, or dropped, which needs no residual.
+/// contraction (see dither.hpp, natural.hpp) or not, or dropped, which needs no residual.
 enum class Feedback : std::uint8_t { kScaled = 0, kUnscaled = 1, kNone = 2 };
 enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
 
@@ -39,7 +39,7 @@ struct Quantizer {
     double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the selector; 0 = mean magnitude
     int levels = 7;  ///< dither: S, 1..127; a code is its sign and one of 0..S
     Norm norm = Norm::kMax;
-    Feedback feedback = Feedback::kScaled;
+    Feedback feedback = Feedback::kScaled;  ///< dither, natural
     bool operator==(const Quantizer&) const = default;
 };
 struct Pipeline {
@@ -70,7 +70,12 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Needs the array v (4 B per element and generation).
 [[nodiscard]] bool has_variance(const Pipeline& pipeline) noexcept;
 
-/// Bits of one code of pow2, sign or dither.
+/// Rounds at random and without bias, so that the error may also be dropped (Feedback).
+[[nodiscard]] constexpr bool is_random(const Quantizer& quantizer) noexcept {
+    return quantizer.kind == QuantizerKind::kDither || quantizer.kind == QuantizerKind::kNatural;
+}
+
+/// Bits of one code of pow2, sign, natural or dither.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.

@@ -13,8 +13,7 @@ constexpr std::string_view kStrom =
     "Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing, Interspeech";
 
 constexpr std::array kStages = {
-    StageRow{"all", "selector", "", "-",
-             "none with f32 and dither(feedback=none); r otherwise: 4 B per element and generation",
+    StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",
              "r, v: 8 B per element and generation",
@@ -43,6 +42,11 @@ constexpr std::array kStages = {
         "sign times the tile's mean magnitude, 1 bit; scale=tau: times the selector's tau; NUMBER: times that number",
         "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
         "2019, arXiv:1901.09847"},
+    StageRow{"natural", "quantizer", "feedback=scaled|unscaled|none", "element", "-",
+             "natural compression: rounded at random to a power of two without bias, 8 bits; 2^-108 to 2^18, smaller "
+             "ones are zero; times 8/9 where the error is fed back (scaled); none: nothing is kept",
+             "Horvath, Ho, Horvath, Sahu, Canini, Richtarik 2019, Natural Compression for Distributed Deep Learning, "
+             "arXiv:1905.10988; 8-bit code of GRACE, Xu et al. 2021"},
     StageRow{
         "dither", "quantizer", "levels=7, norm=max|l2, feedback=scaled|unscaled|none", "tile", "-",
         "standard dithering: magnitudes over the tile's norm, rounded at random to 0 to `levels` steps without bias, 1 "

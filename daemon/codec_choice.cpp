@@ -16,6 +16,7 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
         case codec::QuantizerKind::kBf16: return 16;
         case codec::QuantizerKind::kPow2:
         case codec::QuantizerKind::kSign:
+        case codec::QuantizerKind::kNatural:
         case codec::QuantizerKind::kDither: return codec::code_bits(quantizer);
     }
     return 32;

@@ -1,10 +1,12 @@
-// The dense pass of the pipelines that send every element (f32, bf16, sign, dither): reads samples and residual, writes
-// payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits for another.
+// The dense pass of the pipelines that send every element (f32, bf16, sign, natural, dither): reads samples and
+// residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
+// for another.
 #include "codec/cuda/dither_levels.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_pipe.cuh"
 #include "codec/cuda/tile_send.cuh"
+#include "codec/natural.hpp"
 #include "codec/payload.hpp"
 
 namespace gradsieve::codec::cuda {
@@ -105,9 +107,29 @@ __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsign
     for (unsigned byte = 0; byte < left; ++byte) at[byte] = static_cast<std::byte>(word >> (8 * byte));
 }
 
+/// Four codes are a word. Leaves in `inout_r` what they lose.
+__device__ inline void store_natural(const TileWork& work, std::byte* codes, unsigned number, Vector& inout_r) {
+    const VectorPlace place = place_of(work, number);
+    const float factor = natural_factor(work.plan.is_scaled != 0);
+    const PhiloxBlock random = random_block_of(work, number);
+    std::uint32_t word = 0;
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) {
+        const std::uint32_t code = natural_code(inout_r.at[c], factor, random.words[c]);
+        word |= code << (8 * c);
+        inout_r.at[c] = inout_r.at[c] - element::float_of(natural_decoded_bits(code));
+    }
+    std::byte* at = codes + work.tile_in_chunk * kTile + place.local;
+    if (place.valid == 4) {
+        *reinterpret_cast<std::uint32_t*>(at) = word;
+        return;
+    }
+    for (unsigned c = 0; c < place.valid; ++c) at[c] = static_cast<std::byte>(word >> (8 * c));
+}
+
 /// Version, form, and that a tile's scale is its own.
 __device__ inline void store_header(std::byte* header, QuantizerKind quantizer, std::uint32_t code_bits) {
-    header[0] = static_cast<std::byte>(kPayloadVersion);
+    header[0] = static_cast<std::byte>(payload_version(quantizer));
     header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
     if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
 }
@@ -160,6 +182,11 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
         if constexpr (kQuantizer == QuantizerKind::kBf16) {
             store_code_bf16(stage.work, payload.values, own_vector(j), r[j]);
             store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
+        }
+        if constexpr (kQuantizer == QuantizerKind::kNatural) {
+            store_natural(stage.work, payload.values, own_vector(j), r[j]);
+            if (stage.work.plan.residual_out != nullptr)
+                store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
         }
     }
 }
@@ -343,6 +370,7 @@ PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept
     switch (quantizer) {
         case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
+        case QuantizerKind::kNatural: return pick<QuantizerKind::kNatural>(samples);
         case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
         case QuantizerKind::kF32:
         case QuantizerKind::kPow2: break;  // pow2 sends lists

@@ -60,6 +60,25 @@ __device__ inline void add_signs(const DevicePayload& payload, const std::byte* 
     }
 }
 
+__device__ inline void add_natural(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                                   std::uint32_t half, Groups& inout_sums) {
+    const auto* words =
+        reinterpret_cast<const std::uint32_t*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 4);
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        const std::uint32_t group = group_of(half, part);
+        const std::uint32_t four = valid_of(unit, group) > 0 ? __ldcs(words + group) : 0;
+        const auto product = [&](std::uint32_t place) {
+            return payload.factor * __uint_as_float(natural_decoded_bits((four >> (8 * place)) & 0xFFU));
+        };
+        float4& sum = inout_sums.of[part];
+        sum.x = sum.x + product(0);
+        sum.y = sum.y + product(1);
+        sum.z = sum.z + product(2);
+        sum.w = sum.w + product(3);
+    }
+}
+
 /// Codes of dither, of which a group of four has at most 32 bits.
 __device__ inline void add_levels(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
                                   std::uint32_t half, Groups& inout_sums) {
@@ -95,6 +114,8 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
         add_numbers<uint2>(payload, tables.bytes, unit, half, inout_sums, is_bad);
     else if (payload.quantizer == QuantizerKind::kDither)
         add_levels(payload, tables.bytes, unit, half, inout_sums);
+    else if (payload.quantizer == QuantizerKind::kNatural)
+        add_natural(payload, tables.bytes, unit, half, inout_sums);
     else
         add_signs(payload, tables.bytes, unit, half, inout_sums);
     if (is_bad) {

@@ -116,6 +116,12 @@ Pipeline dither_pipeline(const Selector& selector, int levels, Norm norm, Feedba
     return pipeline;
 }
 
+Pipeline natural_pipeline(const Selector& selector, Feedback feedback) {
+    Pipeline pipeline = make_pipeline(selector, QuantizerKind::kNatural, Scope::kTile);
+    pipeline.quantizer.feedback = feedback;
+    return pipeline;
+}
+
 std::vector<NamedPipeline> every_pipeline() {
     using enum QuantizerKind;
     return {{"all|f32", all_pipeline(kF32)},
@@ -127,6 +133,13 @@ std::vector<NamedPipeline> every_pipeline() {
             {"all|dither(3, l2)", dither_pipeline({}, 3, Norm::kL2)},
             {"all|dither(7, none)", dither_pipeline({}, 7, Norm::kMax, Feedback::kNone)},
             {"all|dither(1, l2, none)", dither_pipeline({}, 1, Norm::kL2, Feedback::kNone)},
+            {"all|natural", natural_pipeline({})},
+            {"all|natural(unscaled)", natural_pipeline({}, Feedback::kUnscaled)},
+            {"all|natural(none)", natural_pipeline({}, Feedback::kNone)},
+            {"variance|natural", natural_pipeline(variance_pipeline(0.5, kF32).selector)},
+            {"faithful|natural", natural_pipeline(faithful_pipeline(1.0, kF32).selector, Feedback::kNone)},
+            {"threshold|natural", natural_pipeline(threshold_pipeline(0.5, kF32).selector, Feedback::kUnscaled)},
+            {"topk|natural", natural_pipeline(top_k_pipeline(0.1, 0, kF32).selector)},
             {"variance|f32", variance_pipeline(1.5, kF32)},
             {"variance|bf16", variance_pipeline(1.0, kBf16)},
             {"variance|pow2", variance_pipeline(0.5, kPow2)},

@@ -24,6 +24,8 @@ namespace gradsieve::codec {
 [[nodiscard]] Pipeline dither_pipeline(const Selector& selector, int levels, Norm norm = Norm::kMax,
                                        Feedback feedback = Feedback::kScaled);
 
+[[nodiscard]] Pipeline natural_pipeline(const Selector& selector, Feedback feedback = Feedback::kScaled);
+
 struct NamedPipeline {
     std::string name;
     Pipeline pipeline;

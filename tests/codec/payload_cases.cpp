@@ -42,6 +42,8 @@ std::vector<PipelineCase> make_pipeline_cases() {
                                                  "pow2(scope=tensor)",
                                                  "sign",
                                                  "sign(scale=0.01)",
+                                                 "natural",
+                                                 "natural(feedback=unscaled)",
                                                  "dither",
                                                  "dither(levels=1)",
                                                  "dither(levels=2, norm=l2)",

@@ -134,7 +134,7 @@ TEST(PayloadSize, Every_payload_is_as_long_as_the_page_says) {
 }
 
 TEST(PayloadSize, Auto_is_never_longer_than_a_named_coder) {
-    for (const std::string quantizer : {"f32", "bf16", "pow2", "pow2(bits=7)", "sign", "sign(scale=1)"})
+    for (const std::string quantizer : {"f32", "bf16", "pow2", "pow2(bits=7)", "sign", "sign(scale=1)", "natural"})
         for (const std::uint32_t parts : {10U, 1000U, 10000U, 100000U, 300000U, 700000U, 1000000U}) {
             const auto indices = make_indices(30000, parts, 5);
             if (indices.empty()) continue;

@@ -34,6 +34,7 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("threshold(0.01)"), "threshold(tau=0.01) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("threshold(0.01) | f32"), "threshold(tau=0.01) | f32 | auto");
     EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
+    EXPECT_EQ(canonical("all | natural"), "all | natural(feedback=scaled) | auto");
 }
 TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
     const auto expected = canonical("topk(0.01, gate=1) | pow2(bits=4) | auto");
@@ -151,6 +152,12 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_EQ(canonical("variance(1, 1, faithful) | dither"),
               "variance(alpha=1, zeta=1, mode=faithful) | dither(levels=7, norm=max, feedback=none) | auto");
     EXPECT_EQ(canonical("all | dither(127, l2, none)"), "all | dither(levels=127, norm=l2, feedback=none) | auto");
+    EXPECT_THAT(refusal("topk(0.1) | natural(none)"), HasSubstr("codec stage natural: feedback 'none'"));
+    EXPECT_THAT(refusal("variance(mode=faithful) | natural(unscaled)"), HasSubstr("none after mode=faithful"));
+    EXPECT_EQ(canonical("variance(1, 1, faithful) | natural"),
+              "variance(alpha=1, zeta=1, mode=faithful) | natural(feedback=none) | auto");
+    EXPECT_THAT(refusal("all | natural(levels=3)"), HasSubstr("allowed is feedback"));
+    EXPECT_THAT(refusal("all | natural | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | dither | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | f32 | rice"), HasSubstr("no indices"));
     EXPECT_EQ(canonical("all | pow2 | rice"), "all | pow2(bits=4, scope=tile) | rice") << "pow2 leaves elements out";
@@ -165,6 +172,9 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
     EXPECT_EQ(state("all | bf16"), std::pair(true, false));
     EXPECT_EQ(state("all | dither"), std::pair(true, false));
     EXPECT_EQ(state("all | dither(feedback=none)"), std::pair(false, false));
+    EXPECT_EQ(state("all | natural"), std::pair(true, false));
+    EXPECT_EQ(state("all | natural(unscaled)"), std::pair(true, false));
+    EXPECT_EQ(state("all | natural(none)"), std::pair(false, false));
     EXPECT_EQ(state("topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
     EXPECT_EQ(state("threshold(1)"), std::pair(true, false));
@@ -197,7 +207,7 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         }
         auto& quantizer = pipeline.quantizer;
         quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kBf16, QuantizerKind::kPow2,
-                                           QuantizerKind::kSign, QuantizerKind::kDither);
+                                           QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);
@@ -206,6 +216,8 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         if (quantizer.kind == QuantizerKind::kDither) {
             quantizer.levels = *rc::gen::inRange(1, 128);
             quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
+        }
+        if (is_random(quantizer)) {
             quantizer.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kUnscaled);
             if (selector.is_faithful) quantizer.feedback = Feedback::kNone;
             if (selector.kind == SelectorKind::kAll && *rc::gen::arbitrary<bool>())

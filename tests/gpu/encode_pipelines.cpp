@@ -31,6 +31,9 @@ std::vector<NamedPipeline> all_pipelines() {
                              "all | dither(levels=15, feedback=none)",
                              "all | dither(levels=31, norm=l2)",
                              "all | dither(levels=63, feedback=unscaled)",
+                             "topk(0.3) | natural | bitmap",
+                             "variance(alpha=0.5) | natural(feedback=unscaled) | raw32",
+                             "topk(0.02, gate=0.5) | natural | rice",
                              "topk(0.3) | dither(levels=3) | bitmap",
                              "variance(alpha=0.5) | dither(levels=127, norm=l2) | raw32",
                              "topk(0.02, gate=0.5) | dither(levels=7, feedback=unscaled) | rice"})
