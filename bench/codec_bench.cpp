@@ -88,6 +88,7 @@ const std::vector<Case>& cases() {
                                           {"all | dither(feedback=none)", 1, 1, 0},
                                           {"all | natural", 1, 2, 1, 1},
                                           {"all | natural(feedback=none)", 1, 1, 0, 1},
+                                          {"all | f16", 1, 2, 1, 2},
                                           {"all | bf16", 1, 2, 1, 2},
                                           {"all | f32", 1, 1, 1}};
     return all;
@@ -106,6 +107,7 @@ Pipeline pipeline_of(const std::string& name) {
     if (name.find("sign") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kSign;
     if (name.find("bf16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kBf16;
     if (name.find("natural") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kNatural;
+    if (name.find("| f16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kF16;
     if (name.find("dither") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kDither;
     if (name.find("feedback=none") != std::string::npos) pipeline.quantizer.feedback = Feedback::kNone;
     return pipeline;

@@ -132,6 +132,9 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
         case QuantizerKind::kF32:
             std::memcpy(out, sent.decoded.data(), sent.decoded.size_bytes());
             return out + sent.decoded.size_bytes();
+        case QuantizerKind::kF16:
+            for (const float value : sent.decoded) packer.put(element::f16_bits(value), 16);
+            break;
         case QuantizerKind::kBf16:
             for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 16U, 16);
             break;

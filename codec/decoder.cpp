@@ -55,6 +55,8 @@ DenseTerm term_of(const Source& source, std::uint32_t first) {
     switch (source.view.header.quantizer) {
         case QuantizerKind::kF32:
             return {DenseTerm::Kind::kF32, source.factor, values + std::size_t{first} * sizeof(float)};
+        case QuantizerKind::kF16:
+            return {DenseTerm::Kind::kF16, source.factor, values + std::size_t{first} * sizeof(std::uint16_t)};
         case QuantizerKind::kBf16:
             return {DenseTerm::Kind::kBf16, source.factor, values + std::size_t{first} * sizeof(std::uint16_t)};
         case QuantizerKind::kSign:

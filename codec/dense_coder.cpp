@@ -82,9 +82,10 @@ PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& select
     } else if (quantizer.kind == QuantizerKind::kNatural) {
         kernels.natural_dense(natural_step(quantizer, selection.random, selection.first_element), values.data(),
                               static_cast<std::uint32_t>(values.size()), payload.values(), ret_decoded.data());
-    } else if (quantizer.kind == QuantizerKind::kBf16) {
-        kernels.round_bf16(values.data(), static_cast<std::uint32_t>(values.size()),
-                           reinterpret_cast<std::uint16_t*>(payload.values()), ret_decoded.data());
+    } else if (quantizer.kind == QuantizerKind::kBf16 || quantizer.kind == QuantizerKind::kF16) {
+        const auto round = quantizer.kind == QuantizerKind::kBf16 ? kernels.round_bf16 : kernels.round_f16;
+        round(values.data(), static_cast<std::uint32_t>(values.size()),
+              reinterpret_cast<std::uint16_t*>(payload.values()), ret_decoded.data());
     } else {
         std::memcpy(payload.values(), values.data(), values.size_bytes());
         if (ret_decoded.data() != values.data()) std::copy(values.begin(), values.end(), ret_decoded.begin());

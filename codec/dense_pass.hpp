@@ -16,6 +16,7 @@ enum class DenseRule : std::uint8_t {
     kMean,            ///< r = gbar, no state read, nothing listed
     kEverything,      ///< r written, nothing listed
     kBf16,            ///< all is sent as bf16: the codes and what is left of r written
+    kF16,             ///< the same as f16
     kNatural,         ///< the same as natural
     kNaturalMean,     ///< the same of r = gbar: no state read or written
     kSign,            ///< r written to a buffer, its magnitudes added up; what the last tile leaves of r written
@@ -93,7 +94,7 @@ struct DenseSpan {
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
     std::uint32_t* gate_words = nullptr;  ///< kGatedMagnitude: bit i of word j is element 32 j + i
     HeldTile previous;                    ///< only together with a span of a whole tile
-    /// kBf16: 16 bits for each element; kNatural, kNaturalMean: 8. Aligned to 64 bytes if the plan streams.
+    /// kBf16, kF16: 16 bits for each element; kNatural, kNaturalMean: 8. Aligned to 64 bytes if the plan streams.
     std::byte* codes = nullptr;
 };
 

@@ -122,8 +122,8 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
     Observation<Isa> seen;
     if constexpr (is_held_rule(kRule)) prefetch_inputs<has_residual(kRule)>(plan, at.offset);
     if (!accumulate<Isa, kRule, kSource, kSamples, kIsTail>(plan, at, seen, ret_listing.residual)) return false;
-    if constexpr (kRule == DenseRule::kBf16) {
-        store_bf16<Isa, kIsTail, kStreams>(span, at, ret_listing.residual);
+    if constexpr (kRule == DenseRule::kBf16 || kRule == DenseRule::kF16) {
+        store_halves<Isa, kRule, kIsTail, kStreams>(span, at, ret_listing.residual);
         return true;
     }
     if constexpr (is_natural_rule(kRule)) {
@@ -295,6 +295,7 @@ DensePass find_form(DenseRule rule, VarianceSource source) {
         case DenseRule::kMean: return run_span<Isa, DenseRule::kMean, VarianceSource::kNone>;
         case DenseRule::kEverything: return run_span<Isa, DenseRule::kEverything, VarianceSource::kNone>;
         case DenseRule::kBf16: return run_span<Isa, DenseRule::kBf16, VarianceSource::kNone>;
+        case DenseRule::kF16: return run_span<Isa, DenseRule::kF16, VarianceSource::kNone>;
         case DenseRule::kNatural: return run_span<Isa, DenseRule::kNatural, VarianceSource::kNone>;
         case DenseRule::kNaturalMean: return run_span<Isa, DenseRule::kNaturalMean, VarianceSource::kNone>;
         case DenseRule::kSign: return run_span<Isa, DenseRule::kSign, VarianceSource::kNone>;

@@ -5,6 +5,7 @@
 
 #include "codec/dense_pass_samples.hpp"
 #include "codec/dither_kernel.inl"
+#include "codec/f16_kernel.inl"
 #include "codec/natural_kernel.inl"
 
 namespace gradsieve::codec {
@@ -51,22 +52,49 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, bool kIsTail, b
     store_state<Isa, kIsTail, kStreams>(span.variance_out, at, number, decayed);
 }
 
-/// Writes a block's bf16 codes and what they leave of r.
-template <typename Isa, bool kIsTail, bool kStreams>
-[[gnu::always_inline]] inline void store_bf16(const DenseSpan& span, const BlockPosition& at,
-                                              const Block<Isa>& residual) {
-    Block<Isa> rounded;
-    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        rounded.vector[j] = Isa::round_bf16(residual.vector[j]);
-        store_state<Isa, kIsTail, kStreams>(span.residual_out, at, j, Isa::sub(residual.vector[j], rounded.vector[j]));
+/// A block's codes of 16 bits, in the upper halves of the lanes, and what they decode to.
+template <typename Isa>
+struct HalvedBlock {
+    Block<Isa> codes;
+    Block<Isa> decoded;
+};
+template <typename Isa, DenseRule kRule>
+[[gnu::always_inline]] inline HalvedBlock<Isa> halve(const Block<Isa>& residual) {
+    HalvedBlock<Isa> halved;
+    if constexpr (kRule == DenseRule::kBf16) {
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j)
+            halved.codes.vector[j] = halved.decoded.vector[j] = Isa::round_bf16(residual.vector[j]);
+    } else {
+        Floats values[kRunVectors];
+        Words codes[kRunVectors];
+        Words decoded[kRunVectors];
+        __builtin_memcpy(values, residual.vector, sizeof(values));
+        for (unsigned j = 0; j < kRunVectors; ++j) {
+            codes[j] = f16_codes(values[j]);
+            decoded[j] = f16_words(codes[j]);
+            codes[j] <<= 16U;
+        }
+        __builtin_memcpy(halved.codes.vector, codes, sizeof(codes));
+        __builtin_memcpy(halved.decoded.vector, decoded, sizeof(decoded));
     }
+    return halved;
+}
+
+/// Writes a block's codes of 16 bits and what they leave of r.
+template <typename Isa, DenseRule kRule, bool kIsTail, bool kStreams>
+[[gnu::always_inline]] inline void store_halves(const DenseSpan& span, const BlockPosition& at,
+                                                const Block<Isa>& residual) {
+    const HalvedBlock<Isa> halved = halve<Isa, kRule>(residual);
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j)
+        store_state<Isa, kIsTail, kStreams>(span.residual_out, at, j,
+                                            Isa::sub(residual.vector[j], halved.decoded.vector[j]));
     auto* codes = reinterpret_cast<std::uint16_t*>(span.codes) + at.local;
     if constexpr (kIsTail) {
         alignas(64) std::uint16_t block[kPooledElements];
-        Isa::template store_halves<false>(block, rounded.vector);
+        Isa::template store_halves<false>(block, halved.codes.vector);
         __builtin_memcpy(codes, block, at.valid * sizeof(std::uint16_t));
     } else {
-        Isa::template store_halves<kStreams>(codes, rounded.vector);
+        Isa::template store_halves<kStreams>(codes, halved.codes.vector);
     }
 }
 

@@ -17,6 +17,7 @@ constexpr std::uintptr_t kStreamAlignment = 64;
 DenseRule dense_rule_of_all(const Quantizer& quantizer) {
     switch (quantizer.kind) {
         case QuantizerKind::kF32: return DenseRule::kMean;
+        case QuantizerKind::kF16: return DenseRule::kF16;
         case QuantizerKind::kBf16: return DenseRule::kBf16;
         case QuantizerKind::kPow2: return DenseRule::kEverything;
         case QuantizerKind::kSign: return DenseRule::kSign;

@@ -22,13 +22,15 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     ret_header.index_form = static_cast<IndexForm>(index_form);
     switch (ret_header.quantizer) {
         case QuantizerKind::kF32:
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16:
         case QuantizerKind::kPow2:
         case QuantizerKind::kSign:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither: return {};
     }
-    return corrupt_payload("quantizer", quantizer, "0 (f32), 2 (bf16), 3 (pow2), 4 (sign), 7 (natural) or 8 (dither)");
+    return corrupt_payload("quantizer", quantizer,
+                           "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 7 (natural) or 8 (dither)");
 }
 
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
@@ -86,6 +88,7 @@ Status read_parameters(ByteReader& reader, PayloadHeader& ret_header) {
 unsigned PayloadHeader::value_bits() const noexcept {
     switch (quantizer) {
         case QuantizerKind::kF32: return 32;
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 16;
         case QuantizerKind::kPow2: return is_paper_word() ? 0 : code_bits;
         case QuantizerKind::kSign:

@@ -27,7 +27,8 @@ enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32
 
 /// What a payload says as its version: the first one that knows its quantizer.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kNatural ? kNewestPayloadVersion : kOldestPayloadVersion;
+    const bool is_new = quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural;
+    return is_new ? kNewestPayloadVersion : kOldestPayloadVersion;
 }
 /// The form byte: bits 0-4 quantizer, bits 5-7 index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer, IndexForm form) noexcept {
@@ -35,7 +36,7 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer,
 }
 /// Quantizers whose codes are no fp numbers say more about them in a byte behind the form byte.
 GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
-    return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kBf16;
+    return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kF16 && quantizer != QuantizerKind::kBf16;
 }
 /// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits, bool has_chunk_scale) noexcept {

@@ -25,7 +25,7 @@ struct GuessCheck {
 
 /// One node's dense values of a run of elements, the first of them at `values`.
 struct DenseTerm {
-    enum class Kind : std::uint8_t { kF32, kBf16, kSign, kNatural, kDither };
+    enum class Kind : std::uint8_t { kF32, kF16, kBf16, kSign, kNatural, kDither };
     Kind kind = Kind::kF32;
     float factor = 0;                   ///< kSign: factor * scale
     const std::byte* values = nullptr;  ///< kSign: bits; kNatural: bytes; kDither: fields of code_bits
@@ -72,6 +72,8 @@ struct PayloadKernels {
     void (*pack_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded);
     /// bf16_of each value, and its fp32 value back.
     void (*round_bf16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
+    /// element::f16_bits of each value, and its fp32 value back, which may be `values`.
+    void (*round_f16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
     /// Largest magnitude's bits; 0 for none.
     std::uint32_t (*largest_magnitude)(const float* values, std::uint32_t count);
     /// pow2 of one tile whose exponent is `top` >= 1 (see quantize_list): ret_decoded, which may be `values`, and the

@@ -22,6 +22,7 @@ constexpr PayloadKernels kKernels = {
     .settle_signs = &settle_signs,
     .pack_signs = &pack_signs,
     .round_bf16 = &round_bf16,
+    .round_f16 = &round_f16,
     .largest_magnitude = &largest_magnitude,
     .quantize_pow2 = &quantize_pow2,
     .make_gaps = &make_gaps,

@@ -3,6 +3,7 @@
 
 #include "codec/payload_kernels.hpp"
 #include "codec/dither_kernel.inl"
+#include "codec/f16_kernel.inl"
 #include "codec/natural_kernel.inl"
 
 namespace gradsieve::codec {
@@ -27,7 +28,8 @@ namespace {
     }
     Halves halves;
     __builtin_memcpy(&halves, term.values + std::size_t{at} * 2, sizeof(halves));
-    return __builtin_convertvector(halves, Words) << 16U;
+    const Words codes = __builtin_convertvector(halves, Words);
+    return term.kind == DenseTerm::Kind::kF16 ? f16_words(codes) : codes << 16U;
 }
 [[gnu::always_inline]] inline Floats sign_values(const DenseTerm& term, std::uint32_t first, unsigned number) {
     const std::uint32_t word = load_as<std::uint32_t>(term.values, first / 32);
@@ -107,6 +109,13 @@ namespace {
     return float_of((size == 0 ? 0U : (size + kNaturalExponentOffset) << 23U) | (code & 0x80U) << 24U);
 }
 
+/// fp32 bits of element i of f32, f16 or bf16.
+[[gnu::always_inline]] inline std::uint32_t float_bits_at(const DenseTerm& term, std::uint32_t i) {
+    if (term.kind == DenseTerm::Kind::kF32) return load_as<std::uint32_t>(term.values, i);
+    const auto code = static_cast<std::uint32_t>(load_as<std::uint16_t>(term.values, i));
+    return term.kind == DenseTerm::Kind::kF16 ? f16_words(Words{} + code)[0] : code << 16U;
+}
+
 /// One element, for the end of a run.
 [[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum, bool* inout_is_finite) {
     if (term.kind == DenseTerm::Kind::kSign) {
@@ -115,9 +124,7 @@ namespace {
     }
     if (term.kind == DenseTerm::Kind::kDither) return sum + term.factor * level_value(term, i);
     if (term.kind == DenseTerm::Kind::kNatural) return sum + term.factor * natural_value(term, i);
-    const std::uint32_t bits = term.kind == DenseTerm::Kind::kF32
-                                   ? load_as<std::uint32_t>(term.values, i)
-                                   : static_cast<std::uint32_t>(load_as<std::uint16_t>(term.values, i)) << 16U;
+    const std::uint32_t bits = float_bits_at(term, i);
     if ((bits & 0x7F800000U) == 0x7F800000U) *inout_is_finite = false;
     return sum + term.factor * float_of(bits);
 }
@@ -286,6 +293,19 @@ void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_cod
         rounded -= (rounded & 0x7FFFU) == 0x7F80U ? 1U : 0U;
         ret_codes[i] = static_cast<std::uint16_t>(rounded);
         ret_decoded[i] = float_of(rounded << 16U);
+    }
+}
+
+void round_f16(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded) {
+    for (std::uint32_t first = 0; first < count; first += kLanes) {
+        const std::uint32_t valid = count - first < kLanes ? count - first : kLanes;
+        Floats value = {};
+        __builtin_memcpy(&value, values + first, valid * sizeof(float));
+        const Words codes = f16_codes(value);
+        const Words decoded = f16_words(codes);
+        const Halves halves = __builtin_convertvector(codes, Halves);
+        __builtin_memcpy(ret_codes + first, &halves, valid * sizeof(std::uint16_t));
+        __builtin_memcpy(ret_decoded + first, &decoded, valid * sizeof(float));
     }
 }
 

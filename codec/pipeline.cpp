@@ -12,10 +12,10 @@ namespace {
 
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
 constexpr std::array<std::string_view, 5> kSelectorNames = {"all", "variance", "variance_hybrid", "topk", "threshold"};
-constexpr std::array<std::string_view, 6> kQuantizerNames = {"f32", "bf16", "pow2", "sign", "natural", "dither"};
-constexpr std::array<QuantizerKind, 6> kQuantizers = {QuantizerKind::kF32,     QuantizerKind::kBf16,
-                                                      QuantizerKind::kPow2,    QuantizerKind::kSign,
-                                                      QuantizerKind::kNatural, QuantizerKind::kDither};
+constexpr std::array<std::string_view, 7> kQuantizerNames = {"f32", "f16", "bf16", "pow2", "sign", "natural", "dither"};
+constexpr std::array<QuantizerKind, 7> kQuantizers = {
+    QuantizerKind::kF32,  QuantizerKind::kF16,     QuantizerKind::kBf16,  QuantizerKind::kPow2,
+    QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither};
 constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
@@ -246,6 +246,7 @@ bool has_residual(const Pipeline& pipeline) noexcept {
 std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
     switch (quantizer.kind) {
         case QuantizerKind::kF32:
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 0;
         case QuantizerKind::kPow2: return static_cast<std::uint32_t>(quantizer.bits);
         case QuantizerKind::kSign: return 1;

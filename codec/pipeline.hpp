@@ -13,7 +13,15 @@ namespace gradsieve::codec {
 
 enum class SelectorKind : std::uint8_t { kAll = 0, kVariance = 1, kVarianceHybrid = 2, kTopK = 3, kThreshold = 4 };
 /// Numbers are part of the payload format; those between are kept for quantizers to come.
-enum class QuantizerKind : std::uint8_t { kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8 };
+enum class QuantizerKind : std::uint8_t {
+    kF32 = 0,
+    kF16 = 1,
+    kBf16 = 2,
+    kPow2 = 3,
+    kSign = 4,
+    kNatural = 7,
+    kDither = 8
+};
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
 /// What a tile's magnitudes are measured by.
 enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };

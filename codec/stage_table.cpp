@@ -33,6 +33,8 @@ constexpr std::array kStages = {
              "sends where |r| > tau; without a quantizer +-tau, that is sign(scale=tau), and the rest stays in r",
              kStrom},
     StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
+    StageRow{"f16", "quantizer", "", "element", "-",
+             "rounds to IEEE half precision, nearest even, 16 bits; beyond 65504 that is sent and the rest kept", "-"},
     StageRow{"bf16", "quantizer", "", "element", "-", "rounds to bfloat16, nearest even, 16 bits", "-"},
     StageRow{"pow2", "quantizer", "bits=4, scope=tile|tensor", "tile or tensor", "-",
              "sign and power of two, at most 2^(bits-1)-1 octaves below the tile's largest; smaller ones are not sent",

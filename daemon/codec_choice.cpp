@@ -13,6 +13,7 @@ bool is_plain(const codec::Pipeline& pipeline) {
 double value_bits(const codec::Quantizer& quantizer) noexcept {
     switch (quantizer.kind) {
         case codec::QuantizerKind::kF32: return 32;
+        case codec::QuantizerKind::kF16:
         case codec::QuantizerKind::kBf16: return 16;
         case codec::QuantizerKind::kPow2:
         case codec::QuantizerKind::kSign:

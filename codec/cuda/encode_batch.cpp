@@ -68,9 +68,11 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     // Random numbers would cost the dense pass its registers: such lists are sent by the kernel of those that wait.
     const bool is_random_list = is_random(quantizer) && pipeline.selector.kind != SelectorKind::kAll;
     ret_plan.is_deferred = is_decided_whole(ret_plan) || is_random_list ? 1 : 0;
+    ret_plan.is_random = is_random(quantizer) ? 1 : 0;
     ret_plan.is_scaled = is_random(quantizer) && quantizer.feedback == Feedback::kScaled ? 1 : 0;
     switch (quantizer.kind) {
         case QuantizerKind::kF32: ret_plan.value_bytes = 4; break;
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: ret_plan.value_bytes = 2; break;
         case QuantizerKind::kPow2:
         case QuantizerKind::kNatural: ret_plan.value_bytes = 1; break;

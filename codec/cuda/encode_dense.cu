@@ -1,4 +1,4 @@
-// The dense pass of the pipelines that send every element (f32, bf16, sign, natural, dither): reads samples and
+// The dense pass of the pipelines that send every element (f32, f16, bf16, sign, natural, dither): reads samples and
 // residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
 // for another.
 #include "codec/cuda/dither_levels.cuh"
@@ -65,15 +65,18 @@ __device__ inline void store_code_f32(const TileWork& work, std::byte* values, u
     for (unsigned c = 0; c < place.valid; ++c) at[c] = r.at[c];
 }
 
-/// Leaves in `inout_r` what the code loses.
-__device__ inline void store_code_bf16(const TileWork& work, std::byte* values, unsigned number, Vector& inout_r) {
+/// Codes of 16 bits. Leaves in `inout_r` what they lose.
+template <QuantizerKind kQuantizer>
+__device__ inline void store_halves(const TileWork& work, std::byte* values, unsigned number, Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
     auto* at = reinterpret_cast<std::uint16_t*>(values) + work.tile_in_chunk * kTile + place.local;
     std::uint32_t codes[4];
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
-        codes[c] = element::bf16_bits(inout_r.at[c]);
-        inout_r.at[c] = inout_r.at[c] - element::float_of(codes[c] << 16U);
+        constexpr bool kIsF16 = kQuantizer == QuantizerKind::kF16;
+        codes[c] = kIsF16 ? element::f16_bits(inout_r.at[c]) : element::bf16_bits(inout_r.at[c]);
+        const std::uint32_t decoded = kIsF16 ? element::f16_value_bits(codes[c]) : codes[c] << 16U;
+        inout_r.at[c] = inout_r.at[c] - element::float_of(decoded);
     }
     if (place.valid == 4) {
         *reinterpret_cast<uint2*>(at) = make_uint2(codes[0] | codes[1] << 16U, codes[2] | codes[3] << 16U);
@@ -179,8 +182,8 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         if constexpr (kQuantizer == QuantizerKind::kF32)
             store_code_f32(stage.work, payload.values, own_vector(j), r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kBf16) {
-            store_code_bf16(stage.work, payload.values, own_vector(j), r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kBf16 || kQuantizer == QuantizerKind::kF16) {
+            store_halves<kQuantizer>(stage.work, payload.values, own_vector(j), r[j]);
             store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
         }
         if constexpr (kQuantizer == QuantizerKind::kNatural) {
@@ -368,6 +371,7 @@ PassKernel pick(unsigned samples) {
 
 PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept {
     switch (quantizer) {
+        case QuantizerKind::kF16: return pick<QuantizerKind::kF16>(samples);
         case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
         case QuantizerKind::kNatural: return pick<QuantizerKind::kNatural>(samples);

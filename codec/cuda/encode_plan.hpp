@@ -91,7 +91,8 @@ struct TensorPlan {
     std::uint8_t has_fine_counts;  ///< top-k: the dense pass counts candidates above the floor
     std::uint8_t is_max_norm;      ///< dither: else l2
     std::uint8_t is_scaled;        ///< natural, dither: by 1/z
-    std::uint8_t reserved[5];
+    std::uint8_t is_random;        ///< natural, dither: rounded at random
+    std::uint8_t reserved[4];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 

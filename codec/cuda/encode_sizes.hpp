@@ -27,6 +27,7 @@ inline ByteCount value_bits(const TensorPlan& plan) {
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither: return plan.code_bits;
         case QuantizerKind::kF32:
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: break;
     }
     return ByteCount{plan.value_bytes} * 8;

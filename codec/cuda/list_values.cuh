@@ -31,8 +31,13 @@ __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, cons
         return dither_decoded_bits(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits,
                                    __uint_as_float(tile_scale));
     if (payload.quantizer == QuantizerKind::kNatural) return natural_decoded_bits(values.read(8 * element, 8));
-    const std::uint32_t bits =
-        payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element) : values.read(16 * element, 16) << 16U;
+    std::uint32_t bits = 0;
+    if (payload.quantizer == QuantizerKind::kF32)
+        bits = values.word_at(32 * element);
+    else if (payload.quantizer == QuantizerKind::kF16)
+        bits = element::f16_value_bits(values.read(16 * element, 16));
+    else
+        bits = values.read(16 * element, 16) << 16U;
     inout_is_bad |= (bits & kExponentBits) == kExponentBits;
     return bits;
 }

@@ -46,6 +46,7 @@ __device__ inline std::uint32_t whole_bytes(std::uint32_t bits) { return (bits +
 __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm form) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: return 32;
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 16;
         case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.code_bits == 4 ? 0 : plan.code_bits;
         case QuantizerKind::kSign: return 1;

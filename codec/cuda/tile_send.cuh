@@ -123,6 +123,7 @@ __device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t 
 __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile, float value) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: return value;
+        case QuantizerKind::kF16: return element::float_of(element::f16_value_bits(element::f16_bits(value)));
         case QuantizerKind::kBf16: return element::float_of(element::bf16_bits(value) << 16U);
         case QuantizerKind::kPow2: return element::pow2_decoded(value, tile.top, tile.range);
         case QuantizerKind::kSign:
@@ -134,26 +135,27 @@ __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile
     return 0.0F;
 }
 
-/// `code`: natural's and dither's.
-__device__ inline void store_code(const TensorPlan& plan, const TileScale& tile, float decoded, std::uint32_t code,
-                                  std::byte* values, std::uint32_t at) {
+/// What the payload says of it. `drawn`: the code of natural or dither.
+__device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale& tile, float decoded,
+                                        std::uint32_t drawn) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
-        case QuantizerKind::kF32: reinterpret_cast<float*>(values)[at] = decoded; return;
-        case QuantizerKind::kBf16:
-            reinterpret_cast<std::uint16_t*>(values)[at] = static_cast<std::uint16_t>(element::bits_of(decoded) >> 16U);
-            return;
-        case QuantizerKind::kPow2:
-            reinterpret_cast<std::uint8_t*>(values)[at] =
-                static_cast<std::uint8_t>(element::pow2_code(decoded, tile.top, plan.code_bits));
-            return;
-        case QuantizerKind::kSign:
-            reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(element::bits_of(decoded) >> 31U);
-            return;
+        case QuantizerKind::kF32: return element::bits_of(decoded);
+        case QuantizerKind::kF16: return element::f16_bits(decoded);
+        case QuantizerKind::kBf16: return element::bits_of(decoded) >> 16U;
+        case QuantizerKind::kPow2: return element::pow2_code(decoded, tile.top, plan.code_bits);
+        case QuantizerKind::kSign: return element::bits_of(decoded) >> 31U;
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-            reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(code);
-            return;
+        case QuantizerKind::kDither: break;
     }
+    return drawn;
+}
+__device__ inline void store_code(const TensorPlan& plan, std::uint32_t code, std::byte* values, std::uint32_t at) {
+    if (plan.value_bytes == 1)
+        reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(code);
+    else if (plan.value_bytes == 2)
+        reinterpret_cast<std::uint16_t*>(values)[at] = static_cast<std::uint16_t>(code);
+    else
+        reinterpret_cast<std::uint32_t*>(values)[at] = code;
 }
 
 /// r and v of an element that is sent.
@@ -213,12 +215,13 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         if (begin + 64 + lane < count) after_next = entry_of(begin + 64 + lane);
         const std::uint32_t keepers = keepers_of(entry, exists);
         const bool is_kept = ((keepers >> lane) & 1U) != 0;
-        const bool is_drawn = kMayDraw && is_random(plan) && is_kept;
+        const bool is_drawn = kMayDraw && plan.is_random != 0 && is_kept;
         std::uint32_t code = 0;
         float decoded = is_kept ? decoded_of(plan, tile, entry.value) : 0.0F;
         if (is_drawn) {
-            code = drawn_code_at(plan, tile.to_levels, entry.value, target.first + entry.index);
-            decoded = element::float_of(drawn_decoded_bits(plan, code, tile.scale));
+            const Drawn drawn = draw_at(plan, tile.to_levels, tile.scale, entry.value, target.first + entry.index);
+            code = drawn.code;
+            decoded = element::float_of(drawn.decoded_bits);
         }
         const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
         const std::uint32_t lower = senders & ((1U << lane) - 1U);
@@ -227,7 +230,7 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         if (decoded != 0.0F) {
             const std::uint32_t at = sent + __popc(lower);
             target.indices[at] = static_cast<std::uint16_t>(entry.index);
-            store_code(plan, tile, decoded, code, target.values, at);
+            store_code(plan, code_of(plan, tile, decoded, code), target.values, at);
             target.residual_out[entry.index] = residual_after(plan, entry.value, decoded);
             if (target.variance_out != nullptr)
                 target.variance_out[entry.index] = variance_after(plan, entry.variance, entry.value, decoded);

@@ -60,7 +60,7 @@ float scale(std::uint32_t bits) {
     return fp32(bits);
 }
 
-constexpr unsigned kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8;
+constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8;
 
 struct Payload {
     unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
@@ -90,10 +90,11 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     const unsigned version = in.byte();
     payload.quantizer = in.bits(5);
     payload.index_form = in.bits(3);
-    require(payload.quantizer == kF32 || payload.quantizer == kBf16 || payload.quantizer == kPow2 ||
-                payload.quantizer == kSign || payload.quantizer == kNatural || payload.quantizer == kDither,
+    require(payload.quantizer == kF32 || payload.quantizer == kF16 || payload.quantizer == kBf16 ||
+                payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kNatural ||
+                payload.quantizer == kDither,
             "quantizer");
-    require(version == (payload.quantizer == kNatural ? 3U : 2U), "version");
+    require(version == (payload.quantizer == kF16 || payload.quantizer == kNatural ? 3U : 2U), "version");
     require(payload.index_form <= 3, "index form");
     if (payload.quantizer >= kPow2) {
         payload.width = in.bits(3) + 1;
@@ -182,6 +183,14 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
         const std::uint32_t index = payload.indices[j];
         float value = 0;
         if (payload.quantizer == kF32) value = fp32(in.bits(32));
+        if (payload.quantizer == kF16) {
+            const std::uint32_t code = in.bits(16);
+            const int exponent = static_cast<int>(code / 1024 % 32);
+            const auto mantissa = static_cast<float>(code % 1024);
+            require(exponent < 31, "not finite");
+            value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+            if (code >= 32768) value = -value;
+        }
         if (payload.quantizer == kBf16) value = fp32(in.bits(16) << 16U);
         if (payload.quantizer == kPow2) {
             const unsigned exponent_bits = payload.width - 1;

@@ -125,6 +125,7 @@ Pipeline natural_pipeline(const Selector& selector, Feedback feedback) {
 std::vector<NamedPipeline> every_pipeline() {
     using enum QuantizerKind;
     return {{"all|f32", all_pipeline(kF32)},
+            {"all|f16", all_pipeline(kF16)},
             {"all|bf16", all_pipeline(kBf16)},
             {"all|pow2", all_pipeline(kPow2)},
             {"all|sign", all_pipeline(kSign)},
@@ -141,6 +142,7 @@ std::vector<NamedPipeline> every_pipeline() {
             {"threshold|natural", natural_pipeline(threshold_pipeline(0.5, kF32).selector, Feedback::kUnscaled)},
             {"topk|natural", natural_pipeline(top_k_pipeline(0.1, 0, kF32).selector)},
             {"variance|f32", variance_pipeline(1.5, kF32)},
+            {"variance|f16", variance_pipeline(1.0, kF16)},
             {"variance|bf16", variance_pipeline(1.0, kBf16)},
             {"variance|pow2", variance_pipeline(0.5, kPow2)},
             {"variance|pow2(tensor)", variance_pipeline(0.5, kPow2, Scope::kTensor)},
@@ -158,6 +160,7 @@ std::vector<NamedPipeline> every_pipeline() {
             {"threshold|pow2(tensor)", threshold_pipeline(0.25, kPow2, Scope::kTensor)},
             {"threshold|dither", dither_pipeline(threshold_pipeline(0.5, kF32).selector, 7)},
             {"topk|f32", top_k_pipeline(0.01, 0, kF32)},
+            {"topk|f16", top_k_pipeline(0.1, 0, kF16)},
             {"topk|bf16", top_k_pipeline(0.1, 0, kBf16)},
             {"topk|pow2(tensor)", top_k_pipeline(0.1, 0, kPow2, Scope::kTensor)},
             {"topk|dither(31, l2)", dither_pipeline(top_k_pipeline(0.1, 0, kF32).selector, 31, Norm::kL2)},

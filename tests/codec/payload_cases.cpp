@@ -35,6 +35,7 @@ std::vector<PipelineCase> make_pipeline_cases() {
         cases.push_back({text, *pipeline, is_dense});
     };
     const std::vector<std::string> quantizers = {"f32",
+                                                 "f16",
                                                  "bf16",
                                                  "pow2(bits=2)",
                                                  "pow2(bits=4)",

@@ -77,7 +77,8 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({3, 0x07, 0x06}), HasSubstr("natural width code 6: allowed is 7"));
     EXPECT_THAT(refusal({3, 0x07, 0x0F}), HasSubstr("natural scale code 1"));
     EXPECT_THAT(refusal({3, 0x07, 0x27}), HasSubstr("reserved value bits 1"));
-    for (const unsigned quantizer : {1U, 5U, 6U, 9U, 31U})
+    EXPECT_THAT(refusal({2, 0x01}), HasSubstr("version of quantizer 1 2: allowed is 3"));
+    for (const unsigned quantizer : {5U, 6U, 9U, 31U})
         EXPECT_THAT(refusal({2, quantizer, 0, 0}),
                     HasSubstr("quantizer " + std::to_string(quantizer) + ": allowed is 0"));
     EXPECT_THAT(refusal({2, 0x03, 0x00, 0, 127}), HasSubstr("pow2 width code 0"));

@@ -169,6 +169,7 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
         return std::pair(has_residual(pipeline), has_variance(pipeline));
     };
     EXPECT_EQ(state("all | f32"), std::pair(false, false));
+    EXPECT_EQ(state("all | f16"), std::pair(true, false));
     EXPECT_EQ(state("all | bf16"), std::pair(true, false));
     EXPECT_EQ(state("all | dither"), std::pair(true, false));
     EXPECT_EQ(state("all | dither(feedback=none)"), std::pair(false, false));
@@ -206,8 +207,9 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kBf16, QuantizerKind::kPow2,
-                                           QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither);
+        quantizer.kind =
+            *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16, QuantizerKind::kPow2,
+                              QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);

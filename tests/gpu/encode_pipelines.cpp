@@ -26,6 +26,8 @@ std::vector<NamedPipeline> all_pipelines() {
                              "topk(0.3, gate=0.5) | pow2(bits=5) | auto",
                              "topk(0.02) | sign | bitmap",
                              "topk(0.5) | bf16 | raw32",
+                             "topk(0.5) | f16 | bitmap",
+                             "threshold(1e-6) | f16",
                              "all | pow2(bits=3, scope=tensor)",
                              "all | dither(levels=2)",
                              "all | dither(levels=15, feedback=none)",
