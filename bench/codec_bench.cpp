@@ -82,9 +82,13 @@ const std::vector<Case>& cases() {
                                           {"topk(0.001) | pow2", 1, 2, 1},
                                           {"topk(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
+                                          {"threshold(2.5) | sign(scale=tau)", 1, 2, 1},
                                           {"all | sign", 1, 2, 1},
                                           {"all | dither", 1, 2, 1},
                                           {"all | dither(feedback=none)", 1, 1, 0},
+                                          {"all | natural", 1, 2, 1, 1},
+                                          {"all | natural(feedback=none)", 1, 1, 0, 1},
+                                          {"all | f16", 1, 2, 1, 2},
                                           {"all | bf16", 1, 2, 1, 2},
                                           {"all | f32", 1, 1, 1}};
     return all;
@@ -95,12 +99,15 @@ Pipeline pipeline_of(const std::string& name) {
     using namespace codec;
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
+    if (name.find("threshold") == 0) pipeline = *parse_pipeline("threshold(2.5)");
     if (name.find("0.001") != std::string::npos) pipeline.selector.ratio = 0.001;
     if (name.find("none") != std::string::npos) pipeline.selector.alpha = 1e9, pipeline.selector.ratio = 1e-6;
     if (name.find("gate") != std::string::npos) pipeline.selector.gate = 1;
     if (name.find("pow2") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kPow2;
     if (name.find("sign") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kSign;
     if (name.find("bf16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kBf16;
+    if (name.find("natural") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kNatural;
+    if (name.find("| f16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kF16;
     if (name.find("dither") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kDither;
     if (name.find("feedback=none") != std::string::npos) pipeline.quantizer.feedback = Feedback::kNone;
     return pipeline;

@@ -4,6 +4,7 @@
 #include "codec/dense_coder.hpp"
 #include "codec/dither_coder.hpp"
 #include "codec/index_coder.hpp"
+#include "codec/natural_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/quantize.hpp"
 #include "codec/tile_table.hpp"
@@ -131,12 +132,16 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
         case QuantizerKind::kF32:
             std::memcpy(out, sent.decoded.data(), sent.decoded.size_bytes());
             return out + sent.decoded.size_bytes();
+        case QuantizerKind::kF16:
+            for (const float value : sent.decoded) packer.put(element::f16_bits(value), 16);
+            break;
         case QuantizerKind::kBf16:
             for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 16U, 16);
             break;
         case QuantizerKind::kSign:
             for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 31U, 1);
             break;
+        case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kPow2:
             if (header.is_paper_word()) return out;
@@ -146,16 +151,25 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
     return packer.end();
 }
 
+/// Fills decoded values, codes and scales; returns how many elements are sent.
+std::uint32_t quantize(const Quantizer& quantizer, const ChunkSelection& selection,
+                       std::span<const std::uint32_t> indices, CodeScratch& scratch, std::span<float> ret_decoded) {
+    std::uint8_t* codes = scratch.codes.data();
+    if (quantizer.kind == QuantizerKind::kDither)
+        return dither_chunk_list(quantizer, indices, selection.values, selection.random, selection.first_element,
+                                 *scratch.kernels, ret_decoded.data(), codes, scratch.scales.data());
+    if (quantizer.kind == QuantizerKind::kNatural)
+        return scratch.kernels->natural_list(natural_step(quantizer, selection.random, selection.first_element),
+                                             selection.values.data(), indices.data(),
+                                             static_cast<std::uint32_t>(indices.size()), ret_decoded.data(), codes);
+    return quantize_list(quantizer, indices, selection.values, selection.tensor_maximum, *scratch.kernels, ret_decoded,
+                         codes);
+}
+
 PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection,
                        std::span<const std::uint32_t> indices, CodeScratch& scratch, std::span<float> ret_decoded) {
     scratch.codes.resize(indices.size());
-    const std::uint32_t sent_count =
-        pipeline.quantizer.kind == QuantizerKind::kDither
-            ? dither_chunk_list(pipeline.quantizer, indices, selection.values, selection.random,
-                                selection.first_element, *scratch.kernels, ret_decoded.data(), scratch.codes.data(),
-                                scratch.scales.data())
-            : quantize_list(pipeline.quantizer, indices, selection.values, selection.tensor_maximum, *scratch.kernels,
-                            ret_decoded, scratch.codes.data());
+    const std::uint32_t sent_count = quantize(pipeline.quantizer, selection, indices, scratch, ret_decoded);
     if (sent_count == 0) return {};
     const SentList sent = keep_sent(indices, ret_decoded.first(indices.size()), sent_count, scratch);
 

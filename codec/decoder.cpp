@@ -55,11 +55,14 @@ DenseTerm term_of(const Source& source, std::uint32_t first) {
     switch (source.view.header.quantizer) {
         case QuantizerKind::kF32:
             return {DenseTerm::Kind::kF32, source.factor, values + std::size_t{first} * sizeof(float)};
+        case QuantizerKind::kF16:
+            return {DenseTerm::Kind::kF16, source.factor, values + std::size_t{first} * sizeof(std::uint16_t)};
         case QuantizerKind::kBf16:
             return {DenseTerm::Kind::kBf16, source.factor, values + std::size_t{first} * sizeof(std::uint16_t)};
         case QuantizerKind::kSign:
             return {DenseTerm::Kind::kSign, source.factor * source.view.scale_of(first / kTileElements),
                     values + first / 8};
+        case QuantizerKind::kNatural: return {DenseTerm::Kind::kNatural, source.factor, values + first};
         case QuantizerKind::kDither: {
             const std::uint32_t bits = source.view.header.code_bits;
             return {DenseTerm::Kind::kDither, source.factor, values + std::size_t{first} / 8 * bits,

@@ -1,6 +1,7 @@
 #include "codec/dense_coder.hpp"
 
 #include "codec/dither_coder.hpp"
+#include "codec/natural_coder.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -78,9 +79,13 @@ PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& select
         code_levels(quantizer, selection, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kSign) {
         code_signs(values, kernels, payload, ret_decoded);
-    } else if (quantizer.kind == QuantizerKind::kBf16) {
-        kernels.round_bf16(values.data(), static_cast<std::uint32_t>(values.size()),
-                           reinterpret_cast<std::uint16_t*>(payload.values()), ret_decoded.data());
+    } else if (quantizer.kind == QuantizerKind::kNatural) {
+        kernels.natural_dense(natural_step(quantizer, selection.random, selection.first_element), values.data(),
+                              static_cast<std::uint32_t>(values.size()), payload.values(), ret_decoded.data());
+    } else if (quantizer.kind == QuantizerKind::kBf16 || quantizer.kind == QuantizerKind::kF16) {
+        const auto round = quantizer.kind == QuantizerKind::kBf16 ? kernels.round_bf16 : kernels.round_f16;
+        round(values.data(), static_cast<std::uint32_t>(values.size()),
+              reinterpret_cast<std::uint16_t*>(payload.values()), ret_decoded.data());
     } else {
         std::memcpy(payload.values(), values.data(), values.size_bytes());
         if (ret_decoded.data() != values.data()) std::copy(values.begin(), values.end(), ret_decoded.begin());

@@ -1,5 +1,6 @@
-// Payload of a chunk of which every element is sent (f32, bf16, sign, dither): the header and where everything else
-// belongs, so that whoever has the values writes them straight into the payload. One thread; the caller owns all.
+// Payload of a chunk of which every element is sent (f32, f16, bf16, sign, natural, dither): the header and where
+// everything else belongs, so that whoever has the values writes them straight into the payload. One thread; the caller
+// owns all.
 #pragma once
 
 #include "codec/chunk_coder.hpp"
@@ -16,7 +17,7 @@ public:
     /// Takes the payload's memory and writes the header. Not for pow2.
     DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool);
 
-    /// The value section, aligned to 64 bytes: fp32 numbers, bf16 numbers, or codes.
+    /// The value section, aligned to 64 bytes: fp32 numbers, those of 16 bits, or codes.
     [[nodiscard]] std::byte* values() noexcept { return bytes_.data() + values_at_; }
     /// The codes of a tile of sign or dither.
     [[nodiscard]] std::byte* tile_codes(std::size_t tile) noexcept {

@@ -6,6 +6,7 @@
 
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
+#include "codec/natural_step.hpp"
 #include "codec/variance_source.hpp"
 
 namespace gradsieve::codec {
@@ -15,13 +16,16 @@ enum class DenseRule : std::uint8_t {
     kMean,            ///< r = gbar, no state read, nothing listed
     kEverything,      ///< r written, nothing listed
     kBf16,            ///< all is sent as bf16: the codes and what is left of r written
+    kF16,             ///< the same as f16
+    kNatural,         ///< the same as natural
+    kNaturalMean,     ///< the same of r = gbar: no state read or written
     kSign,            ///< r written to a buffer, its magnitudes added up; what the last tile leaves of r written
     kDither,          ///< as kSign, with squares added up and the largest magnitude
     kDitherMean,      ///< the same of r = gbar: no state read or written
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
-    kTopK,            ///< lists magnitudes at or above the span's floor
-    kGatedTopK,       ///< lists those with r^2 > ratio_floor v at or above the floor, and writes the gate's bits
+    kMagnitude,       ///< lists magnitudes at or above the span's floor
+    kGatedMagnitude,  ///< lists those with r^2 > ratio_floor v at or above the floor, and writes the gate's bits
 };
 
 /// What the pass takes a listed element to decode to, before its tile or tensor is known: the float whose bits are
@@ -54,6 +58,7 @@ struct DensePlan {
     float ratio_floor = 0;  ///< alpha, or the gate of topk
     float zeta = 1;
     float tau = 0;
+    NaturalStep natural;              ///< kNatural, kNaturalMean
     SentGuess guess;                  ///< what is taken off r where an element is taken to be sent
     bool guesses_variance = false;    ///< write v = 0 where an element is taken to be sent
     bool streams = false;             ///< non-temporal stores; the output arrays are aligned to 64 bytes
@@ -79,17 +84,18 @@ struct DenseSpan {
     ElementCount first = 0;
     std::size_t elements = 0;
     std::uint32_t first_index = 0;      ///< index written for element `first`
-    std::uint32_t magnitude_floor = 1;  ///< top-k: least bits of |r| that are listed
-    /// top-k: least bits of |r| that are taken to be sent; other rules take all that is listed.
+    std::uint32_t magnitude_floor = 1;  ///< rules of magnitudes: least bits of |r| that are listed
+    /// Rules of magnitudes: least bits of |r| that are taken to be sent; other rules take all that is listed.
     std::uint32_t guess_floor = kNeverGuess;
     float* residual_out = nullptr;
     float* variance_out = nullptr;
     std::uint32_t* indices = nullptr;
     float* values = nullptr;              ///< r of the listed elements
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
-    std::uint32_t* gate_words = nullptr;  ///< kGatedTopK: bit i of word j is element 32 j + i
+    std::uint32_t* gate_words = nullptr;  ///< kGatedMagnitude: bit i of word j is element 32 j + i
     HeldTile previous;                    ///< only together with a span of a whole tile
-    std::uint16_t* codes = nullptr;       ///< kBf16: one for each element; aligned to 64 bytes if the plan streams
+    /// kBf16, kF16: 16 bits for each element; kNatural, kNaturalMean: 8. Aligned to 64 bytes if the plan streams.
+    std::byte* codes = nullptr;
 };
 
 struct DenseOutcome {
@@ -107,7 +113,7 @@ struct DenseOutcome {
 
 /// Whether the rule reads and writes the residual.
 [[nodiscard]] constexpr bool has_residual(DenseRule rule) noexcept {
-    return rule != DenseRule::kMean && rule != DenseRule::kDitherMean;
+    return rule != DenseRule::kMean && rule != DenseRule::kDitherMean && rule != DenseRule::kNaturalMean;
 }
 
 using DensePass = DenseOutcome (*)(const DensePlan&, const DenseSpan&);

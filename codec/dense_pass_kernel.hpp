@@ -5,8 +5,7 @@
 // only.
 #pragma once
 
-#include "codec/dense_pass_samples.hpp"
-#include "codec/dither_kernel.inl"
+#include "codec/dense_pass_stores.hpp"
 
 namespace gradsieve::codec {
 namespace {
@@ -23,17 +22,6 @@ template <typename Isa, bool kListsVariance>
     if constexpr (kListsVariance) Isa::compress(span.variances + listed, variance, mask);
     return listed + static_cast<std::size_t>(__builtin_popcount(mask));
 }
-
-constexpr bool is_dither_rule(DenseRule rule) { return rule == DenseRule::kDither || rule == DenseRule::kDitherMean; }
-constexpr bool is_held_rule(DenseRule rule) { return rule == DenseRule::kSign || is_dither_rule(rule); }
-constexpr bool is_of_groups(VarianceSource source) {
-    return source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
-}
-constexpr bool is_variance_rule(DenseRule rule) {
-    return rule == DenseRule::kVariance || rule == DenseRule::kVarianceHybrid;
-}
-constexpr bool is_top_k_rule(DenseRule rule) { return rule == DenseRule::kTopK || rule == DenseRule::kGatedTopK; }
-constexpr bool is_listing_rule(DenseRule rule) { return is_variance_rule(rule) || is_top_k_rule(rule); }
 
 /// Reads a block's samples and accumulates r; false if something is not finite. kSamples 0: any number.
 template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSamples, bool kIsTail>
@@ -85,90 +73,17 @@ template <typename Isa, DenseRule kRule>
     return mask;
 }
 
-/// What is left of r where the pass guesses that it is sent (see SentGuess).
-template <typename Isa>
-[[gnu::always_inline]] inline typename Isa::Vec guess_residual(const DensePlan& plan, typename Isa::Vec r,
-                                                               std::uint32_t guessed) {
-    const auto decoded = Isa::add_and_mask_bits(r, plan.guess.add_bits, plan.guess.keep_bits);
-    return Isa::sub(r, Isa::keep_where(decoded, guessed));
-}
-
-/// Writes one vector of both state arrays; `guessed`: the lanes taken to be sent.
-template <typename Isa, DenseRule kRule, VarianceSource kSource, bool kIsTail, bool kStreams>
-[[gnu::always_inline]] inline void store_vector(const DensePlan& plan, const DenseSpan& span, const BlockPosition& at,
-                                                unsigned number, std::uint32_t guessed, typename Isa::Vec r,
-                                                typename Isa::Vec v) {
-    if constexpr (is_listing_rule(kRule)) {
-        if (plan.guess.keep_bits != 0) r = guess_residual<Isa>(plan, r, guessed);
-    }
-    store_state<Isa, kIsTail, kStreams>(span.residual_out, at, number, r);
-    if constexpr (kSource == VarianceSource::kNone) return;
-    auto decayed = Isa::mul(Isa::broadcast(plan.zeta), v);
-    if constexpr (is_listing_rule(kRule)) {
-        if (plan.guesses_variance) decayed = Isa::keep_where(decayed, ~guessed);
-    }
-    store_state<Isa, kIsTail, kStreams>(span.variance_out, at, number, decayed);
-}
-
-/// Writes a block's bf16 codes and what they leave of r.
-template <typename Isa, bool kIsTail, bool kStreams>
-[[gnu::always_inline]] inline void store_bf16(const DenseSpan& span, const BlockPosition& at,
-                                              const Block<Isa>& residual) {
-    Block<Isa> rounded;
-    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        rounded.vector[j] = Isa::round_bf16(residual.vector[j]);
-        store_state<Isa, kIsTail, kStreams>(span.residual_out, at, j, Isa::sub(residual.vector[j], rounded.vector[j]));
-    }
-    std::uint16_t* codes = span.codes + at.local;
-    if constexpr (kIsTail) {
-        alignas(64) std::uint16_t block[kPooledElements];
-        Isa::template store_halves<false>(block, rounded.vector);
-        __builtin_memcpy(codes, block, at.valid * sizeof(std::uint16_t));
-    } else {
-        Isa::template store_halves<kStreams>(codes, rounded.vector);
-    }
-}
-
-/// Writes one block of the tile before: its signs, and what they leave of r.
-template <typename Isa, bool kStreams>
-[[gnu::always_inline]] inline void store_signs(const HeldTile& tile, std::size_t local) {
-    const BlockPosition at{0, local, kPooledElements};
-    std::uint32_t signs = 0;
-    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-        const auto r = Isa::load(tile.values + local + j * Isa::kWidth);
-        const std::uint32_t negative = Isa::greater(Isa::broadcast(0.0F), r);
-        const auto decoded = Isa::add(Isa::keep_where(Isa::broadcast(tile.scale), ~negative),
-                                      Isa::keep_where(Isa::broadcast(-tile.scale), negative));
-        store_state<Isa, false, kStreams>(tile.residual_out, at, j, Isa::sub(r, decoded));
-        signs |= negative << (j * Isa::kWidth);
-    }
-    __builtin_memcpy(tile.codes + local / 8, &signs, sizeof(signs));
-}
-
-/// Writes one block of the tile before: its codes, and what they leave of r.
-template <bool kHasResidual, bool kStreams>
-[[gnu::always_inline]] inline void store_levels(const HeldTile& tile, std::size_t local) {
-    Floats values[kRunVectors];
-    __builtin_memcpy(values, tile.values + local, sizeof(values));
-    const DitheredRun run = dither_run(tile.dither, tile.dither.first_element + local, values);
-    if constexpr (kHasResidual) {
-        for (unsigned j = 0; j < kRunVectors; ++j)
-            store_floats(tile.residual_out + local + j * kLanes, values[j] - run.decoded[j], kStreams);
-    }
-    pack_run(run.codes, tile.dither.bits, tile.codes + local / 8 * tile.dither.bits);
-}
-
 /// Lanes of one vector that are listed. `inout_gate` collects those that passed the gate of topk.
 template <typename Isa, DenseRule kRule, bool kIsTail>
 [[gnu::always_inline]] inline std::uint32_t pick_lanes(const DensePlan& plan, const DenseSpan& span,
                                                        const BlockPosition& at, unsigned number, typename Isa::Vec r,
                                                        typename Isa::Vec v, std::uint32_t& inout_gate) {
     std::uint32_t mask = 0;
-    if constexpr (kRule == DenseRule::kTopK) mask = Isa::magnitude_at_least(r, span.magnitude_floor);
-    if constexpr (is_variance_rule(kRule) || kRule == DenseRule::kGatedTopK)
+    if constexpr (kRule == DenseRule::kMagnitude) mask = Isa::magnitude_at_least(r, span.magnitude_floor);
+    if constexpr (is_variance_rule(kRule) || kRule == DenseRule::kGatedMagnitude)
         mask = test_variance<Isa, kRule>(plan, r, v);
     if constexpr (kIsTail) mask &= (std::uint32_t{1} << lanes_of<Isa>(at.valid, number)) - 1U;
-    if constexpr (kRule == DenseRule::kGatedTopK) {
+    if constexpr (kRule == DenseRule::kGatedMagnitude) {
         inout_gate |= mask << (number * Isa::kWidth);
         mask &= Isa::magnitude_at_least(r, span.magnitude_floor);
     }
@@ -207,8 +122,12 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
     Observation<Isa> seen;
     if constexpr (is_held_rule(kRule)) prefetch_inputs<has_residual(kRule)>(plan, at.offset);
     if (!accumulate<Isa, kRule, kSource, kSamples, kIsTail>(plan, at, seen, ret_listing.residual)) return false;
-    if constexpr (kRule == DenseRule::kBf16) {
-        store_bf16<Isa, kIsTail, kStreams>(span, at, ret_listing.residual);
+    if constexpr (kRule == DenseRule::kBf16 || kRule == DenseRule::kF16) {
+        store_halves<Isa, kRule, kIsTail, kStreams>(span, at, ret_listing.residual);
+        return true;
+    }
+    if constexpr (is_natural_rule(kRule)) {
+        store_natural<Isa, has_residual(kRule), kIsTail, kStreams>(plan, span, at, ret_listing.residual);
         return true;
     }
     if constexpr (is_held_rule(kRule)) {
@@ -236,7 +155,7 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
         // Kept as an integer: GCC 12 mixes up mask registers that it has to spill (seen with eight of them alive).
         asm("" : "+r"(ret_listing.masks[j]));
         std::uint32_t guessed = mask;
-        if constexpr (is_top_k_rule(kRule)) guessed &= Isa::magnitude_at_least(r, span.guess_floor);
+        if constexpr (is_magnitude_rule(kRule)) guessed &= Isa::magnitude_at_least(r, span.guess_floor);
         store_vector<Isa, kRule, kSource, kIsTail, kStreams>(plan, span, at, j, guessed, r, v);
     }
     ret_listing.gate = gate;
@@ -248,7 +167,7 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource>
 [[gnu::always_inline]] inline void list_block(const DenseSpan& span, std::size_t local, const Listing<Isa>& listing,
                                               std::size_t& inout_listed) {
     if constexpr (!is_listing_rule(kRule)) return;
-    if constexpr (kRule == DenseRule::kGatedTopK) span.gate_words[local / kPooledElements] = listing.gate;
+    if constexpr (kRule == DenseRule::kGatedMagnitude) span.gate_words[local / kPooledElements] = listing.gate;
     for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
         if (listing.masks[j] == 0) continue;
         const auto index = span.first_index + static_cast<std::uint32_t>(local) + j * Isa::kWidth;
@@ -376,13 +295,16 @@ DensePass find_form(DenseRule rule, VarianceSource source) {
         case DenseRule::kMean: return run_span<Isa, DenseRule::kMean, VarianceSource::kNone>;
         case DenseRule::kEverything: return run_span<Isa, DenseRule::kEverything, VarianceSource::kNone>;
         case DenseRule::kBf16: return run_span<Isa, DenseRule::kBf16, VarianceSource::kNone>;
+        case DenseRule::kF16: return run_span<Isa, DenseRule::kF16, VarianceSource::kNone>;
+        case DenseRule::kNatural: return run_span<Isa, DenseRule::kNatural, VarianceSource::kNone>;
+        case DenseRule::kNaturalMean: return run_span<Isa, DenseRule::kNaturalMean, VarianceSource::kNone>;
         case DenseRule::kSign: return run_span<Isa, DenseRule::kSign, VarianceSource::kNone>;
         case DenseRule::kDither: return run_span<Isa, DenseRule::kDither, VarianceSource::kNone>;
         case DenseRule::kDitherMean: return run_span<Isa, DenseRule::kDitherMean, VarianceSource::kNone>;
-        case DenseRule::kTopK: return run_span<Isa, DenseRule::kTopK, VarianceSource::kNone>;
+        case DenseRule::kMagnitude: return run_span<Isa, DenseRule::kMagnitude, VarianceSource::kNone>;
         case DenseRule::kVariance: return find_variance_form<Isa, DenseRule::kVariance>(source);
         case DenseRule::kVarianceHybrid: return find_variance_form<Isa, DenseRule::kVarianceHybrid>(source);
-        case DenseRule::kGatedTopK: return find_variance_form<Isa, DenseRule::kGatedTopK>(source);
+        case DenseRule::kGatedMagnitude: return find_variance_form<Isa, DenseRule::kGatedMagnitude>(source);
     }
     return nullptr;
 }

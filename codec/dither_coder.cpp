@@ -25,15 +25,8 @@ std::optional<DitherStep> dither_step(const DitherRule& rule, const DitherTile& 
     step.most = static_cast<float>(rule.levels << kLevelFractionBits);
     step.scale = unit.scale;
     step.bits = rule.bits;
-    step.random = random;
+    step.random = random_rounds(random);
     step.first_element = first_element;
-    PhiloxKey key = random.key;
-    for (auto& round : step.keys) {
-        round[0] = key.low;
-        round[1] = key.high;
-        key.low += kPhiloxIncrement0;
-        key.high += kPhiloxIncrement1;
-    }
     return step;
 }
 

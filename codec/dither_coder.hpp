@@ -13,7 +13,7 @@ namespace gradsieve::codec {
 /// The constants of `dither`. `is_list`: index and value of what is sent, with bf16 scales.
 [[nodiscard]] DitherRule dither_rule(const Quantizer& quantizer, bool is_list) noexcept;
 
-/// The step of a tile or of a list's part that lies in one, with the keys of all rounds; nothing if nothing is sent.
+/// The step of a tile or of a list's part that lies in one; nothing if nothing is sent.
 [[nodiscard]] std::optional<DitherStep> dither_step(const DitherRule& rule, const DitherTile& tile,
                                                     const RandomStream& random, ElementCount first_element) noexcept;
 

@@ -1,82 +1,13 @@
-// Dithering of consecutive elements in vectors: random words, levels, what they decode to, and codes packed into
-// fields. For files that are compiled once per instruction set (payload_kernels.inl, dense_pass_kernel.hpp); internal
-// linkage. The same operations as codec/philox.hpp and codec/dither.hpp, lane by lane.
+// Dithering of consecutive elements in vectors: levels, what they decode to, and codes packed into fields. For files
+// that are compiled once per instruction set (payload_kernels.inl, dense_pass_kernel.hpp); internal linkage. The same
+// operations as codec/dither.hpp, lane by lane.
 #pragma once
 
 #include "codec/dither_step.hpp"
-#include "codec/vector_types.inl"
+#include "codec/random_kernel.inl"
 
 namespace gradsieve::codec {
 namespace {
-
-/// The product of each long's low halves.
-[[gnu::always_inline]] inline Longs wide_product(Longs a, std::uint32_t b) {
-    const Longs factor = Longs{} + b;
-#if defined(__AVX512F__)
-    return reinterpret_cast<Longs>(
-        _mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(factor)));
-#elif defined(__AVX2__)
-    return reinterpret_cast<Longs>(
-        _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(factor)));
-#elif defined(__SSE2__)
-    return reinterpret_cast<Longs>(_mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(factor)));
-#else
-    return (a & 0xFFFFFFFFU) * factor;
-#endif
-}
-
-inline constexpr unsigned kLongLanes = kLanes / 2;
-
-/// Philox of as many counters as there are longs; their low halves are words, the upper ones mean nothing.
-struct PhiloxLanes {
-    Longs words[4];
-};
-[[gnu::always_inline]] inline PhiloxLanes philox_lanes(Longs block, const DitherStep& step) {
-    PhiloxLanes state;
-    state.words[0] = block;
-    state.words[1] = (block >> 32U) | kRoundingPurpose;
-    state.words[2] = Longs{} + step.random.step_low;
-    state.words[3] = Longs{} + step.random.step_high;
-#pragma GCC unroll 10
-    for (unsigned round = 0; round < kPhiloxRounds; ++round) {
-        const Longs product0 = wide_product(state.words[0], kPhiloxMultiplier0);
-        const Longs product1 = wide_product(state.words[2], kPhiloxMultiplier1);
-        state.words[0] = (product1 >> 32U) ^ state.words[1] ^ (Longs{} + step.keys[round][0]);
-        state.words[1] = product1;
-        state.words[2] = (product0 >> 32U) ^ state.words[3] ^ (Longs{} + step.keys[round][1]);
-        state.words[3] = product0;
-    }
-    return state;
-}
-
-/// Blocks of the lanes: those of the first vector lie in the even ones, where the unpacking below looks for them.
-#if defined(__AVX512F__)
-constexpr Longs kBlockOfLane = {0, 4, 1, 5, 2, 6, 3, 7};
-#elif defined(__AVX2__)
-constexpr Longs kBlockOfLane = {0, 2, 1, 3};
-#else
-constexpr Longs kBlockOfLane = {0, 1};
-#endif
-
-/// Random words of 2 kLanes consecutive elements from `element` on, a multiple of that.
-struct RandomPair {
-    Words first, second;
-};
-[[gnu::always_inline]] inline RandomPair random_pair(const DitherStep& step, std::uint64_t element) {
-    const PhiloxLanes random = philox_lanes(kBlockOfLane + element / 4, step);
-    const Longs low = (random.words[0] & 0xFFFFFFFFU) | (random.words[1] << 32U);
-    const Longs high = (random.words[2] & 0xFFFFFFFFU) | (random.words[3] << 32U);
-#if defined(__AVX512F__)
-    return {reinterpret_cast<Words>(__builtin_shufflevector(low, high, 0, 8, 2, 10, 4, 12, 6, 14)),
-            reinterpret_cast<Words>(__builtin_shufflevector(low, high, 1, 9, 3, 11, 5, 13, 7, 15))};
-#elif defined(__AVX2__)
-    return {reinterpret_cast<Words>(__builtin_shufflevector(low, high, 0, 4, 2, 6)),
-            reinterpret_cast<Words>(__builtin_shufflevector(low, high, 1, 5, 3, 7))};
-#else
-    return {reinterpret_cast<Words>(__builtin_shufflevector(low, high, 0, 2)),
-            reinterpret_cast<Words>(__builtin_shufflevector(low, high, 1, 3))};
-#endif
-}
 
 struct DitheredLanes {
     Floats decoded;
@@ -103,7 +34,7 @@ struct DitheredRun {
     DitheredRun run;
 #pragma GCC unroll 4
     for (unsigned j = 0; j < kRunVectors; j += 2) {
-        const RandomPair random = random_pair(step, element + j * kLanes);
+        const RandomPair random = random_pair(step.random, element + j * kLanes);
         const DitheredLanes first = dither_lanes(step, values[j], random.first);
         const DitheredLanes second = dither_lanes(step, values[j + 1], random.second);
         run.decoded[j] = first.decoded;

@@ -1,8 +1,9 @@
-// One tile's dithering as the CPU's kernels want it: constants, and the keys of all rounds of the random numbers. Plain
+// One tile's dithering as the CPU's kernels want it: constants and random numbers. Plain
 // values; the files compiled for wider instructions may include it.
 #pragma once
 
 #include "codec/dither.hpp"
+#include "codec/random_rounds.hpp"
 
 namespace gradsieve::codec {
 
@@ -11,9 +12,8 @@ struct DitherStep {
     float most = 0;          ///< S in 2^-24 levels
     float scale = 0;         ///< what a level decodes to; > 0
     std::uint32_t bits = 0;  ///< of a code, 2..8: sign above the level
-    RandomStream random;
+    RandomRounds random;
     std::uint64_t first_element = 0;  ///< number in the tensor of the tile's first element, or the list's index 0
-    std::uint64_t keys[kPhiloxRounds][2] = {};  ///< of the rounds, widened to the lanes that they are spread over
 };
 
 }  // namespace gradsieve::codec

@@ -17,6 +17,11 @@ inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFFU;
 inline constexpr std::uint32_t kExponentMask = 0x7F800000U;
 inline constexpr std::uint32_t kSmallestNormal = 0x00800000U;
 inline constexpr std::uint32_t kHalfOctave = 0x00400000U;
+/// fp32 bits of the largest finite and the least normal number in half precision, 65504 and 2^-14.
+inline constexpr std::uint32_t kLargestF16 = 0x477FE000U;
+inline constexpr std::uint32_t kLeastNormalF16 = 0x38800000U;
+/// What the biases of the two exponents differ by, in place.
+inline constexpr std::uint32_t kF16ExponentOffset = (127U - 15U) << 23U;
 
 GRADSIEVE_HOST_DEVICE inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
 GRADSIEVE_HOST_DEVICE inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
@@ -69,6 +74,23 @@ GRADSIEVE_HOST_DEVICE inline std::uint32_t bf16_bits(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t rounded = ((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U) & 0xFFFFU;
     return (rounded & 0x7FFFU) == 0x7F80U ? rounded - 1U : rounded;
+}
+
+/// Bits of IEEE half precision, nearest even; beyond its range the largest finite number. `value` is finite.
+GRADSIEVE_HOST_DEVICE inline std::uint32_t f16_bits(float value) {
+    const std::uint32_t exact = magnitude_bits(value);
+    const std::uint32_t size = exact < kLargestF16 ? exact : kLargestF16;
+    const std::uint32_t normal = (size - kF16ExponentOffset + 0xFFFU + ((size >> 13U) & 1U)) >> 13U;
+    // The last place of 1/2 is 2^-24, that of subnormal halves: the sum is rounded as they are.
+    const std::uint32_t subnormal = bits_of(float_of(size) + 0.5F) - bits_of(0.5F);
+    return (size < kLeastNormalF16 ? subnormal : normal) | (bits_of(value) >> 31U) << 15U;
+}
+/// fp32 bits of a number in half precision, which may be infinite or none.
+GRADSIEVE_HOST_DEVICE inline std::uint32_t f16_value_bits(std::uint32_t half) {
+    const std::uint32_t size = half & 0x7FFFU;
+    const std::uint32_t normal = ((size << 13U) + kF16ExponentOffset) | (size >= 0x7C00U ? kExponentMask : 0U);
+    const std::uint32_t subnormal = bits_of(float_of(bits_of(0.5F) + size) - 0.5F);
+    return (size < 0x400U ? subnormal : normal) | (half & 0x8000U) << 16U;
 }
 
 /// A power of two in a tile whose biased exponent is `top`, as receivers decode it; +0: not sent, being more than

@@ -2,7 +2,9 @@
 // tensor_encoder_dense.cpp and tensor_encoder_list.cpp.
 #include "codec/encoder.hpp"
 
+#include "codec/element.hpp"
 #include "codec/encoder_check.hpp"
+#include "codec/natural_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 
 namespace gradsieve::codec {
@@ -15,9 +17,12 @@ constexpr std::uintptr_t kStreamAlignment = 64;
 DenseRule dense_rule_of_all(const Quantizer& quantizer) {
     switch (quantizer.kind) {
         case QuantizerKind::kF32: return DenseRule::kMean;
+        case QuantizerKind::kF16: return DenseRule::kF16;
         case QuantizerKind::kBf16: return DenseRule::kBf16;
         case QuantizerKind::kPow2: return DenseRule::kEverything;
         case QuantizerKind::kSign: return DenseRule::kSign;
+        case QuantizerKind::kNatural:
+            return quantizer.feedback == Feedback::kNone ? DenseRule::kNaturalMean : DenseRule::kNatural;
         case QuantizerKind::kDither:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
     }
@@ -29,7 +34,8 @@ DenseRule dense_rule(const Pipeline& pipeline) {
         case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer);
         case SelectorKind::kVariance: return DenseRule::kVariance;
         case SelectorKind::kVarianceHybrid: return DenseRule::kVarianceHybrid;
-        case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedTopK : DenseRule::kTopK;
+        case SelectorKind::kThreshold: return DenseRule::kMagnitude;
+        case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedMagnitude : DenseRule::kMagnitude;
     }
     return DenseRule::kEverything;
 }
@@ -102,9 +108,10 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.ratio_floor = static_cast<float>(selector.kind == SelectorKind::kTopK ? selector.gate : selector.alpha);
     plan_.zeta = static_cast<float>(selector.zeta);
     plan_.tau = static_cast<float>(selector.tau);
+    plan_.natural = natural_step(pipeline_.quantizer, random_, 0);
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
-    if (selector.kind == SelectorKind::kVariance) guess_floor_ = 0;
+    if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;
     plan_.streams = options.may_stream && !is_dense_list(pipeline_) && request_.elements >= kStreamFromElements &&
                     is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
@@ -116,6 +123,8 @@ DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const
     span.first = first;
     span.elements = elements;
     span.first_index = static_cast<std::uint32_t>(first % kChunkElements);
+    if (pipeline_.selector.kind == SelectorKind::kThreshold)
+        span.magnitude_floor = element::magnitude_bits(plan_.tau) + 1;  // the test is strict
     if (has_residual(plan_.rule)) span.residual_out = request_.out.residual + first;
     if (has_variance(pipeline_)) span.variance_out = request_.out.variance + first;
     return span;

@@ -1,6 +1,7 @@
 #include "codec/payload.hpp"
 
 #include "codec/dither.hpp"
+#include "codec/natural.hpp"
 
 #include <cmath>
 
@@ -21,12 +22,15 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     ret_header.index_form = static_cast<IndexForm>(index_form);
     switch (ret_header.quantizer) {
         case QuantizerKind::kF32:
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16:
         case QuantizerKind::kPow2:
         case QuantizerKind::kSign:
+        case QuantizerKind::kNatural:
         case QuantizerKind::kDither: return {};
     }
-    return corrupt_payload("quantizer", quantizer, "0 (f32), 2 (bf16), 3 (pow2), 4 (sign) or 8 (dither)");
+    return corrupt_payload("quantizer", quantizer,
+                           "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 7 (natural) or 8 (dither)");
 }
 
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
@@ -40,7 +44,10 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
         if (scale_code > 1) return corrupt_payload("sign scale code", scale_code, "0 (per tile) or 1 (per chunk)");
         return {};
     }
-    const std::string name = ret_header.quantizer == QuantizerKind::kPow2 ? "pow2" : "dither";
+    const bool is_natural = ret_header.quantizer == QuantizerKind::kNatural;
+    const std::string name = is_natural ? "natural" : ret_header.quantizer == QuantizerKind::kPow2 ? "pow2" : "dither";
+    if (is_natural && width_code != kNaturalCodeBits - 1)
+        return corrupt_payload("natural width code", width_code, std::to_string(kNaturalCodeBits - 1));
     if (width_code == 0) return corrupt_payload(name + " width code", width_code, "1 to 7");
     if (scale_code != 0) return corrupt_payload(name + " scale code", scale_code, "0");
     return {};
@@ -81,9 +88,11 @@ Status read_parameters(ByteReader& reader, PayloadHeader& ret_header) {
 unsigned PayloadHeader::value_bits() const noexcept {
     switch (quantizer) {
         case QuantizerKind::kF32: return 32;
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 16;
         case QuantizerKind::kPow2: return is_paper_word() ? 0 : code_bits;
         case QuantizerKind::kSign:
+        case QuantizerKind::kNatural:
         case QuantizerKind::kDither: return code_bits;
     }
     return 0;
@@ -127,7 +136,7 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
 
 std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
-    put(kPayloadVersion);
+    put(payload_version(header.quantizer));
     put(form_byte(header.quantizer, header.index_form));
     if (has_value_byte(header.quantizer)) put(value_byte(header.code_bits, header.has_chunk_scale));
     if (header.is_list()) {
@@ -151,13 +160,17 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     const auto version = reader.read<std::uint8_t>();
     const auto form = reader.read<std::uint8_t>();
     if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "2 or more");
-    if (version != kPayloadVersion)
+    if (version < kOldestPayloadVersion || version > kNewestPayloadVersion)
         return Status(StatusCode::kVersionMismatch, "payload version " + std::to_string(version) + ": allowed is " +
-                                                        std::to_string(kPayloadVersion) +
+                                                        std::to_string(kOldestPayloadVersion) + " to " +
+                                                        std::to_string(kNewestPayloadVersion) +
                                                         "; install matching releases on all nodes");
     ParsedHeader parsed;
     PayloadHeader& header = parsed.header;
     GRADSIEVE_TRY(read_form(form, header));
+    if (version != payload_version(header.quantizer))
+        return corrupt_payload("version of quantizer " + std::to_string(form & 31U), version,
+                               std::to_string(payload_version(header.quantizer)));
     if (has_value_byte(header.quantizer)) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");

@@ -11,7 +11,8 @@
 
 namespace gradsieve::codec {
 
-inline constexpr std::uint8_t kPayloadVersion = 2;
+inline constexpr std::uint8_t kOldestPayloadVersion = 2;
+inline constexpr std::uint8_t kNewestPayloadVersion = 3;
 /// Largest Rice parameter of an index list: 2^20 is a chunk.
 inline constexpr unsigned kMaximumRiceParameter = 20;
 /// Exponent code of a pow2 payload whose tiles all have the base exponent: no exponent section follows.
@@ -24,13 +25,18 @@ inline constexpr std::uint32_t kPaperWordIndexMask = (1U << kPaperWordCodeShift)
 /// How a payload says which elements it holds. Numbers are part of the format.
 enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
 
+/// What a payload says as its version: the first one that knows its quantizer.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer) noexcept {
+    const bool is_new = quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural;
+    return is_new ? kNewestPayloadVersion : kOldestPayloadVersion;
+}
 /// The form byte: bits 0-4 quantizer, bits 5-7 index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer, IndexForm form) noexcept {
     return static_cast<std::uint32_t>(quantizer) | static_cast<std::uint32_t>(form) << 5U;
 }
 /// Quantizers whose codes are no fp numbers say more about them in a byte behind the form byte.
 GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
-    return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kBf16;
+    return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kF16 && quantizer != QuantizerKind::kBf16;
 }
 /// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits, bool has_chunk_scale) noexcept {
@@ -40,7 +46,7 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned code_bits = 0;           ///< pow2, dither: 2..8; sign: 1
+    unsigned code_bits = 0;           ///< pow2, dither: 2..8; sign: 1; natural: 8
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
     unsigned rice_parameter = 0;      ///< kRice: 0..20

@@ -4,6 +4,7 @@
 
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
+#include "codec/natural_step.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -24,10 +25,10 @@ struct GuessCheck {
 
 /// One node's dense values of a run of elements, the first of them at `values`.
 struct DenseTerm {
-    enum class Kind : std::uint8_t { kF32, kBf16, kSign, kDither };
+    enum class Kind : std::uint8_t { kF32, kF16, kBf16, kSign, kNatural, kDither };
     Kind kind = Kind::kF32;
     float factor = 0;                   ///< kSign: factor * scale
-    const std::byte* values = nullptr;  ///< kSign: bits; kDither: fields of code_bits
+    const std::byte* values = nullptr;  ///< kSign: bits; kNatural: bytes; kDither: fields of code_bits
     float scale = 0;                    ///< kDither: what a level decodes to
     std::uint32_t code_bits = 0;        ///< kDither: 2..8
 };
@@ -71,6 +72,8 @@ struct PayloadKernels {
     void (*pack_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded);
     /// bf16_of each value, and its fp32 value back.
     void (*round_bf16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
+    /// element::f16_bits of each value, and its fp32 value back, which may be `values`.
+    void (*round_f16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
     /// Largest magnitude's bits; 0 for none.
     std::uint32_t (*largest_magnitude)(const float* values, std::uint32_t count);
     /// pow2 of one tile whose exponent is `top` >= 1 (see quantize_list): ret_decoded, which may be `values`, and the
@@ -104,6 +107,13 @@ struct PayloadKernels {
     /// Returns how many are not zero.
     std::uint32_t (*dither_list)(const DitherStep& step, const float* values, const std::uint32_t* indices,
                                  std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
+    /// natural of consecutive elements, step.first_element the first, a multiple of 32: codes, a byte each, and what
+    /// they decode to, which may be `values`.
+    void (*natural_dense)(const NaturalStep& step, const float* values, std::uint32_t count, std::byte* ret_codes,
+                          float* ret_decoded);
+    /// natural of a list, as dither_list.
+    std::uint32_t (*natural_list)(const NaturalStep& step, const float* values, const std::uint32_t* indices,
+                                  std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
     /// Codes of dither as values.
     void (*decode_levels)(const std::uint8_t* codes, std::uint32_t count, unsigned bits, float scale,
                           float* ret_values);

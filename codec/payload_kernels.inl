@@ -2,6 +2,7 @@
 // inline function of any header: an out-of-line copy compiled for AVX-512 must never be what an older CPU runs.
 #include "codec/payload_kernels_dither.inl"
 #include "codec/payload_kernels_list.inl"
+#include "codec/payload_kernels_natural.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -21,6 +22,7 @@ constexpr PayloadKernels kKernels = {
     .settle_signs = &settle_signs,
     .pack_signs = &pack_signs,
     .round_bf16 = &round_bf16,
+    .round_f16 = &round_f16,
     .largest_magnitude = &largest_magnitude,
     .quantize_pow2 = &quantize_pow2,
     .make_gaps = &make_gaps,
@@ -33,6 +35,8 @@ constexpr PayloadKernels kKernels = {
     .square_sum = &square_sum,
     .dither_dense = &dither_dense,
     .dither_list = &dither_list,
+    .natural_dense = &natural_dense,
+    .natural_list = &natural_list,
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
 };

@@ -3,6 +3,8 @@
 
 #include "codec/payload_kernels.hpp"
 #include "codec/dither_kernel.inl"
+#include "codec/f16_kernel.inl"
+#include "codec/natural_kernel.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -26,7 +28,8 @@ namespace {
     }
     Halves halves;
     __builtin_memcpy(&halves, term.values + std::size_t{at} * 2, sizeof(halves));
-    return __builtin_convertvector(halves, Words) << 16U;
+    const Words codes = __builtin_convertvector(halves, Words);
+    return term.kind == DenseTerm::Kind::kF16 ? f16_words(codes) : codes << 16U;
 }
 [[gnu::always_inline]] inline Floats sign_values(const DenseTerm& term, std::uint32_t first, unsigned number) {
     const std::uint32_t word = load_as<std::uint32_t>(term.values, first / 32);
@@ -51,6 +54,12 @@ namespace {
         ret_codes[j] = __builtin_convertvector(octets, Words);
     }
 }
+/// Vector `number` of a run of natural.
+[[gnu::always_inline]] inline Floats natural_values_at(const DenseTerm& term, std::uint32_t first, unsigned number) {
+    Octets octets;
+    __builtin_memcpy(&octets, term.values + first + number * kLanes, sizeof(octets));
+    return natural_values(__builtin_convertvector(octets, Words));
+}
 [[gnu::always_inline]] inline Floats level_values(Words codes, const DenseTerm& term) {
     const Words levels = codes & ((1U << (term.code_bits - 1U)) - 1U);
     const Floats sizes = __builtin_convertvector(reinterpret_cast<Integers>(levels), Floats) * term.scale;
@@ -71,6 +80,11 @@ namespace {
             inout_sum[j] = inout_sum[j] + term.factor * level_values(codes[j], term);
         return;
     }
+    if (term.kind == DenseTerm::Kind::kNatural) {
+        for (unsigned j = 0; j < kRunVectors; ++j)
+            inout_sum[j] = inout_sum[j] + term.factor * natural_values_at(term, first, j);
+        return;
+    }
     for (unsigned j = 0; j < kRunVectors; ++j) {
         const Words bits = term_bits(term, first, j);
         inout_bad |= reinterpret_cast<Words>((bits & 0x7F800000U) == 0x7F800000U);
@@ -88,6 +102,20 @@ namespace {
     return float_of(bits_of(size) | (code >> (term.code_bits - 1U)) << 31U);
 }
 
+/// Element i of natural; the same operations as natural_decoded_bits.
+[[gnu::always_inline]] inline float natural_value(const DenseTerm& term, std::uint32_t i) {
+    const auto code = static_cast<std::uint32_t>(term.values[i]);
+    const std::uint32_t size = code & 0x7FU;
+    return float_of((size == 0 ? 0U : (size + kNaturalExponentOffset) << 23U) | (code & 0x80U) << 24U);
+}
+
+/// fp32 bits of element i of f32, f16 or bf16.
+[[gnu::always_inline]] inline std::uint32_t float_bits_at(const DenseTerm& term, std::uint32_t i) {
+    if (term.kind == DenseTerm::Kind::kF32) return load_as<std::uint32_t>(term.values, i);
+    const auto code = static_cast<std::uint32_t>(load_as<std::uint16_t>(term.values, i));
+    return term.kind == DenseTerm::Kind::kF16 ? f16_words(Words{} + code)[0] : code << 16U;
+}
+
 /// One element, for the end of a run.
 [[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum, bool* inout_is_finite) {
     if (term.kind == DenseTerm::Kind::kSign) {
@@ -95,9 +123,8 @@ namespace {
         return sum + float_of(bits_of(term.factor) ^ (bit << 31U));
     }
     if (term.kind == DenseTerm::Kind::kDither) return sum + term.factor * level_value(term, i);
-    const std::uint32_t bits = term.kind == DenseTerm::Kind::kF32
-                                   ? load_as<std::uint32_t>(term.values, i)
-                                   : static_cast<std::uint32_t>(load_as<std::uint16_t>(term.values, i)) << 16U;
+    if (term.kind == DenseTerm::Kind::kNatural) return sum + term.factor * natural_value(term, i);
+    const std::uint32_t bits = float_bits_at(term, i);
     if ((bits & 0x7F800000U) == 0x7F800000U) *inout_is_finite = false;
     return sum + term.factor * float_of(bits);
 }
@@ -266,6 +293,19 @@ void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_cod
         rounded -= (rounded & 0x7FFFU) == 0x7F80U ? 1U : 0U;
         ret_codes[i] = static_cast<std::uint16_t>(rounded);
         ret_decoded[i] = float_of(rounded << 16U);
+    }
+}
+
+void round_f16(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded) {
+    for (std::uint32_t first = 0; first < count; first += kLanes) {
+        const std::uint32_t valid = count - first < kLanes ? count - first : kLanes;
+        Floats value = {};
+        __builtin_memcpy(&value, values + first, valid * sizeof(float));
+        const Words codes = f16_codes(value);
+        const Words decoded = f16_words(codes);
+        const Halves halves = __builtin_convertvector(codes, Halves);
+        __builtin_memcpy(ret_codes + first, &halves, valid * sizeof(std::uint16_t));
+        __builtin_memcpy(ret_decoded + first, &decoded, valid * sizeof(float));
     }
 }
 

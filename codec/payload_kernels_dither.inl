@@ -49,18 +49,6 @@ void dither_dense(const DitherStep& shared_step, const float* values, std::uint3
     }
 }
 
-/// Random words of as many elements as there are longs.
-[[gnu::always_inline]] inline HalfWords random_words_at(const DitherStep& step, const std::uint32_t* indices) {
-    HalfWords index;
-    __builtin_memcpy(&index, indices, sizeof(index));
-    const Longs element = __builtin_convertvector(index, Longs) + step.first_element;
-    const PhiloxLanes random = philox_lanes(element >> 2U, step);
-    const auto is_odd = (element & 1U) != 0;
-    const Longs low = is_odd ? random.words[1] : random.words[0];
-    const Longs high = is_odd ? random.words[3] : random.words[2];
-    return __builtin_convertvector((element & 2U) != 0 ? high : low, HalfWords);
-}
-
 std::uint32_t dither_list(const DitherStep& shared_step, const float* values, const std::uint32_t* indices,
                           std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes) {
     const DitherStep step = shared_step;
@@ -71,10 +59,8 @@ std::uint32_t dither_list(const DitherStep& shared_step, const float* values, co
         std::uint32_t index[kLanes] = {};
         __builtin_memcpy(&value, values + first, valid * sizeof(float));
         __builtin_memcpy(index, indices + first, valid * sizeof(std::uint32_t));
-        const HalfWords halves[2] = {random_words_at(step, index), random_words_at(step, index + kLongLanes)};
-        Words random;
-        __builtin_memcpy(&random, halves, sizeof(random));
-        const DitheredLanes lanes = dither_lanes(step, value, random);
+        const DitheredLanes lanes =
+            dither_lanes(step, value, random_words_at(step.random, step.first_element, index));
         const Octets codes = __builtin_convertvector(lanes.codes, Octets);
         __builtin_memcpy(ret_decoded + first, &lanes.decoded, valid * sizeof(float));
         __builtin_memcpy(ret_codes + first, &codes, valid);

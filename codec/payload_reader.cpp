@@ -3,6 +3,7 @@
 #include "codec/bit_stream.hpp"
 #include "codec/decoder.hpp"
 #include "codec/index_coder.hpp"
+#include "codec/natural.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/tile_table.hpp"
 
@@ -57,41 +58,67 @@ private:
     ByteView rest_;
 };
 
-/// Whether all values of a dense payload are finite; signs and levels always are.
-bool has_finite_values(const PayloadView& view) noexcept {
-    const std::byte* values = view.values.data();
+/// fp32 bits of a value of f32, f16 or bf16.
+template <QuantizerKind kQuantizer>
+std::uint32_t float_bits_at(const std::byte* values, std::size_t element) noexcept {
+    if constexpr (kQuantizer == QuantizerKind::kF32) {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, values + element * sizeof(bits), sizeof(bits));
+        return bits;
+    }
+    std::uint16_t half = 0;
+    std::memcpy(&half, values + element * sizeof(half), sizeof(half));
+    return kQuantizer == QuantizerKind::kF16 ? element::f16_value_bits(half) : std::uint32_t{half} << 16U;
+}
+
+/// Whether all are finite.
+template <QuantizerKind kQuantizer>
+bool are_finite(const std::byte* values, std::size_t count) noexcept {
     std::uint32_t non_finite = 0;
-    if (view.header.quantizer == QuantizerKind::kF32) {
-        for (ElementCount element = 0; element < view.elements; ++element) {
-            std::uint32_t bits = 0;
-            std::memcpy(&bits, values + element * sizeof(bits), sizeof(bits));
-            non_finite |= is_finite_bits(bits) ? 0U : 1U;
-        }
-    } else if (view.header.quantizer == QuantizerKind::kBf16) {
-        for (ElementCount element = 0; element < view.elements; ++element) {
-            std::uint16_t high = 0;
-            std::memcpy(&high, values + element * sizeof(high), sizeof(high));
-            non_finite |= is_finite_bits(std::uint32_t{high} << 16U) ? 0U : 1U;
-        }
+    for (std::size_t element = 0; element < count; ++element)
+        non_finite |= is_finite_bits(float_bits_at<kQuantizer>(values, element)) ? 0U : 1U;
+    return non_finite == 0;
+}
+
+/// The same, and what they are.
+template <QuantizerKind kQuantizer>
+bool read_floats(const std::byte* values, std::size_t count, float* ret_values) noexcept {
+    std::uint32_t non_finite = 0;
+    for (std::size_t element = 0; element < count; ++element) {
+        const std::uint32_t bits = float_bits_at<kQuantizer>(values, element);
+        non_finite |= is_finite_bits(bits) ? 0U : 1U;
+        ret_values[element] = std::bit_cast<float>(bits);
     }
     return non_finite == 0;
 }
 
-Status read_float_values(const PayloadHeader& header, ByteView section, std::vector<float>& ret_values) {
-    std::uint32_t non_finite = 0;
-    for (std::uint32_t element = 0; element < header.count; ++element) {
-        std::uint32_t bits = 0;
-        if (header.quantizer == QuantizerKind::kF32) {
-            std::memcpy(&bits, section.data() + std::size_t{element} * 4, 4);
-        } else {
-            std::uint16_t high = 0;
-            std::memcpy(&high, section.data() + std::size_t{element} * 2, 2);
-            bits = std::uint32_t{high} << 16U;
-        }
-        non_finite |= is_finite_bits(bits) ? 0U : 1U;
-        ret_values[element] = std::bit_cast<float>(bits);
+/// Whether all values of a dense payload are finite; signs, levels and powers of two always are.
+bool has_finite_values(const PayloadView& view) noexcept {
+    const std::byte* values = view.values.data();
+    switch (view.header.quantizer) {
+        case QuantizerKind::kF32: return are_finite<QuantizerKind::kF32>(values, view.elements);
+        case QuantizerKind::kF16: return are_finite<QuantizerKind::kF16>(values, view.elements);
+        case QuantizerKind::kBf16: return are_finite<QuantizerKind::kBf16>(values, view.elements);
+        case QuantizerKind::kPow2:
+        case QuantizerKind::kSign:
+        case QuantizerKind::kNatural:
+        case QuantizerKind::kDither: break;
     }
-    return non_finite == 0 ? Status{} : non_finite_value();
+    return true;
+}
+
+/// A list of f32, f16 or bf16.
+Status read_float_list(const PayloadHeader& header, SectionReader sections, float* ret_values) {
+    GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
+    const std::byte* values = sections.rest().data();
+    bool is_finite = false;
+    if (header.quantizer == QuantizerKind::kF32)
+        is_finite = read_floats<QuantizerKind::kF32>(values, header.count, ret_values);
+    else if (header.quantizer == QuantizerKind::kF16)
+        is_finite = read_floats<QuantizerKind::kF16>(values, header.count, ret_values);
+    else
+        is_finite = read_floats<QuantizerKind::kBf16>(values, header.count, ret_values);
+    return is_finite ? Status{} : non_finite_value();
 }
 
 void read_signs(ByteView section, std::uint32_t first, std::uint32_t end, float scale, float* ret_values) noexcept {
@@ -138,6 +165,14 @@ Status read_scaled_list(const PayloadHeader& header, const TileTable& tiles, Sec
                                             scale, values + first);
         }
     }
+    return {};
+}
+
+Status read_natural_list(const PayloadHeader& header, SectionReader sections, float* ret_values) {
+    GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
+    const ByteView codes = sections.rest();
+    for (std::uint32_t element = 0; element < header.count; ++element)
+        ret_values[element] = std::bit_cast<float>(natural_decoded_bits(static_cast<std::uint32_t>(codes[element])));
     return {};
 }
 
@@ -196,10 +231,8 @@ Status decode_list(const PayloadView& view, DecodedList& ret_list) {
     sections.skip(used_bytes);
     ret_list.indices[header.count] = ~0U;
     if (header.is_paper_word()) split_words(header.count, ret_list.indices.data(), ret_list.codes.data());
-    if (header.quantizer == QuantizerKind::kF32 || header.quantizer == QuantizerKind::kBf16) {
-        GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
-        return read_float_values(header, sections.rest(), ret_list.values);
-    }
+    if (!has_value_byte(header.quantizer)) return read_float_list(header, sections, ret_list.values.data());
+    if (header.quantizer == QuantizerKind::kNatural) return read_natural_list(header, sections, ret_list.values.data());
     TileTable tiles;
     find_tiles(std::span(ret_list.indices).first(header.count), tiles);
     if (header.quantizer != QuantizerKind::kPow2) return read_scaled_list(header, tiles, sections, ret_list);

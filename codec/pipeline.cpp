@@ -1,5 +1,6 @@
 #include "codec/pipeline.hpp"
 
+#include "codec/natural.hpp"
 #include "codec/pipeline_text.hpp"
 
 #include <algorithm>
@@ -10,10 +11,11 @@ namespace gradsieve::codec {
 namespace {
 
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
-constexpr std::array<std::string_view, 4> kSelectorNames = {"all", "variance", "variance_hybrid", "topk"};
-constexpr std::array<std::string_view, 5> kQuantizerNames = {"f32", "bf16", "pow2", "sign", "dither"};
-constexpr std::array<QuantizerKind, 5> kQuantizers = {QuantizerKind::kF32, QuantizerKind::kBf16, QuantizerKind::kPow2,
-                                                      QuantizerKind::kSign, QuantizerKind::kDither};
+constexpr std::array<std::string_view, 5> kSelectorNames = {"all", "variance", "variance_hybrid", "topk", "threshold"};
+constexpr std::array<std::string_view, 7> kQuantizerNames = {"f32", "f16", "bf16", "pow2", "sign", "natural", "dither"};
+constexpr std::array<QuantizerKind, 7> kQuantizers = {
+    QuantizerKind::kF32,  QuantizerKind::kF16,     QuantizerKind::kBf16,  QuantizerKind::kPow2,
+    QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither};
 constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
@@ -79,8 +81,13 @@ Status read_selector(const StageText& text, Selector& ret_selector) {
             static_cast<void>(arguments.word("scope", 0, kTensorOnly));
             ret_selector.gate = arguments.number("gate", 0, kNotNegative);
             break;
+        case SelectorKind::kThreshold: ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum); break;
     }
     return arguments.finish();
+}
+
+bool has_tau(const Selector& selector) {
+    return selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
 }
 
 Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
@@ -88,9 +95,10 @@ Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer&
     if (!scale || *scale == "mean") return arguments.finish();
     if (*scale == "tau") {
         ret_quantizer.tau = selector.tau;
-        if (selector.kind != SelectorKind::kVarianceHybrid)
-            return bad_text("codec stage sign: scale", "tau", "mean or a number without variance_hybrid",
-                            "write the number, e.g. sign(scale=0.01), or select with variance_hybrid(0.01)");
+        if (!has_tau(selector))
+            return bad_text("codec stage sign: scale", "tau", "mean or a number after a selector without a tau",
+                            "write the number, e.g. sign(scale=0.01), or select with variance_hybrid(0.01) or "
+                            "threshold(0.01)");
     } else {
         ret_quantizer.tau = arguments.parse_number("scale", *scale, kQuantum);
     }
@@ -106,12 +114,16 @@ Status read_whole(ArgumentReader& arguments, double number, std::string_view wha
     return bad_text(what, number_text(number), range.text, "write a number in that range");
 }
 
+Feedback read_feedback(ArgumentReader& arguments, const Selector& selector) {
+    const auto default_feedback = selector.is_faithful ? Feedback::kNone : Feedback::kScaled;
+    return static_cast<Feedback>(
+        arguments.word("feedback", static_cast<std::size_t>(default_feedback), kFeedbackNames));
+}
+
 Status read_dither(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
     const double levels = arguments.number("levels", 7, kLevels);
     ret_quantizer.norm = static_cast<Norm>(arguments.word("norm", 0, kNormNames));
-    const auto default_feedback = selector.is_faithful ? Feedback::kNone : Feedback::kScaled;
-    ret_quantizer.feedback =
-        static_cast<Feedback>(arguments.word("feedback", static_cast<std::size_t>(default_feedback), kFeedbackNames));
+    ret_quantizer.feedback = read_feedback(arguments, selector);
     return read_whole(arguments, levels, "codec stage dither: levels", kLevels, ret_quantizer.levels);
 }
 
@@ -125,6 +137,7 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
         return read_whole(arguments, bits, "codec stage pow2: bits", kBits, ret_quantizer.bits);
     }
     if (ret_quantizer.kind == QuantizerKind::kDither) return read_dither(arguments, selector, ret_quantizer);
+    if (ret_quantizer.kind == QuantizerKind::kNatural) ret_quantizer.feedback = read_feedback(arguments, selector);
     return arguments.finish();
 }
 
@@ -136,12 +149,12 @@ Status check_combination(const Pipeline& pipeline) {
         return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
                         "the hybrid sends +-tau: write sign(scale=tau), or leave the quantizer out");
     const bool has_own_residual = selector.kind != SelectorKind::kAll && !selector.is_faithful;
-    if (quantizer.kind == QuantizerKind::kDither && has_own_residual && quantizer.feedback == Feedback::kNone)
-        return bad_text("codec stage dither: feedback", "none",
-                        "scaled or unscaled after a selector that keeps a residual",
+    const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer.kind)) + ": feedback";
+    if (is_random(quantizer) && has_own_residual && quantizer.feedback == Feedback::kNone)
+        return bad_text(feedback_of_stage, "none", "scaled or unscaled after a selector that keeps a residual",
                         "leave it out, or select with all");
-    if (quantizer.kind == QuantizerKind::kDither && selector.is_faithful && quantizer.feedback != Feedback::kNone)
-        return bad_text("codec stage dither: feedback", kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)],
+    if (is_random(quantizer) && selector.is_faithful && quantizer.feedback != Feedback::kNone)
+        return bad_text(feedback_of_stage, kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)],
                         "none after mode=faithful, which drops errors", "leave it out, or write mode=conserving");
     if (selector.kind == SelectorKind::kAll && quantizer.kind != QuantizerKind::kPow2 &&
         index_coder != IndexCoderKind::kAuto)
@@ -165,6 +178,7 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
         case SelectorKind::kTopK:
             return "topk(ratio=" + knob_text(selector.ratio, knobs) +
                    ", scope=tensor, gate=" + knob_text(selector.gate, knobs) + ")";
+        case SelectorKind::kThreshold: return "threshold(tau=" + knob_text(selector.tau, knobs) + ")";
     }
     return "all";
 }
@@ -175,15 +189,16 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     if (quantizer.kind == QuantizerKind::kPow2)
         return name + "(bits=" + std::to_string(quantizer.bits) +
                ", scope=" + std::string(kScopeNames[static_cast<std::size_t>(quantizer.scope)]) + ")";
+    const std::string feedback =
+        "feedback=" + std::string(kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)]) + ")";
     if (quantizer.kind == QuantizerKind::kDither)
         return name + "(levels=" + std::to_string(quantizer.levels) +
-               ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) +
-               ", feedback=" + std::string(kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)]) + ")";
+               ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) + ", " + feedback;
+    if (quantizer.kind == QuantizerKind::kNatural) return name + "(" + feedback;
     if (quantizer.kind != QuantizerKind::kSign) return name;
     if (quantizer.tau == 0) return name + "(scale=mean)";
-    const bool is_hybrid =
-        pipeline.selector.kind == SelectorKind::kVarianceHybrid && quantizer.tau == pipeline.selector.tau;
-    return name + "(scale=" + (is_hybrid ? "tau" : knob_text(quantizer.tau, knobs)) + ")";
+    const bool is_selector_s = has_tau(pipeline.selector) && quantizer.tau == pipeline.selector.tau;
+    return name + "(scale=" + (is_selector_s ? "tau" : knob_text(quantizer.tau, knobs)) + ")";
 }
 
 }  // namespace
@@ -209,7 +224,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
         has_quantizer = has_quantizer || *role == 1;
         next_role = *role + 1;
     }
-    if (pipeline.selector.kind == SelectorKind::kVarianceHybrid && !has_quantizer) {
+    if (has_tau(pipeline.selector) && !has_quantizer) {  // as the selectors were published
         pipeline.quantizer.kind = QuantizerKind::kSign;
         pipeline.quantizer.tau = pipeline.selector.tau;
     }
@@ -224,16 +239,18 @@ std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
 
 bool has_residual(const Pipeline& pipeline) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
-    const bool drops_errors = quantizer.kind == QuantizerKind::kDither && quantizer.feedback == Feedback::kNone;
+    const bool drops_errors = is_random(quantizer) && quantizer.feedback == Feedback::kNone;
     return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_errors);
 }
 
 std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
     switch (quantizer.kind) {
         case QuantizerKind::kF32:
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 0;
         case QuantizerKind::kPow2: return static_cast<std::uint32_t>(quantizer.bits);
         case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kNatural: return kNaturalCodeBits;
         case QuantizerKind::kDither:
             return 1 + static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(quantizer.levels)));
     }
@@ -245,7 +262,8 @@ bool has_variance(const Pipeline& pipeline) noexcept {
         case SelectorKind::kVariance:
         case SelectorKind::kVarianceHybrid: return true;
         case SelectorKind::kTopK: return pipeline.selector.gate > 0;
-        case SelectorKind::kAll: break;
+        case SelectorKind::kAll:
+        case SelectorKind::kThreshold: break;
     }
     return false;
 }

@@ -11,14 +11,22 @@
 
 namespace gradsieve::codec {
 
-enum class SelectorKind : std::uint8_t { kAll = 0, kVariance = 1, kVarianceHybrid = 2, kTopK = 3 };
+enum class SelectorKind : std::uint8_t { kAll = 0, kVariance = 1, kVarianceHybrid = 2, kTopK = 3, kThreshold = 4 };
 /// Numbers are part of the payload format; those between are kept for quantizers to come.
-enum class QuantizerKind : std::uint8_t { kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kDither = 8 };
+enum class QuantizerKind : std::uint8_t {
+    kF32 = 0,
+    kF16 = 1,
+    kBf16 = 2,
+    kPow2 = 3,
+    kSign = 4,
+    kNatural = 7,
+    kDither = 8
+};
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
 /// What a tile's magnitudes are measured by.
 enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a
-/// contraction (see dither.hpp) or not, or dropped, which needs no residual.
+/// contraction (see dither.hpp, natural.hpp) or not, or dropped, which needs no residual.
 enum class Feedback : std::uint8_t { kScaled = 0, kUnscaled = 1, kNone = 2 };
 enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
 
@@ -27,7 +35,7 @@ struct Selector {
     double alpha = 1.5;        ///< variance, variance_hybrid: send when r^2 > alpha v; >= 0
     double zeta = 0.999;       ///< decay of v where nothing was sent; (0, 1]
     bool is_faithful = false;  ///< variance(mode=faithful): r = 0 on send, quantization error dropped
-    double tau = 0;            ///< variance_hybrid: threshold and quantum, > 0
+    double tau = 0;            ///< variance_hybrid: threshold and quantum, > 0; threshold: send when |r| > tau
     double ratio = 0;          ///< topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
     double gate = 0;           ///< topk: only among those with r^2 > gate v; 0 = no gate
     bool operator==(const Selector&) const = default;
@@ -36,10 +44,10 @@ struct Quantizer {
     QuantizerKind kind = QuantizerKind::kF32;
     int bits = 4;  ///< pow2: sign + exponent bits, 2..8
     Scope scope = Scope::kTile;
-    double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the hybrid selector; 0 = mean magnitude
+    double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the selector; 0 = mean magnitude
     int levels = 7;  ///< dither: S, 1..127; a code is its sign and one of 0..S
     Norm norm = Norm::kMax;
-    Feedback feedback = Feedback::kScaled;
+    Feedback feedback = Feedback::kScaled;  ///< dither, natural
     bool operator==(const Quantizer&) const = default;
 };
 struct Pipeline {
@@ -55,10 +63,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Parses e.g. "topk(0.01, gate=1) | pow2(bits=4) | auto". Missing stages take their defaults (quantizer f32, coder
 /// auto). Parameters are positional in the order of `stage_table`, then named. Numbers outside their range, and
 /// combinations that would not mean what they say, are refused: an index coder after `all` (nothing is indexed; but
-/// pow2 leaves elements out), sign(scale=tau) without variance_hybrid, variance_hybrid with another quantizer than its
-/// +-tau (which is its default), feedback=none after a selector with a residual of its own, another feedback after one
-/// that drops errors (mode=faithful, where none is the default). Errors: kInvalidArgument naming the stage or
-/// parameter, the value seen, what is allowed, and the nearest known name.
+/// pow2 leaves elements out), sign(scale=tau) after a selector without a tau, variance_hybrid with another quantizer
+/// than its +-tau, feedback=none after a selector with a residual of its own, another feedback after one that drops
+/// errors (mode=faithful, where none is the default). Selectors with a tau have sign(scale=tau) as their default, which
+/// is how they were published. Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed,
+/// and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -69,7 +78,12 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Needs the array v (4 B per element and generation).
 [[nodiscard]] bool has_variance(const Pipeline& pipeline) noexcept;
 
-/// Bits of one code of pow2, sign or dither.
+/// Rounds at random and without bias, so that the error may also be dropped (Feedback).
+[[nodiscard]] constexpr bool is_random(const Quantizer& quantizer) noexcept {
+    return quantizer.kind == QuantizerKind::kDither || quantizer.kind == QuantizerKind::kNatural;
+}
+
+/// Bits of one code of pow2, sign, natural or dither.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.

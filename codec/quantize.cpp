@@ -20,10 +20,11 @@ std::uint32_t send_exact(std::span<const float> values, std::span<float> ret_dec
     return sent;
 }
 
-std::uint32_t send_bf16(std::span<const float> values, std::span<float> ret_decoded) noexcept {
+template <typename Round>
+std::uint32_t send_rounded(std::span<const float> values, std::span<float> ret_decoded, Round round) noexcept {
     std::uint32_t sent = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
-        const float rounded = float_of_bf16(bf16_of(values[i]));
+        const float rounded = round(values[i]);
         const bool is_sent = rounded != 0.0F;
         ret_decoded[i] = is_sent ? rounded : 0.0F;
         sent += is_sent ? 1U : 0U;
@@ -70,7 +71,12 @@ std::uint32_t quantize_list(const Quantizer& quantizer, std::span<const std::uin
                             std::span<const float> values, float tensor_maximum, const PayloadKernels& kernels,
                             std::span<float> ret_decoded, std::uint8_t* ret_codes) {
     if (quantizer.kind == QuantizerKind::kF32) return send_exact(values, ret_decoded);
-    if (quantizer.kind == QuantizerKind::kBf16) return send_bf16(values, ret_decoded);
+    if (quantizer.kind == QuantizerKind::kBf16)
+        return send_rounded(values, ret_decoded, [](float value) { return float_of_bf16(bf16_of(value)); });
+    if (quantizer.kind == QuantizerKind::kF16)
+        return send_rounded(values, ret_decoded, [](float value) {
+            return std::bit_cast<float>(element::f16_value_bits(element::f16_bits(value)));
+        });
     if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0)
         return send_sign(values, static_cast<float>(quantizer.tau), ret_decoded.data());
     std::uint32_t sent = 0;

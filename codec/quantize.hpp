@@ -12,7 +12,7 @@
 namespace gradsieve::codec {
 
 /// Fills ret_decoded[i] with the value that receivers decode for values[i], +0 where the element is not sent: a zero, a
-/// magnitude too small for pow2's range or for bf16. Returns how many are sent.
+/// magnitude too small for pow2's range, for f16 or for bf16. Returns how many are sent.
 /// `indices`: strictly ascending, as many as `values`; `tensor_maximum`: read by pow2(scope=tensor) only. `ret_codes`:
 /// pow2 only, as many: sign << (bits - 1) | octaves below the tile's exponent, for what is sent.
 ///

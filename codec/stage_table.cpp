@@ -9,9 +9,11 @@ namespace {
 constexpr std::string_view kTsuzuku =
     "Tsuzuku, Imachi, Akiba 2018, Variance-based Gradient Compression, arXiv:1802.06058";
 
+constexpr std::string_view kStrom =
+    "Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing, Interspeech";
+
 constexpr std::array kStages = {
-    StageRow{"all", "selector", "", "-",
-             "none with f32 and dither(feedback=none); r otherwise: 4 B per element and generation",
+    StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",
              "r, v: 8 B per element and generation",
@@ -27,16 +29,26 @@ constexpr std::array kStages = {
              "sends the ratio's share of largest magnitudes, with a gate only among those with r^2 > gate v",
              "Beznosikov, Horvath, Richtarik, Safaryan 2020, On Biased Compression for Distributed Learning, "
              "arXiv:2002.12410, Top-k"},
+    StageRow{"threshold", "selector", "tau", "element", "r: 4 B per element and generation",
+             "sends where |r| > tau; without a quantizer +-tau, that is sign(scale=tau), and the rest stays in r",
+             kStrom},
     StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
+    StageRow{"f16", "quantizer", "", "element", "-",
+             "rounds to IEEE half precision, nearest even, 16 bits; beyond 65504 that is sent and the rest kept", "-"},
     StageRow{"bf16", "quantizer", "", "element", "-", "rounds to bfloat16, nearest even, 16 bits", "-"},
     StageRow{"pow2", "quantizer", "bits=4, scope=tile|tensor", "tile or tensor", "-",
              "sign and power of two, at most 2^(bits-1)-1 octaves below the tile's largest; smaller ones are not sent",
              "Tsuzuku et al. 2018, the 4-bit quantization (scale per tensor there: scope=tensor)"},
     StageRow{
         "sign", "quantizer", "scale=mean|tau|NUMBER", "tile", "-",
-        "sign times the tile's mean magnitude, 1 bit; scale=tau: times the hybrid's tau; NUMBER: times that number",
+        "sign times the tile's mean magnitude, 1 bit; scale=tau: times the selector's tau; NUMBER: times that number",
         "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
         "2019, arXiv:1901.09847"},
+    StageRow{"natural", "quantizer", "feedback=scaled|unscaled|none", "element", "-",
+             "natural compression: rounded at random to a power of two without bias, 8 bits; 2^-108 to 2^18, smaller "
+             "ones are zero; times 8/9 where the error is fed back (scaled); none: nothing is kept",
+             "Horvath, Ho, Horvath, Sahu, Canini, Richtarik 2019, Natural Compression for Distributed Deep Learning, "
+             "arXiv:1905.10988; 8-bit code of GRACE, Xu et al. 2021"},
     StageRow{
         "dither", "quantizer", "levels=7, norm=max|l2, feedback=scaled|unscaled|none", "tile", "-",
         "standard dithering: magnitudes over the tile's norm, rounded at random to 0 to `levels` steps without bias, 1 "

@@ -10,8 +10,8 @@
 
 namespace gradsieve::codec {
 
-/// f32 and bf16: the pass writes values and residual as it goes. sign and dither: a tile's scale is known only once it
-/// is read, so each goes through the first-level cache and is written while the next one is read.
+/// f32, f16, bf16 and natural: the pass writes values and residual as it goes. sign and dither: a tile's scale is known
+/// only once it is read, so each goes through the first-level cache and is written while the next one is read.
 void TensorEncoder::encode_dense() {
     const QuantizerKind quantizer = pipeline_.quantizer.kind;
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
@@ -22,7 +22,7 @@ void TensorEncoder::encode_dense() {
         } else {
             DenseSpan span = span_at(chunk * kChunkElements, elements);
             if (plan_.rule == DenseRule::kMean) span.residual_out = reinterpret_cast<float*>(payload.values());
-            span.codes = reinterpret_cast<std::uint16_t*>(payload.values());
+            span.codes = payload.values();
             DenseOutcome outcome;
             if (!run_pass(span, outcome)) return;
         }

@@ -50,7 +50,7 @@ void TensorEncoder::encode_selected(bool observes_first) {
 
 bool TensorEncoder::collect_candidates(std::uint32_t floor) {
     const std::size_t k = top_k_count(pipeline_.selector.ratio, request_.elements);
-    const bool has_gate = plan_.rule == DenseRule::kGatedTopK;
+    const bool has_gate = plan_.rule == DenseRule::kGatedMagnitude;
     if (has_gate) scratch_.gate_words.ensure((request_.elements + kPooledElements - 1) / kPooledElements);
     scratch_.top_k.begin(scratch_.list, k, floor, guess_floor_);
     for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {
@@ -85,7 +85,7 @@ void TensorEncoder::restore_guessed() {
 /// nothing is taken to be sent.
 void TensorEncoder::collect_again() {
     restore_guessed();
-    const bool has_gate = plan_.rule == DenseRule::kGatedTopK;
+    const bool has_gate = plan_.rule == DenseRule::kGatedMagnitude;
     SpanCells& cells = scratch_.span_cells;
     scratch_.top_k.begin(scratch_.list, top_k_count(pipeline_.selector.ratio, request_.elements), 1);
     for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {

@@ -13,9 +13,11 @@ bool is_plain(const codec::Pipeline& pipeline) {
 double value_bits(const codec::Quantizer& quantizer) noexcept {
     switch (quantizer.kind) {
         case codec::QuantizerKind::kF32: return 32;
+        case codec::QuantizerKind::kF16:
         case codec::QuantizerKind::kBf16: return 16;
         case codec::QuantizerKind::kPow2:
         case codec::QuantizerKind::kSign:
+        case codec::QuantizerKind::kNatural:
         case codec::QuantizerKind::kDither: return codec::code_bits(quantizer);
     }
     return 32;
@@ -37,15 +39,17 @@ Named named_codec(const Config& config, const std::string& client_codec, std::sp
 }  // namespace
 
 double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
-    // Variance rules settle near one in a hundred (codec tests, send-rate oracles); an index costs about 8 bits there.
-    constexpr double kVarianceShare = 0.01;
+    // Variance rules settle near one in a hundred (codec tests, send-rate oracles), a threshold is chosen to; an index
+    // costs about 8 bits there.
+    constexpr double kAdaptiveShare = 0.01;
     constexpr double kIndexBits = 8;
     const double bits = value_bits(pipeline.quantizer);
     switch (pipeline.selector.kind) {
         case codec::SelectorKind::kAll: return bits;
         case codec::SelectorKind::kTopK: return pipeline.selector.ratio * (bits + kIndexBits);
         case codec::SelectorKind::kVariance:
-        case codec::SelectorKind::kVarianceHybrid: return kVarianceShare * (bits + kIndexBits);
+        case codec::SelectorKind::kVarianceHybrid:
+        case codec::SelectorKind::kThreshold: return kAdaptiveShare * (bits + kIndexBits);
     }
     return bits;
 }

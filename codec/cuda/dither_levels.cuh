@@ -1,9 +1,12 @@
-// Dithering on the device: a tile's unit, and levels of a list's element or of four consecutive ones. The arithmetic is
-// codec/dither.hpp's. Device code only.
+// Rounding at random on the device: random words, codes of a list's element by dither or natural, and by dither a
+// tile's unit and the levels of four consecutive elements. The arithmetic is codec/dither.hpp's and
+// codec/natural.hpp's. Device code only.
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
 #include "codec/dither.hpp"
+#include "codec/natural.hpp"
+#include "codec/pipeline.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -48,14 +51,25 @@ __device__ inline std::uint32_t dither_code(const TensorPlan& plan, float to_lev
     return level | (value < 0.0F && level > 0 ? 1U << (plan.code_bits - 1U) : 0U);
 }
 
-/// The code of one element of the part. Not inline: lists of other quantizers want the registers.
-static __device__ __noinline__ std::uint32_t dither_code_at(const TensorPlan& plan, float to_levels, float value,
-                                                            std::uint32_t element_of_part) {
+/// A code that was drawn, and the fp32 bits of what it decodes to.
+struct Drawn {
+    std::uint32_t code;
+    std::uint32_t decoded_bits;
+};
+/// One element of the part by dither or natural. Not inline: lists of other quantizers want the registers.
+static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_levels, float scale, float value,
+                                             std::uint32_t element_of_part) {
     const std::uint32_t number = plan.first_element + element_of_part;
     const PhiloxBlock random = random_block(plan, number / 4);
     const std::uint32_t low = number % 2 == 0 ? random.words[0] : random.words[1];
     const std::uint32_t high = number % 2 == 0 ? random.words[2] : random.words[3];
-    return dither_code(plan, to_levels, value, (number & 2U) == 0 ? low : high);
+    const std::uint32_t word = (number & 2U) == 0 ? low : high;
+    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kNatural) {
+        const std::uint32_t code = natural_code(value, natural_factor(plan.is_scaled != 0), word);
+        return {code, natural_decoded_bits(code)};
+    }
+    const std::uint32_t code = dither_code(plan, to_levels, value, word);
+    return {code, dither_decoded_bits(code, plan.code_bits, scale)};
 }
 
 /// The word of eight lanes' codes, 32 elements, that this lane writes: number `ret_word` of plan.code_bits; false if

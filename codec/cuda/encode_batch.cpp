@@ -48,7 +48,8 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     ret_plan.is_hybrid = selector.kind == SelectorKind::kVarianceHybrid ? 1 : 0;
     ret_plan.ratio_floor = static_cast<float>(is_top_k ? selector.gate : selector.alpha);
     ret_plan.zeta = static_cast<float>(selector.zeta);
-    if (ret_plan.is_hybrid != 0) ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
+    if (ret_plan.is_hybrid != 0 || selector.kind == SelectorKind::kThreshold)
+        ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
     if (!is_top_k) return;
     ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, request.elements));
     const std::uint32_t hint = request.selection_hint == nullptr ? 0 : *request.selection_hint;
@@ -65,12 +66,16 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     ret_plan.code_bits = static_cast<std::uint8_t>(code_bits(quantizer));
     ret_plan.is_by_tensor = quantizer.kind == QuantizerKind::kPow2 && quantizer.scope == Scope::kTensor ? 1 : 0;
     // Random numbers would cost the dense pass its registers: such lists are sent by the kernel of those that wait.
-    const bool is_random = quantizer.kind == QuantizerKind::kDither && pipeline.selector.kind != SelectorKind::kAll;
-    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_random ? 1 : 0;
+    const bool is_random_list = is_random(quantizer) && pipeline.selector.kind != SelectorKind::kAll;
+    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_random_list ? 1 : 0;
+    ret_plan.is_random = is_random(quantizer) ? 1 : 0;
+    ret_plan.is_scaled = is_random(quantizer) && quantizer.feedback == Feedback::kScaled ? 1 : 0;
     switch (quantizer.kind) {
         case QuantizerKind::kF32: ret_plan.value_bytes = 4; break;
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: ret_plan.value_bytes = 2; break;
-        case QuantizerKind::kPow2: ret_plan.value_bytes = 1; break;
+        case QuantizerKind::kPow2:
+        case QuantizerKind::kNatural: ret_plan.value_bytes = 1; break;
         case QuantizerKind::kSign:
             ret_plan.value_bytes = 1;
             ret_plan.sign_scale = static_cast<float>(quantizer.tau);
@@ -79,7 +84,6 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
             ret_plan.value_bytes = 1;
             ret_plan.levels = static_cast<std::uint32_t>(quantizer.levels);
             ret_plan.is_max_norm = quantizer.norm == Norm::kMax ? 1 : 0;
-            ret_plan.is_scaled = quantizer.feedback == Feedback::kScaled ? 1 : 0;
             break;
     }
 }

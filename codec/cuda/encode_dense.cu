@@ -1,10 +1,12 @@
-// The dense pass of the pipelines that send every element (f32, bf16, sign, dither): reads samples and residual, writes
-// payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits for another.
+// The dense pass of the pipelines that send every element (f32, f16, bf16, sign, natural, dither): reads samples and
+// residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
+// for another.
 #include "codec/cuda/dither_levels.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_pipe.cuh"
 #include "codec/cuda/tile_send.cuh"
+#include "codec/natural.hpp"
 #include "codec/payload.hpp"
 
 namespace gradsieve::codec::cuda {
@@ -63,15 +65,18 @@ __device__ inline void store_code_f32(const TileWork& work, std::byte* values, u
     for (unsigned c = 0; c < place.valid; ++c) at[c] = r.at[c];
 }
 
-/// Leaves in `inout_r` what the code loses.
-__device__ inline void store_code_bf16(const TileWork& work, std::byte* values, unsigned number, Vector& inout_r) {
+/// Codes of 16 bits. Leaves in `inout_r` what they lose.
+template <QuantizerKind kQuantizer>
+__device__ inline void store_halves(const TileWork& work, std::byte* values, unsigned number, Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
     auto* at = reinterpret_cast<std::uint16_t*>(values) + work.tile_in_chunk * kTile + place.local;
     std::uint32_t codes[4];
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
-        codes[c] = element::bf16_bits(inout_r.at[c]);
-        inout_r.at[c] = inout_r.at[c] - element::float_of(codes[c] << 16U);
+        constexpr bool kIsF16 = kQuantizer == QuantizerKind::kF16;
+        codes[c] = kIsF16 ? element::f16_bits(inout_r.at[c]) : element::bf16_bits(inout_r.at[c]);
+        const std::uint32_t decoded = kIsF16 ? element::f16_value_bits(codes[c]) : codes[c] << 16U;
+        inout_r.at[c] = inout_r.at[c] - element::float_of(decoded);
     }
     if (place.valid == 4) {
         *reinterpret_cast<uint2*>(at) = make_uint2(codes[0] | codes[1] << 16U, codes[2] | codes[3] << 16U);
@@ -105,9 +110,29 @@ __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsign
     for (unsigned byte = 0; byte < left; ++byte) at[byte] = static_cast<std::byte>(word >> (8 * byte));
 }
 
+/// Four codes are a word. Leaves in `inout_r` what they lose.
+__device__ inline void store_natural(const TileWork& work, std::byte* codes, unsigned number, Vector& inout_r) {
+    const VectorPlace place = place_of(work, number);
+    const float factor = natural_factor(work.plan.is_scaled != 0);
+    const PhiloxBlock random = random_block_of(work, number);
+    std::uint32_t word = 0;
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) {
+        const std::uint32_t code = natural_code(inout_r.at[c], factor, random.words[c]);
+        word |= code << (8 * c);
+        inout_r.at[c] = inout_r.at[c] - element::float_of(natural_decoded_bits(code));
+    }
+    std::byte* at = codes + work.tile_in_chunk * kTile + place.local;
+    if (place.valid == 4) {
+        *reinterpret_cast<std::uint32_t*>(at) = word;
+        return;
+    }
+    for (unsigned c = 0; c < place.valid; ++c) at[c] = static_cast<std::byte>(word >> (8 * c));
+}
+
 /// Version, form, and that a tile's scale is its own.
 __device__ inline void store_header(std::byte* header, QuantizerKind quantizer, std::uint32_t code_bits) {
-    header[0] = static_cast<std::byte>(kPayloadVersion);
+    header[0] = static_cast<std::byte>(payload_version(quantizer));
     header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
     if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
 }
@@ -157,9 +182,14 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         if constexpr (kQuantizer == QuantizerKind::kF32)
             store_code_f32(stage.work, payload.values, own_vector(j), r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kBf16) {
-            store_code_bf16(stage.work, payload.values, own_vector(j), r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kBf16 || kQuantizer == QuantizerKind::kF16) {
+            store_halves<kQuantizer>(stage.work, payload.values, own_vector(j), r[j]);
             store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
+        }
+        if constexpr (kQuantizer == QuantizerKind::kNatural) {
+            store_natural(stage.work, payload.values, own_vector(j), r[j]);
+            if (stage.work.plan.residual_out != nullptr)
+                store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
         }
     }
 }
@@ -341,8 +371,10 @@ PassKernel pick(unsigned samples) {
 
 PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept {
     switch (quantizer) {
+        case QuantizerKind::kF16: return pick<QuantizerKind::kF16>(samples);
         case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
+        case QuantizerKind::kNatural: return pick<QuantizerKind::kNatural>(samples);
         case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
         case QuantizerKind::kF32:
         case QuantizerKind::kPow2: break;  // pow2 sends lists

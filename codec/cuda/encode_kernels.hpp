@@ -26,7 +26,7 @@ struct PassKernel {
 /// encode_list.cu (no variance, moments, one gradient), encode_list_groups.cu (groups).
 [[nodiscard]] PassKernel find_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
 [[nodiscard]] PassKernel find_group_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
-/// The dense pass that codes every element (f32, bf16, sign).
+/// The dense pass that codes every element, with any quantizer but pow2.
 [[nodiscard]] PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
 
 /// Lists again where the floor let too few through; one block per group of tiles, as the next three.
@@ -35,8 +35,8 @@ struct PassKernel {
 [[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
 /// Where ties are cut: how many stand before each tile.
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
-/// Sends the lists that waited.
-[[nodiscard]] KernelHandle send_kernel() noexcept;
+/// Sends the lists that waited. `may_draw`: some are rounded at random, which the others want no registers for.
+[[nodiscard]] KernelHandle send_kernel(bool may_draw) noexcept;
 /// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes
 /// of dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;

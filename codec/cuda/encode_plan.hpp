@@ -66,22 +66,22 @@ struct TensorPlan {
     std::uint32_t keep_count;       ///< top-k: k, of the whole tensor
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
-    std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; the hybrid's tau; 0
+    std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; tau; 0
     float rescale, rescale_squared;
     float ratio_floor, zeta;
     float moment_scale, deviation_scale, noise_share, mean_share;
-    std::uint32_t first_element;  ///< of this part in the tensor; dither, as all up to sign_scale
-    std::uint32_t levels;         ///< S
+    std::uint32_t first_element;  ///< of this part in the tensor; natural, dither, as all up to sign_scale
+    std::uint32_t levels;         ///< S of dither
     std::uint32_t random_key_low, random_key_high;
     std::uint32_t step_low, step_high;
-    float sign_scale;          ///< sign(scale=tau): tau; 0: mean magnitude
-    std::uint8_t selector;     ///< SelectorKind
-    std::uint8_t quantizer;    ///< QuantizerKind
-    std::uint8_t index_coder;  ///< IndexCoderKind
-    std::uint8_t code_bits;    ///< of pow2 and dither: 2..8
-    std::uint8_t value_bytes;  ///< of one code in a slot: 1, 2 or 4
-    std::uint8_t
-        is_deferred;  ///< listed first, sent by a kernel of its own: once the whole tensor is known, or dithered
+    float sign_scale;              ///< sign(scale=tau): tau; 0: mean magnitude
+    std::uint8_t selector;         ///< SelectorKind
+    std::uint8_t quantizer;        ///< QuantizerKind
+    std::uint8_t index_coder;      ///< IndexCoderKind
+    std::uint8_t code_bits;        ///< of pow2 and dither: 2..8; natural: 8
+    std::uint8_t value_bytes;      ///< of one code in a slot: 1, 2 or 4
+    std::uint8_t is_deferred;      ///< listed first, sent by a kernel of its own: once the whole tensor is known, or
+                                   ///< rounded at random
     std::uint8_t is_by_tensor;     ///< pow2: one exponent for the tensor
     std::uint8_t is_faithful;      ///< r = 0 on send
     std::uint8_t has_variance;     ///< v exists
@@ -90,8 +90,9 @@ struct TensorPlan {
     std::uint8_t has_low_floor;    ///< top-k: floor is 1, so nothing can have been missed
     std::uint8_t has_fine_counts;  ///< top-k: the dense pass counts candidates above the floor
     std::uint8_t is_max_norm;      ///< dither: else l2
-    std::uint8_t is_scaled;        ///< dither: by 1/z
-    std::uint8_t reserved[5];
+    std::uint8_t is_scaled;        ///< natural, dither: by 1/z
+    std::uint8_t is_random;        ///< natural, dither: rounded at random
+    std::uint8_t reserved[4];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 

@@ -24,8 +24,10 @@ inline ByteCount value_bits(const TensorPlan& plan) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kSign: return 1;
         case QuantizerKind::kPow2:
+        case QuantizerKind::kNatural:
         case QuantizerKind::kDither: return plan.code_bits;
         case QuantizerKind::kF32:
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: break;
     }
     return ByteCount{plan.value_bytes} * 8;

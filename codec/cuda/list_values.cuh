@@ -5,6 +5,7 @@
 #include "codec/cuda/bit_section.cuh"
 #include "codec/cuda/decode_tables.hpp"
 #include "codec/dither.hpp"
+#include "codec/natural.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -29,8 +30,14 @@ __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, cons
     if (payload.quantizer == QuantizerKind::kDither)
         return dither_decoded_bits(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits,
                                    __uint_as_float(tile_scale));
-    const std::uint32_t bits =
-        payload.quantizer == QuantizerKind::kF32 ? values.word_at(32 * element) : values.read(16 * element, 16) << 16U;
+    if (payload.quantizer == QuantizerKind::kNatural) return natural_decoded_bits(values.read(8 * element, 8));
+    std::uint32_t bits = 0;
+    if (payload.quantizer == QuantizerKind::kF32)
+        bits = values.word_at(32 * element);
+    else if (payload.quantizer == QuantizerKind::kF16)
+        bits = element::f16_value_bits(values.read(16 * element, 16));
+    else
+        bits = values.read(16 * element, 16) << 16U;
     inout_is_bad |= (bits & kExponentBits) == kExponentBits;
     return bits;
 }

@@ -46,9 +46,11 @@ __device__ inline std::uint32_t whole_bytes(std::uint32_t bits) { return (bits +
 __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm form) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: return 32;
+        case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 16;
         case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.code_bits == 4 ? 0 : plan.code_bits;
         case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kNatural:
         case QuantizerKind::kDither: return plan.code_bits;
     }
     return 0;
@@ -126,7 +128,7 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     const bool is_list = layout.form != IndexForm::kEvery;
     const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
     const bool has_chunk_scale = layout.quantizer == QuantizerKind::kSign && plan.sign_scale > 0;
-    write(kPayloadVersion);
+    write(payload_version(layout.quantizer));
     write(form_byte(layout.quantizer, layout.form));
     if (has_value_byte(layout.quantizer))
         write(value_byte(layout.quantizer == QuantizerKind::kSign ? 1U : plan.code_bits, has_chunk_scale));

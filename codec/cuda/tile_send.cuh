@@ -109,11 +109,11 @@ __device__ inline TileScale scale_of_largest(const TensorPlan& plan, std::uint32
     return tile;
 }
 
-/// Of a tile whose list is known. A whole warp. kMayDither: false where no plan dithers.
-template <bool kMayDither, typename ValueOf>
+/// Of a tile whose list is known. A whole warp. kMayDraw: false where no plan rounds at random.
+template <bool kMayDraw, typename ValueOf>
 __device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
     if (!needs_list(plan)) return scale_of_largest(plan, largest_magnitude(count, value_of));
-    if constexpr (kMayDither)
+    if constexpr (kMayDraw)
         if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither)
             return dither_scale(plan, count, value_of);
     return sign_scale(plan, mean_magnitude(count, value_of));
@@ -123,35 +123,39 @@ __device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t 
 __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile, float value) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: return value;
+        case QuantizerKind::kF16: return element::float_of(element::f16_value_bits(element::f16_bits(value)));
         case QuantizerKind::kBf16: return element::float_of(element::bf16_bits(value) << 16U);
         case QuantizerKind::kPow2: return element::pow2_decoded(value, tile.top, tile.range);
         case QuantizerKind::kSign:
             if (!(tile.scale > 0.0F) || value == 0.0F) return 0.0F;
             return value < 0.0F ? -tile.scale : tile.scale;
-        case QuantizerKind::kDither: break;  // by its code
+        case QuantizerKind::kNatural:
+        case QuantizerKind::kDither: break;  // by their codes
     }
     return 0.0F;
 }
 
-/// `code`: dither's.
-__device__ inline void store_code(const TensorPlan& plan, const TileScale& tile, float decoded, std::uint32_t code,
-                                  std::byte* values, std::uint32_t at) {
+/// What the payload says of it. `drawn`: the code of natural or dither.
+__device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale& tile, float decoded,
+                                        std::uint32_t drawn) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
-        case QuantizerKind::kF32: reinterpret_cast<float*>(values)[at] = decoded; return;
-        case QuantizerKind::kBf16:
-            reinterpret_cast<std::uint16_t*>(values)[at] = static_cast<std::uint16_t>(element::bits_of(decoded) >> 16U);
-            return;
-        case QuantizerKind::kPow2:
-            reinterpret_cast<std::uint8_t*>(values)[at] =
-                static_cast<std::uint8_t>(element::pow2_code(decoded, tile.top, plan.code_bits));
-            return;
-        case QuantizerKind::kSign:
-            reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(element::bits_of(decoded) >> 31U);
-            return;
-        case QuantizerKind::kDither:
-            reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(code);
-            return;
+        case QuantizerKind::kF32: return element::bits_of(decoded);
+        case QuantizerKind::kF16: return element::f16_bits(decoded);
+        case QuantizerKind::kBf16: return element::bits_of(decoded) >> 16U;
+        case QuantizerKind::kPow2: return element::pow2_code(decoded, tile.top, plan.code_bits);
+        case QuantizerKind::kSign: return element::bits_of(decoded) >> 31U;
+        case QuantizerKind::kNatural:
+        case QuantizerKind::kDither: break;
     }
+    return drawn;
+}
+__device__ inline void store_code(const TensorPlan& plan, std::uint32_t code, std::byte* values, std::uint32_t at) {
+    if (plan.value_bytes == 1)
+        reinterpret_cast<std::uint8_t*>(values)[at] = static_cast<std::uint8_t>(code);
+    else if (plan.value_bytes == 2)
+        reinterpret_cast<std::uint16_t*>(values)[at] = static_cast<std::uint16_t>(code);
+    else
+        reinterpret_cast<std::uint32_t*>(values)[at] = code;
 }
 
 /// r and v of an element that is sent.
@@ -192,7 +196,7 @@ struct ListEntry {
 /// Sends a list, whose order is the tile's: what has a code goes to the tile's slot, and the state of that, which was
 /// written as if nothing were sent, is settled. A whole warp. `entry_of(j)`: asked once, before anything is written
 /// behind entry j - 64; `keepers_of(entry, exists)`: lanes whose entry is sent if it has a code.
-template <bool kMayDither, typename EntryOf, typename KeepersOf>
+template <bool kMayDraw, typename EntryOf, typename KeepersOf>
 __device__ inline void send_list(const TensorPlan& plan, const TileTarget& target, const TileScale& tile,
                                  std::uint32_t count, EntryOf entry_of, KeepersOf keepers_of) {
     const unsigned lane = threadIdx.x % 32;
@@ -211,13 +215,13 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         if (begin + 64 + lane < count) after_next = entry_of(begin + 64 + lane);
         const std::uint32_t keepers = keepers_of(entry, exists);
         const bool is_kept = ((keepers >> lane) & 1U) != 0;
-        const bool is_dithered =
-            kMayDither && static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither && is_kept;
+        const bool is_drawn = kMayDraw && plan.is_random != 0 && is_kept;
         std::uint32_t code = 0;
         float decoded = is_kept ? decoded_of(plan, tile, entry.value) : 0.0F;
-        if (is_dithered) {
-            code = dither_code_at(plan, tile.to_levels, entry.value, target.first + entry.index);
-            decoded = element::float_of(dither_decoded_bits(code, plan.code_bits, tile.scale));
+        if (is_drawn) {
+            const Drawn drawn = draw_at(plan, tile.to_levels, tile.scale, entry.value, target.first + entry.index);
+            code = drawn.code;
+            decoded = element::float_of(drawn.decoded_bits);
         }
         const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
         const std::uint32_t lower = senders & ((1U << lane) - 1U);
@@ -226,7 +230,7 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         if (decoded != 0.0F) {
             const std::uint32_t at = sent + __popc(lower);
             target.indices[at] = static_cast<std::uint16_t>(entry.index);
-            store_code(plan, tile, decoded, code, target.values, at);
+            store_code(plan, code_of(plan, tile, decoded, code), target.values, at);
             target.residual_out[entry.index] = residual_after(plan, entry.value, decoded);
             if (target.variance_out != nullptr)
                 target.variance_out[entry.index] = variance_after(plan, entry.variance, entry.value, decoded);

@@ -19,25 +19,40 @@ __device__ inline void add_four(float4& inout_sum, uint4 bits, float factor, std
     inout_sum.w = inout_sum.w + factor * __uint_as_float(bits.w);
 }
 
-__device__ inline uint4 widen(uint2 halves) {
-    return {halves.x << 16U, halves.x & 0xFFFF0000U, halves.y << 16U, halves.y & 0xFFFF0000U};
-}
-__device__ inline uint4 widen(uint4 words) { return words; }
+/// Four values as they lie in a payload, and their fp32 bits.
+struct FourF32 {
+    uint4 words;
+    __device__ uint4 bits() const { return words; }
+};
+struct FourF16 {
+    uint2 words;
+    __device__ uint4 bits() const {
+        return {element::f16_value_bits(words.x & 0xFFFFU), element::f16_value_bits(words.x >> 16U),
+                element::f16_value_bits(words.y & 0xFFFFU), element::f16_value_bits(words.y >> 16U)};
+    }
+};
+struct FourBf16 {
+    uint2 words;
+    __device__ uint4 bits() const {
+        return {words.x << 16U, words.x & 0xFFFF0000U, words.y << 16U, words.y & 0xFFFF0000U};
+    }
+};
 
-/// fp32 (Four = uint4) or bf16 (uint2). All loads are under way before the first is used.
+/// Numbers of a payload. All loads are under way before the first is used.
 template <typename Four>
 __device__ void add_numbers(const DevicePayload& payload, const std::byte* bytes, const Unit& unit, std::uint32_t half,
                             Groups& inout_sums, bool& inout_is_bad) {
-    const auto* values = reinterpret_cast<const Four*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 4);
+    using Words = decltype(Four::words);
+    const auto* values = reinterpret_cast<const Words*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 4);
     Four loaded[kGroupsPerHalf];
 #pragma unroll
     for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
         const std::uint32_t group = group_of(half, part);
-        loaded[part] = valid_of(unit, group) > 0 ? __ldcs(values + group) : Four{};
+        loaded[part] = valid_of(unit, group) > 0 ? Four{__ldcs(values + group)} : Four{};
     }
 #pragma unroll
     for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part)
-        add_four(inout_sums.of[part], widen(loaded[part]), payload.factor, valid_of(unit, group_of(half, part)),
+        add_four(inout_sums.of[part], loaded[part].bits(), payload.factor, valid_of(unit, group_of(half, part)),
                  inout_is_bad);
 }
 
@@ -57,6 +72,25 @@ __device__ inline void add_signs(const DevicePayload& payload, const std::byte* 
         sum.y = sum.y + __uint_as_float(magnitude ^ ((word << 30U) & 0x80000000U));
         sum.z = sum.z + __uint_as_float(magnitude ^ ((word << 29U) & 0x80000000U));
         sum.w = sum.w + __uint_as_float(magnitude ^ ((word << 28U) & 0x80000000U));
+    }
+}
+
+__device__ inline void add_natural(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                                   std::uint32_t half, Groups& inout_sums) {
+    const auto* words =
+        reinterpret_cast<const std::uint32_t*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 4);
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        const std::uint32_t group = group_of(half, part);
+        const std::uint32_t four = valid_of(unit, group) > 0 ? __ldcs(words + group) : 0;
+        const auto product = [&](std::uint32_t place) {
+            return payload.factor * __uint_as_float(natural_decoded_bits((four >> (8 * place)) & 0xFFU));
+        };
+        float4& sum = inout_sums.of[part];
+        sum.x = sum.x + product(0);
+        sum.y = sum.y + product(1);
+        sum.z = sum.z + product(2);
+        sum.w = sum.w + product(3);
     }
 }
 
@@ -90,11 +124,15 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
     const DevicePayload& payload = tables.payloads[place];
     bool is_bad = false;
     if (payload.quantizer == QuantizerKind::kF32)
-        add_numbers<uint4>(payload, tables.bytes, unit, half, inout_sums, is_bad);
+        add_numbers<FourF32>(payload, tables.bytes, unit, half, inout_sums, is_bad);
     else if (payload.quantizer == QuantizerKind::kBf16)
-        add_numbers<uint2>(payload, tables.bytes, unit, half, inout_sums, is_bad);
+        add_numbers<FourBf16>(payload, tables.bytes, unit, half, inout_sums, is_bad);
+    else if (payload.quantizer == QuantizerKind::kF16)
+        add_numbers<FourF16>(payload, tables.bytes, unit, half, inout_sums, is_bad);
     else if (payload.quantizer == QuantizerKind::kDither)
         add_levels(payload, tables.bytes, unit, half, inout_sums);
+    else if (payload.quantizer == QuantizerKind::kNatural)
+        add_natural(payload, tables.bytes, unit, half, inout_sums);
     else
         add_signs(payload, tables.bytes, unit, half, inout_sums);
     if (is_bad) {

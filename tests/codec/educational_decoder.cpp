@@ -60,7 +60,7 @@ float scale(std::uint32_t bits) {
     return fp32(bits);
 }
 
-constexpr unsigned kF32 = 0, kBf16 = 2, kPow2 = 3, kSign = 4, kDither = 8;
+constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8;
 
 struct Payload {
     unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
@@ -87,12 +87,14 @@ void read_count(Cursor& in, std::uint32_t n, Payload& payload) {
 }
 
 void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
-    require(in.byte() == 2, "version");
+    const unsigned version = in.byte();
     payload.quantizer = in.bits(5);
     payload.index_form = in.bits(3);
-    require(payload.quantizer == kF32 || payload.quantizer == kBf16 || payload.quantizer == kPow2 ||
-                payload.quantizer == kSign || payload.quantizer == kDither,
+    require(payload.quantizer == kF32 || payload.quantizer == kF16 || payload.quantizer == kBf16 ||
+                payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kNatural ||
+                payload.quantizer == kDither,
             "quantizer");
+    require(version == (payload.quantizer == kF16 || payload.quantizer == kNatural ? 3U : 2U), "version");
     require(payload.index_form <= 3, "index form");
     if (payload.quantizer >= kPow2) {
         payload.width = in.bits(3) + 1;
@@ -101,6 +103,7 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     }
     if (payload.quantizer == kPow2) require(payload.width >= 2 && payload.scale_code == 0, "pow2");
     if (payload.quantizer == kDither) require(payload.width >= 2 && payload.scale_code == 0, "dither");
+    if (payload.quantizer == kNatural) require(payload.width == 8 && payload.scale_code == 0, "natural");
     if (payload.quantizer == kSign) require(payload.width == 1 && payload.scale_code <= 1, "sign");
     payload.k = n;
     if (payload.index_form != 0) read_count(in, n, payload);
@@ -180,6 +183,14 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
         const std::uint32_t index = payload.indices[j];
         float value = 0;
         if (payload.quantizer == kF32) value = fp32(in.bits(32));
+        if (payload.quantizer == kF16) {
+            const std::uint32_t code = in.bits(16);
+            const int exponent = static_cast<int>(code / 1024 % 32);
+            const auto mantissa = static_cast<float>(code % 1024);
+            require(exponent < 31, "not finite");
+            value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+            if (code >= 32768) value = -value;
+        }
         if (payload.quantizer == kBf16) value = fp32(in.bits(16) << 16U);
         if (payload.quantizer == kPow2) {
             const unsigned exponent_bits = payload.width - 1;
@@ -188,6 +199,11 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
             const int exponent = exponents[index / 4096] - d;
             require(exponent >= 1, "below the normal range");
             value = std::ldexp(1.0F, exponent - 127) * ((code >> exponent_bits) != 0 ? -1.0F : 1.0F);
+        }
+        if (payload.quantizer == kNatural) {
+            const std::uint32_t code = in.bits(8);
+            const int size = static_cast<int>(code % 128);
+            value = (size == 0 ? 0.0F : std::ldexp(1.0F, size - 109)) * (code >= 128 ? -1.0F : 1.0F);
         }
         if (payload.quantizer == kDither) {
             const std::uint32_t code = in.bits(payload.width);

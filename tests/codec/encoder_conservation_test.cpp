@@ -108,16 +108,19 @@ TEST(EncoderConservation, The_mean_over_workers_is_kept) {
         EXPECT_NEAR(balance[element] / kWorkers, 0.0, kSteps * 0x1p-24 * 64);
     }
 }
-TEST(EncoderConservation, A_hybrid_sends_multiples_of_tau) {
-    std::mt19937_64 random(kSeed);
-    EncodeLoop loop(hybrid_pipeline(1.0, 0.25), 2000, 1, 0);
-    ElementCount sent = 0;
-    for (int step = 0; step < 20; ++step) {
-        const auto decoded = decode_payloads(loop.step(make_gradient(DataKind::kGaussian, 2000, random)).chunks, 2000);
-        for (const float value : decoded) EXPECT_TRUE(value == 0 || std::fabs(value) == 0.25F) << value;
-        sent += sent_elements(decoded).size();
+TEST(EncoderConservation, Selectors_with_a_tau_send_multiples_of_it) {
+    for (const Pipeline& pipeline : {hybrid_pipeline(1.0, 0.25), threshold_pipeline(0.25, QuantizerKind::kSign)}) {
+        std::mt19937_64 random(kSeed);
+        EncodeLoop loop(pipeline, 2000, 1, 0);
+        ElementCount sent = 0;
+        for (int step = 0; step < 20; ++step) {
+            const auto gradient = make_gradient(DataKind::kGaussian, 2000, random);
+            const auto decoded = decode_payloads(loop.step(gradient).chunks, 2000);
+            for (const float value : decoded) EXPECT_TRUE(value == 0 || std::fabs(value) == 0.25F) << value;
+            sent += sent_elements(decoded).size();
+        }
+        EXPECT_GT(sent, 1000U);
     }
-    EXPECT_GT(sent, 1000U);
 }
 
 }  // namespace

@@ -92,6 +92,14 @@ Pipeline hybrid_pipeline(double alpha, double tau) {
     pipeline.quantizer.tau = tau;
     return pipeline;
 }
+Pipeline threshold_pipeline(double tau, QuantizerKind quantizer, Scope scope) {
+    Selector selector;
+    selector.kind = SelectorKind::kThreshold;
+    selector.tau = tau;
+    Pipeline pipeline = make_pipeline(selector, quantizer, scope);
+    if (quantizer == QuantizerKind::kSign) pipeline.quantizer.tau = tau;
+    return pipeline;
+}
 Pipeline top_k_pipeline(double ratio, double gate, QuantizerKind quantizer, Scope scope) {
     Selector selector;
     selector.kind = SelectorKind::kTopK;
@@ -108,9 +116,16 @@ Pipeline dither_pipeline(const Selector& selector, int levels, Norm norm, Feedba
     return pipeline;
 }
 
+Pipeline natural_pipeline(const Selector& selector, Feedback feedback) {
+    Pipeline pipeline = make_pipeline(selector, QuantizerKind::kNatural, Scope::kTile);
+    pipeline.quantizer.feedback = feedback;
+    return pipeline;
+}
+
 std::vector<NamedPipeline> every_pipeline() {
     using enum QuantizerKind;
     return {{"all|f32", all_pipeline(kF32)},
+            {"all|f16", all_pipeline(kF16)},
             {"all|bf16", all_pipeline(kBf16)},
             {"all|pow2", all_pipeline(kPow2)},
             {"all|sign", all_pipeline(kSign)},
@@ -119,7 +134,15 @@ std::vector<NamedPipeline> every_pipeline() {
             {"all|dither(3, l2)", dither_pipeline({}, 3, Norm::kL2)},
             {"all|dither(7, none)", dither_pipeline({}, 7, Norm::kMax, Feedback::kNone)},
             {"all|dither(1, l2, none)", dither_pipeline({}, 1, Norm::kL2, Feedback::kNone)},
+            {"all|natural", natural_pipeline({})},
+            {"all|natural(unscaled)", natural_pipeline({}, Feedback::kUnscaled)},
+            {"all|natural(none)", natural_pipeline({}, Feedback::kNone)},
+            {"variance|natural", natural_pipeline(variance_pipeline(0.5, kF32).selector)},
+            {"faithful|natural", natural_pipeline(faithful_pipeline(1.0, kF32).selector, Feedback::kNone)},
+            {"threshold|natural", natural_pipeline(threshold_pipeline(0.5, kF32).selector, Feedback::kUnscaled)},
+            {"topk|natural", natural_pipeline(top_k_pipeline(0.1, 0, kF32).selector)},
             {"variance|f32", variance_pipeline(1.5, kF32)},
+            {"variance|f16", variance_pipeline(1.0, kF16)},
             {"variance|bf16", variance_pipeline(1.0, kBf16)},
             {"variance|pow2", variance_pipeline(0.5, kPow2)},
             {"variance|pow2(tensor)", variance_pipeline(0.5, kPow2, Scope::kTensor)},
@@ -130,7 +153,14 @@ std::vector<NamedPipeline> every_pipeline() {
             {"faithful|f32", faithful_pipeline(1.0, kF32)},
             {"faithful|pow2(tensor)", faithful_pipeline(0.5, kPow2, Scope::kTensor)},
             {"hybrid|sign(tau)", hybrid_pipeline(1.0, 0.5)},
+            {"threshold|sign(tau)", threshold_pipeline(0.5, kSign)},
+            {"threshold|f32", threshold_pipeline(1.0, kF32)},
+            {"threshold|bf16", threshold_pipeline(0.25, kBf16)},
+            {"threshold|pow2", threshold_pipeline(0.5, kPow2)},
+            {"threshold|pow2(tensor)", threshold_pipeline(0.25, kPow2, Scope::kTensor)},
+            {"threshold|dither", dither_pipeline(threshold_pipeline(0.5, kF32).selector, 7)},
             {"topk|f32", top_k_pipeline(0.01, 0, kF32)},
+            {"topk|f16", top_k_pipeline(0.1, 0, kF16)},
             {"topk|bf16", top_k_pipeline(0.1, 0, kBf16)},
             {"topk|pow2(tensor)", top_k_pipeline(0.1, 0, kPow2, Scope::kTensor)},
             {"topk|dither(31, l2)", dither_pipeline(top_k_pipeline(0.1, 0, kF32).selector, 31, Norm::kL2)},

@@ -18,10 +18,13 @@ namespace gradsieve::codec {
 [[nodiscard]] Pipeline variance_pipeline(double alpha, QuantizerKind quantizer, Scope scope = Scope::kTile);
 [[nodiscard]] Pipeline faithful_pipeline(double alpha, QuantizerKind quantizer, Scope scope = Scope::kTile);
 [[nodiscard]] Pipeline hybrid_pipeline(double alpha, double tau);
+[[nodiscard]] Pipeline threshold_pipeline(double tau, QuantizerKind quantizer, Scope scope = Scope::kTile);
 [[nodiscard]] Pipeline top_k_pipeline(double ratio, double gate, QuantizerKind quantizer, Scope scope = Scope::kTile);
 
 [[nodiscard]] Pipeline dither_pipeline(const Selector& selector, int levels, Norm norm = Norm::kMax,
                                        Feedback feedback = Feedback::kScaled);
+
+[[nodiscard]] Pipeline natural_pipeline(const Selector& selector, Feedback feedback = Feedback::kScaled);
 
 struct NamedPipeline {
     std::string name;

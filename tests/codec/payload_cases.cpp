@@ -35,6 +35,7 @@ std::vector<PipelineCase> make_pipeline_cases() {
         cases.push_back({text, *pipeline, is_dense});
     };
     const std::vector<std::string> quantizers = {"f32",
+                                                 "f16",
                                                  "bf16",
                                                  "pow2(bits=2)",
                                                  "pow2(bits=4)",
@@ -42,6 +43,8 @@ std::vector<PipelineCase> make_pipeline_cases() {
                                                  "pow2(scope=tensor)",
                                                  "sign",
                                                  "sign(scale=0.01)",
+                                                 "natural",
+                                                 "natural(feedback=unscaled)",
                                                  "dither",
                                                  "dither(levels=1)",
                                                  "dither(levels=2, norm=l2)",

@@ -1,8 +1,10 @@
-// Pins the bytes of format version 2: every quantizer x coder x size, from inputs made of integers alone.
+// Pins the bytes of every format version that is written: each quantizer x coder x size, from inputs made of integers
+// alone.
 #include "tests/codec/payload_cases.hpp"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -15,9 +17,14 @@
 namespace gradsieve::test {
 namespace {
 
-constexpr const char* kGoldenFile = GRADSIEVE_GOLDEN_DIRECTORY "/payload_v2.txt";
+constexpr std::array<unsigned, 2> kVersions = {codec::kOldestPayloadVersion, codec::kNewestPayloadVersion};
 
-std::map<std::string, std::string> make_digests() {
+std::string golden_file(unsigned version) {
+    return GRADSIEVE_GOLDEN_DIRECTORY "/payload_v" + std::to_string(version) + ".txt";
+}
+
+/// Of the payloads that say that version.
+std::map<std::string, std::string> make_digests(unsigned version) {
     std::map<std::string, std::string> digests;
     for (const auto& pipeline_case : all_pipeline_cases())
         for (const Shape shape : {Shape::kGaussian, Shape::kHeavyTailed})
@@ -25,6 +32,7 @@ std::map<std::string, std::string> make_digests() {
                 const CaseData data = make_case_data(pipeline_case.is_dense, shape, elements, 1000 + elements);
                 const auto payload =
                     code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values).payload;
+                if (payload.empty() || static_cast<unsigned>(payload[0]) != version) continue;
                 char line[64];
                 std::snprintf(line, sizeof(line), "%zu bytes %016llx", payload.size(),
                               static_cast<unsigned long long>(XXH3_64bits(payload.data(), payload.size())));
@@ -34,29 +42,44 @@ std::map<std::string, std::string> make_digests() {
     return digests;
 }
 
-TEST(PayloadGolden, Bytes_of_version_2_never_change) {
-    const auto now = make_digests();
-    if (std::getenv("GRADSIEVE_UPDATE_GOLDEN") != nullptr) {
-        std::ofstream out(kGoldenFile);
-        out << "# Length and XXH3-64 of payloads, format version 2. See docs/payload-format.md, \"Versions\".\n";
-        for (const auto& [name, digest] : now) out << name << ": " << digest << "\n";
-        ASSERT_TRUE(out.flush().good()) << kGoldenFile;
-        GTEST_SKIP() << "wrote " << kGoldenFile << ": review it, then run again without GRADSIEVE_UPDATE_GOLDEN";
-    }
+void write_golden(unsigned version, const std::map<std::string, std::string>& digests) {
+    std::ofstream out(golden_file(version));
+    out << "# Length and XXH3-64 of payloads, format version " << version
+        << ". See docs/payload-format.md, \"Versions\".\n";
+    for (const auto& [name, digest] : digests) out << name << ": " << digest << "\n";
+    ASSERT_TRUE(out.flush().good()) << golden_file(version);
+}
+
+std::map<std::string, std::string> read_golden(unsigned version) {
     std::map<std::string, std::string> pinned;
-    std::ifstream in(kGoldenFile);
+    std::ifstream in(golden_file(version));
     for (std::string line; std::getline(in, line);) {
         const auto colon = line.find(": ");
         if (line[0] != '#' && colon != std::string::npos) pinned[line.substr(0, colon)] = line.substr(colon + 2);
     }
-    EXPECT_EQ(pinned.size(), now.size()) << kGoldenFile;
-    for (const auto& [name, digest] : now)
-        EXPECT_EQ(pinned[name], digest)
-            << name
-            << "\nPayload bytes changed. If that is meant: docs/payload-format.md, the version "
-               "number, a new golden file and the changelog change in the same commit; "
-               "GRADSIEVE_UPDATE_GOLDEN=1 codec_test --gtest_filter='PayloadGolden.*' writes "
-               "the file.";
+    return pinned;
+}
+
+TEST(PayloadGolden, Bytes_of_a_version_never_change) {
+    for (const unsigned version : kVersions) {
+        const auto now = make_digests(version);
+        EXPECT_FALSE(now.empty()) << version;
+        if (std::getenv("GRADSIEVE_UPDATE_GOLDEN") != nullptr) {
+            write_golden(version, now);
+            continue;
+        }
+        auto pinned = read_golden(version);
+        EXPECT_EQ(pinned.size(), now.size()) << golden_file(version);
+        for (const auto& [name, digest] : now)
+            EXPECT_EQ(pinned[name], digest)
+                << name
+                << "\nPayload bytes changed. If that is meant: docs/payload-format.md, the version "
+                   "number, a new golden file and the changelog change in the same commit; "
+                   "GRADSIEVE_UPDATE_GOLDEN=1 codec_test --gtest_filter='PayloadGolden.*' writes "
+                   "the files.";
+    }
+    if (std::getenv("GRADSIEVE_UPDATE_GOLDEN") != nullptr)
+        GTEST_SKIP() << "wrote the files: review them, then run again without GRADSIEVE_UPDATE_GOLDEN";
 }
 
 }  // namespace

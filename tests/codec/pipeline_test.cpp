@@ -31,7 +31,10 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("topk(0.01) | rice"), "topk(ratio=0.01, scope=tensor, gate=0) | f32 | rice");
     EXPECT_EQ(canonical("variance_hybrid(0.01)"),
               "variance_hybrid(tau=0.01, alpha=2, zeta=0.999) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("threshold(0.01)"), "threshold(tau=0.01) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("threshold(0.01) | f32"), "threshold(tau=0.01) | f32 | auto");
     EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
+    EXPECT_EQ(canonical("all | natural"), "all | natural(feedback=scaled) | auto");
 }
 TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
     const auto expected = canonical("topk(0.01, gate=1) | pow2(bits=4) | auto");
@@ -41,6 +44,8 @@ TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
     EXPECT_EQ(canonical("variance(1.5, 0.999, conserving) | f32 | auto"), canonical("variance"));
     EXPECT_EQ(canonical("variance(-0)"), canonical("variance(alpha=0)"));
     EXPECT_EQ(canonical("variance_hybrid(0.5) | sign(scale=0.5)"), canonical("variance_hybrid(0.5) | sign(scale=tau)"));
+    EXPECT_EQ(canonical("threshold(0.5) | sign(scale=0.5)"), canonical("threshold(0.5)"));
+    EXPECT_EQ(canonical("threshold(0.5) | sign(scale=0.25)"), "threshold(tau=0.5) | sign(scale=0.25) | auto");
 }
 TEST(Pipeline, Parameters_arrive_in_their_fields) {
     const auto variance = *parse_pipeline("variance(2, mode=faithful) | bf16 | bitmap");
@@ -69,6 +74,7 @@ TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
     EXPECT_NE(canonical("topk(0.5) | pow2(bits=3)", Knobs::kBlank), canonical("topk(0.5) | pow2", Knobs::kBlank));
     EXPECT_EQ(canonical("variance_hybrid(0.5)", Knobs::kBlank),
               "variance_hybrid(tau=*, alpha=*, zeta=*) | sign(scale=tau) | auto");
+    EXPECT_EQ(canonical("threshold(0.5)", Knobs::kBlank), "threshold(tau=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("all | sign(scale=0.5)", Knobs::kBlank), "all | sign(scale=*) | auto");
 }
 
@@ -83,6 +89,7 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
     EXPECT_THAT(refusal("variance(zeta=0)"), HasSubstr("(0, 1]"));
     EXPECT_THAT(refusal("topk(0.1, gate=-1)"), HasSubstr("[0, 1e30]"));
     EXPECT_THAT(refusal("variance_hybrid(0)"), HasSubstr("[1e-30, 1e30]"));
+    EXPECT_THAT(refusal("threshold(0)"), HasSubstr("[1e-30, 1e30]"));
     EXPECT_THAT(refusal("all | sign(scale=-1)"), HasSubstr("[1e-30, 1e30]"));
     for (const char* text :
          {"all | pow2(bits=1)", "all | pow2(bits=9)", "all | pow2(bits=4.5)", "all | pow2(bits=nan)"})
@@ -91,6 +98,7 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
         EXPECT_THAT(refusal(text), HasSubstr("[1, 127]")) << text;
     EXPECT_THAT(refusal("topk"), HasSubstr("ratio 'missing'"));
     EXPECT_THAT(refusal("variance_hybrid(alpha=2)"), HasSubstr("tau 'missing'"));
+    EXPECT_THAT(refusal("threshold"), HasSubstr("tau 'missing'"));
 }
 TEST(Pipeline, Unknown_names_are_refused_with_the_nearest_known_one) {
     EXPECT_THAT(refusal("varience"), HasSubstr("did you mean variance?"));
@@ -135,7 +143,7 @@ TEST(Pipeline, Malformed_texts_are_refused) {
     EXPECT_THAT(refusal("rice | all"), HasSubstr("its role is index coder"));
 }
 TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
-    EXPECT_THAT(refusal("topk(0.1) | sign(scale=tau)"), HasSubstr("variance_hybrid(0.01)"));
+    EXPECT_THAT(refusal("topk(0.1) | sign(scale=tau)"), HasSubstr("variance_hybrid(0.01) or threshold(0.01)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | f32"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign(scale=0.2)"), HasSubstr("allowed is sign(scale=tau)"));
@@ -144,6 +152,12 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_EQ(canonical("variance(1, 1, faithful) | dither"),
               "variance(alpha=1, zeta=1, mode=faithful) | dither(levels=7, norm=max, feedback=none) | auto");
     EXPECT_EQ(canonical("all | dither(127, l2, none)"), "all | dither(levels=127, norm=l2, feedback=none) | auto");
+    EXPECT_THAT(refusal("topk(0.1) | natural(none)"), HasSubstr("codec stage natural: feedback 'none'"));
+    EXPECT_THAT(refusal("variance(mode=faithful) | natural(unscaled)"), HasSubstr("none after mode=faithful"));
+    EXPECT_EQ(canonical("variance(1, 1, faithful) | natural"),
+              "variance(alpha=1, zeta=1, mode=faithful) | natural(feedback=none) | auto");
+    EXPECT_THAT(refusal("all | natural(levels=3)"), HasSubstr("allowed is feedback"));
+    EXPECT_THAT(refusal("all | natural | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | dither | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | f32 | rice"), HasSubstr("no indices"));
     EXPECT_EQ(canonical("all | pow2 | rice"), "all | pow2(bits=4, scope=tile) | rice") << "pow2 leaves elements out";
@@ -155,11 +169,16 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
         return std::pair(has_residual(pipeline), has_variance(pipeline));
     };
     EXPECT_EQ(state("all | f32"), std::pair(false, false));
+    EXPECT_EQ(state("all | f16"), std::pair(true, false));
     EXPECT_EQ(state("all | bf16"), std::pair(true, false));
     EXPECT_EQ(state("all | dither"), std::pair(true, false));
     EXPECT_EQ(state("all | dither(feedback=none)"), std::pair(false, false));
+    EXPECT_EQ(state("all | natural"), std::pair(true, false));
+    EXPECT_EQ(state("all | natural(unscaled)"), std::pair(true, false));
+    EXPECT_EQ(state("all | natural(none)"), std::pair(false, false));
     EXPECT_EQ(state("topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
+    EXPECT_EQ(state("threshold(1)"), std::pair(true, false));
     EXPECT_EQ(state("variance"), std::pair(true, true));
     EXPECT_EQ(state("variance_hybrid(1)"), std::pair(true, true));
 }
@@ -174,20 +193,23 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
     EXPECT_TRUE(rc::check("round trip", [] {
         Pipeline pipeline;
         auto& selector = pipeline.selector;
-        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 4));
+        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 5));
         if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kVarianceHybrid) {
             selector.alpha = *number_in(0, 1e6);
             selector.zeta = 1 - *number_in(0, 0.999);
             selector.is_faithful = selector.kind == SelectorKind::kVariance && *rc::gen::arbitrary<bool>();
         }
-        if (selector.kind == SelectorKind::kVarianceHybrid) selector.tau = *number_in(1e-12, 10);
+        const bool has_tau =
+            selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
+        if (has_tau) selector.tau = *number_in(1e-12, 10);
         if (selector.kind == SelectorKind::kTopK) {
             selector.ratio = 1 - *number_in(0, 0.9999999);
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kBf16, QuantizerKind::kPow2,
-                                           QuantizerKind::kSign, QuantizerKind::kDither);
+        quantizer.kind =
+            *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16, QuantizerKind::kPow2,
+                              QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);
@@ -196,6 +218,8 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         if (quantizer.kind == QuantizerKind::kDither) {
             quantizer.levels = *rc::gen::inRange(1, 128);
             quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
+        }
+        if (is_random(quantizer)) {
             quantizer.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kUnscaled);
             if (selector.is_faithful) quantizer.feedback = Feedback::kNone;
             if (selector.kind == SelectorKind::kAll && *rc::gen::arbitrary<bool>())

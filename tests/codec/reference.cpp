@@ -42,6 +42,7 @@ bool is_candidate(const Input& input, float residual, float variance) {
         case SelectorKind::kVarianceHybrid:
             return std::fabs(residual) > static_cast<float>(selector.tau) &&
                    passes_test(residual, static_cast<float>(selector.alpha), variance);
+        case SelectorKind::kThreshold: return std::fabs(residual) > static_cast<float>(selector.tau);
         case SelectorKind::kTopK:
             if (residual == 0) return false;
             return selector.gate == 0 || passes_test(residual, static_cast<float>(selector.gate), variance);
