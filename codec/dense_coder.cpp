@@ -33,8 +33,8 @@ void code_levels(const Quantizer& quantizer, const ChunkSelection& selection, co
         const auto tile_values = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
         const auto count = static_cast<std::uint32_t>(tile_values.size());
         const std::size_t tile = first / kTileElements;
-        const auto step =
-            dither_step(rule, measure_tile(tile_values, kernels), selection.random, selection.first_element + first);
+        const auto step = dither_step(rule, measure_tile(rule, tile_values, kernels), selection.random,
+                                      selection.first_element + first);
         payload.write_scale(tile, step ? step->scale : 0.0F);
         if (step) {
             kernels.dither_dense(*step, tile_values.data(), count, payload.tile_codes(tile), ret_decoded.data() + first,

@@ -20,7 +20,7 @@ enum class DenseRule : std::uint8_t {
     kNatural,         ///< the same as natural
     kNaturalMean,     ///< the same of r = gbar: no state read or written
     kSign,            ///< r written to a buffer, its magnitudes added up; what the last tile leaves of r written
-    kDither,          ///< as kSign, with squares added up and the largest magnitude
+    kDither,          ///< as kSign, but nothing is added up
     kDitherMean,      ///< the same of r = gbar: no state read or written
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
@@ -107,8 +107,6 @@ struct DenseOutcome {
     /// kSign: sum of |r| in fp64 over the span, a tile or its beginning: 32 lanes, each in order, lane l then takes
     /// lane l + 16, l + 8, l + 4, l + 2, l + 1.
     double magnitude_sum = 0;
-    double square_sum = 0;        ///< kDither, kDitherMean: of r^2, in the same order
-    float largest_magnitude = 0;  ///< the same
 };
 
 /// Whether the rule reads and writes the residual.

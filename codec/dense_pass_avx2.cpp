@@ -116,12 +116,6 @@ struct Avx2Isa {
         sums.low = _mm256_add_pd(sums.low, _mm256_cvtps_pd(_mm256_castps256_ps128(magnitudes)));
         sums.high = _mm256_add_pd(sums.high, _mm256_cvtps_pd(_mm256_extractf128_ps(magnitudes, 1)));
     }
-    static void add_squares(Doubles& sums, Vec a) {
-        const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a));
-        const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
-        sums.low = _mm256_add_pd(sums.low, _mm256_mul_pd(low, low));
-        sums.high = _mm256_add_pd(sums.high, _mm256_mul_pd(high, high));
-    }
     static void store_doubles(double* target, const Doubles& sums) {
         _mm256_storeu_pd(target, sums.low);
         _mm256_storeu_pd(target + 4, sums.high);

@@ -89,12 +89,6 @@ struct Avx512Isa {
         sums.low = _mm512_add_pd(sums.low, _mm512_cvtps_pd(_mm512_castps512_ps256(magnitudes)));
         sums.high = _mm512_add_pd(sums.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(magnitudes, 1)));
     }
-    static void add_squares(Doubles& sums, Vec a) {
-        const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
-        const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
-        sums.low = _mm512_add_pd(sums.low, _mm512_mul_pd(low, low));
-        sums.high = _mm512_add_pd(sums.high, _mm512_mul_pd(high, high));
-    }
     static void store_doubles(double* target, const Doubles& sums) {
         _mm512_storeu_pd(target, sums.low);
         _mm512_storeu_pd(target + 8, sums.high);

@@ -176,27 +176,13 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource>
     }
 }
 
-/// Sums of magnitudes or squares, one lane for each element of a block, and largest magnitudes.
-template <typename Isa, DenseRule kRule>
+/// Sums of magnitudes, one lane for each element of a block.
+template <typename Isa>
 struct BlockSums {
     typename Isa::Doubles of_vector[Block<Isa>::kVectors] = {};
-    typename Isa::Vec largest[Block<Isa>::kVectors] = {};
 
     [[gnu::always_inline]] void add(const Block<Isa>& residual) {
-        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) {
-            if constexpr (kRule == DenseRule::kSign) Isa::add_magnitudes(of_vector[j], residual.vector[j]);
-            if constexpr (is_dither_rule(kRule)) {
-                Isa::add_squares(of_vector[j], residual.vector[j]);
-                largest[j] = Isa::max(largest[j], Isa::magnitude(residual.vector[j]));
-            }
-        }
-    }
-    [[gnu::always_inline]] float largest_magnitude() const {
-        float lanes[kPooledElements];
-        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::store(lanes + j * Isa::kWidth, largest[j]);
-        float result = 0;
-        for (const float lane : lanes) result = lane > result ? lane : result;
-        return result;
+        for (unsigned j = 0; j < Block<Isa>::kVectors; ++j) Isa::add_magnitudes(of_vector[j], residual.vector[j]);
     }
     [[gnu::always_inline]] double fold() const {
         double lanes[kPooledElements];
@@ -213,14 +199,14 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
           unsigned kBlocks>
 [[gnu::always_inline]] inline ElementCount run_group(const DensePlan& plan, const DenseSpan& span, std::size_t local,
                                                      unsigned valid, std::size_t& inout_listed,
-                                                     BlockSums<Isa, kRule>& inout_sums) {
+                                                     BlockSums<Isa>& inout_sums) {
     Listing<Isa> listings[kBlocks];
     for (unsigned block = 0; block < kBlocks; ++block) {
         const std::size_t at_local = local + block * kPooledElements;
         const BlockPosition at{span.first + at_local, at_local, valid};
         if (!update_block<Isa, kRule, kSource, kSamples, kIsTail, kStreams>(plan, span, at, listings[block]))
             return at.offset;
-        if constexpr (is_held_rule(kRule)) inout_sums.add(listings[block].residual);
+        if constexpr (kRule == DenseRule::kSign) inout_sums.add(listings[block].residual);
     }
     for (unsigned block = 0; block < kBlocks; ++block)
         list_block<Isa, kRule, kSource>(span, local + block * kPooledElements, listings[block], inout_listed);
@@ -235,7 +221,7 @@ DenseOutcome run_blocks(const DensePlan& shared_plan, const DenseSpan& shared_sp
     const DenseSpan span = shared_span;
     constexpr unsigned kGroup = is_listing_rule(kRule) ? Isa::kListedBlocks : 1;
     constexpr std::size_t kGroupElements = kGroup * kPooledElements;
-    BlockSums<Isa, kRule> sums;
+    BlockSums<Isa> sums;
     std::size_t listed = 0;
     std::size_t local = 0;
     ElementCount trouble = kNoTrouble;
@@ -252,10 +238,6 @@ DenseOutcome run_blocks(const DensePlan& shared_plan, const DenseSpan& shared_sp
     outcome.is_finite = trouble == kNoTrouble;
     if (!outcome.is_finite) outcome.non_finite_block = trouble;
     if constexpr (kRule == DenseRule::kSign) outcome.magnitude_sum = sums.fold();
-    if constexpr (is_dither_rule(kRule)) {
-        outcome.square_sum = sums.fold();
-        outcome.largest_magnitude = sums.largest_magnitude();
-    }
     return outcome;
 }
 

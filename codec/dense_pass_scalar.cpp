@@ -48,7 +48,6 @@ struct ScalarIsa {
     }
     using Doubles = double;
     static void add_magnitudes(Doubles& sum, Vec a) { sum += static_cast<double>(magnitude(a)); }
-    static void add_squares(Doubles& sum, Vec a) { sum += static_cast<double>(a) * static_cast<double>(a); }
     static void store_doubles(double* target, Doubles sum) { *target = sum; }
     static void compress(float* target, Vec a, std::uint32_t) { *target = a; }
     static void compress_indices(std::uint32_t* target, std::uint32_t first, std::uint32_t) { *target = first; }

@@ -16,6 +16,11 @@
 // them, equal, is largest at t = 1 / (2 z) with z (z - 1) = m / (4 S^2): z = (1 + sqrt(1 + m / S^2)) / 2, reached
 // there; S = 1 is the ternary operator's (1 + sqrt(d)) / 2. A tile of many magnitudes alike is far from that: no
 // variance is above 1/4, so z <= 1 + d q^2 / (4 sum of x^2) too, and the smaller of the two is taken.
+//
+// Squares are exact in fp64. They are added up in an order that the lanes of a GPU's warps and of a CPU's vectors
+// share: in each stretch of kSquareStretch elements (of a list: entries; those that do not exist are +0) element j
+// takes element j + 128; of the 128 sums four neighbours each make one, (s0 + s1) + (s2 + s3); of those 32, sum i takes
+// sum i + 16, 8, 4, 2, 1. Of the stretches' sums, 16 in a tile, sum i takes sum i + 8, 4, 2, 1.
 #pragma once
 
 #include "codec/philox.hpp"
@@ -28,6 +33,8 @@ namespace gradsieve::codec {
 inline constexpr unsigned kLevelFractionBits = 24;
 /// A unit below this is none: magnitudes in levels would leave fp32.
 inline constexpr double kSmallestUnit = 0x1p-100;
+/// Elements of a tile, or of a list, whose squares are added up by themselves.
+inline constexpr std::uint32_t kSquareStretch = 256;
 /// How much the rounding to bf16 may enlarge a list's unit.
 inline constexpr double kMostEnlarged = 1 + 0x1p-7;
 
@@ -44,8 +51,12 @@ struct DitherRule {
 struct DitherTile {
     std::uint32_t count = 0;  ///< d
     float largest = 0;        ///< magnitude; finite
-    double square_sum = 0;    ///< in fp64, as encoder_norm.cpp sums a tile; not read for norm=max without scaling
+    double square_sum = 0;    ///< read if needs_squares says so
 };
+
+[[nodiscard]] GRADSIEVE_HOST_DEVICE inline bool needs_squares(const DitherRule& rule) {
+    return !rule.is_max_norm || rule.is_scaled;
+}
 
 struct DitherUnit {
     float scale = 0;      ///< what one level decodes to; +0: nothing of the tile is sent
@@ -109,9 +120,10 @@ GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, cons
 /// The level of a magnitude, at most `levels`. `word`: the element's random word.
 GRADSIEVE_HOST_DEVICE inline std::uint32_t dither_level(float magnitude, float to_levels, std::uint32_t levels,
                                                         std::uint32_t word) {
-    const auto most = static_cast<float>(levels << kLevelFractionBits);
-    const float exact = magnitude * to_levels;
-    const auto whole = static_cast<std::int32_t>(exact < most ? exact : most);
+    // Bits of numbers that are not negative have their order.
+    const std::uint32_t most = element::bits_of(static_cast<float>(levels << kLevelFractionBits));
+    const std::uint32_t exact = element::bits_of(magnitude * to_levels);
+    const auto whole = static_cast<std::int32_t>(element::float_of(exact < most ? exact : most));
     return (static_cast<std::uint32_t>(whole) + (word >> 8U)) >> kLevelFractionBits;
 }
 

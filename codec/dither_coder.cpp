@@ -30,10 +30,10 @@ std::optional<DitherStep> dither_step(const DitherRule& rule, const DitherTile& 
     return step;
 }
 
-DitherTile measure_tile(std::span<const float> values, const PayloadKernels& kernels) noexcept {
+DitherTile measure_tile(const DitherRule& rule, std::span<const float> values, const PayloadKernels& kernels) noexcept {
     const auto count = static_cast<std::uint32_t>(values.size());
     return {count, element::float_of(kernels.largest_magnitude(values.data(), count)),
-            kernels.square_sum(values.data(), count)};
+            needs_squares(rule) ? kernels.square_sum(values.data(), count) : 0.0};
 }
 
 std::uint32_t dither_chunk_list(const Quantizer& quantizer, std::span<const std::uint32_t> indices,
@@ -45,7 +45,7 @@ std::uint32_t dither_chunk_list(const Quantizer& quantizer, std::span<const std:
     for (std::uint32_t first = 0; first < indices.size();) {
         const std::uint32_t end = tile_run_end(indices, first);
         const auto run = values.subspan(first, end - first);
-        const auto step = dither_step(rule, measure_tile(run, kernels), random, first_element);
+        const auto step = dither_step(rule, measure_tile(rule, run, kernels), random, first_element);
         if (step) {
             ret_scales[indices[first] / kTileElements] = step->scale;
             sent += kernels.dither_list(*step, run.data(), indices.data() + first, end - first, ret_decoded + first,

@@ -17,8 +17,9 @@ namespace gradsieve::codec {
 [[nodiscard]] std::optional<DitherStep> dither_step(const DitherRule& rule, const DitherTile& tile,
                                                     const RandomStream& random, ElementCount first_element) noexcept;
 
-/// What dither_unit wants to know of values.
-[[nodiscard]] DitherTile measure_tile(std::span<const float> values, const PayloadKernels& kernels) noexcept;
+/// What dither_unit wants to know of at most kTileElements values.
+[[nodiscard]] DitherTile measure_tile(const DitherRule& rule, std::span<const float> values,
+                                      const PayloadKernels& kernels) noexcept;
 
 /// dither of a chunk's list, tile by tile: fills `ret_decoded` (+0: not sent), `ret_codes` and, by the tile's number in
 /// the chunk, `ret_scales`. Returns how many are sent. `first_element`: the chunk's first in the tensor.

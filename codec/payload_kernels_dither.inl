@@ -7,21 +7,76 @@
 namespace gradsieve::codec {
 namespace {
 
-double square_sum(const float* values, std::uint32_t count) {
-    double lane[32] = {};
-    const std::uint32_t whole = count & ~31U;
-    for (std::uint32_t first = 0; first < whole; first += 32)
-        for (std::uint32_t i = 0; i < 32; ++i) {
-            const auto value = static_cast<double>(values[first + i]);
-            lane[i] += value * value;
+/// A vector's worth of longs of squares.
+typedef double Doubles __attribute__((vector_size(4 * kLanes)));
+typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));
+inline constexpr std::uint32_t kGroupLanes = 4 * 32;  ///< elements of a stretch that its squares fold onto first
+
+/// Sums of pairs: of a square and its neighbour's, or (the second time) of those; a's, then b's.
+#if defined(__AVX512F__)
+[[gnu::always_inline]] inline Doubles pair_squares(Doubles a, Doubles b) {
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
+           __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+[[gnu::always_inline]] inline Doubles pair_pairs(Doubles a, Doubles b) { return pair_squares(a, b); }
+#elif defined(__AVX2__)
+// Two instructions instead of four: pairs come in the order a0, b0, a1, b1, which the second time undoes.
+[[gnu::always_inline]] inline Doubles pair_squares(Doubles a, Doubles b) {
+    return __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);
+}
+[[gnu::always_inline]] inline Doubles pair_pairs(Doubles a, Doubles b) {
+    return __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+}
+#else
+[[gnu::always_inline]] inline Doubles pair_squares(Doubles a, Doubles b) {
+    return __builtin_shufflevector(a, b, 0, 2) + __builtin_shufflevector(a, b, 1, 3);
+}
+[[gnu::always_inline]] inline Doubles pair_pairs(Doubles a, Doubles b) { return pair_squares(a, b); }
+#endif
+
+[[gnu::always_inline]] inline Doubles squares_at(const float* values) {
+    HalfFloats narrow;
+    __builtin_memcpy(&narrow, values, sizeof(narrow));
+    const Doubles wide = __builtin_convertvector(narrow, Doubles);
+    return wide * wide;
+}
+/// Of a whole stretch, in the order that codec/dither.hpp states.
+[[gnu::always_inline]] inline double stretch_square_sum(const float* values) {
+    constexpr unsigned kVectors = 32 / kLongLanes;  // of sums of four
+    Doubles sums[kVectors];
+#pragma GCC unroll 16
+    for (unsigned j = 0; j < kVectors; ++j) {
+        Doubles folded[4];
+#pragma GCC unroll 4
+        for (unsigned part = 0; part < 4; ++part) {
+            const float* at = values + (4 * j + part) * kLongLanes;
+            folded[part] = squares_at(at) + squares_at(at + kGroupLanes);
         }
-    for (std::uint32_t i = whole; i < count; ++i) {
-        const auto value = static_cast<double>(values[i]);
-        lane[i - whole] += value * value;
+        sums[j] = pair_pairs(pair_squares(folded[0], folded[1]), pair_squares(folded[2], folded[3]));
     }
-    for (std::uint32_t width = 16; width > 0; width /= 2)
-        for (std::uint32_t i = 0; i < width; ++i) lane[i] += lane[i + width];
+#pragma GCC unroll 4
+    for (unsigned half = kVectors / 2; half > 0; half /= 2)
+        for (unsigned j = 0; j < half; ++j) sums[j] += sums[j + half];
+    double lane[kLongLanes];
+    __builtin_memcpy(lane, sums, sizeof(lane));
+    for (unsigned half = kLongLanes / 2; half > 0; half /= 2)
+        for (unsigned i = 0; i < half; ++i) lane[i] += lane[i + half];
     return lane[0];
+}
+
+double square_sum(const float* values, std::uint32_t count) {
+    double sums[kTileElements / kSquareStretch] = {};
+    std::uint32_t stretch = 0;
+    for (; (stretch + 1) * kSquareStretch <= count; ++stretch)
+        sums[stretch] = stretch_square_sum(values + stretch * kSquareStretch);
+    if (const std::uint32_t rest = count % kSquareStretch; rest > 0) {
+        float padded[kSquareStretch] = {};
+        __builtin_memcpy(padded, values + stretch * kSquareStretch, rest * sizeof(float));
+        sums[stretch] = stretch_square_sum(padded);
+    }
+    for (unsigned half = kTileElements / kSquareStretch / 2; half > 0; half /= 2)
+        for (unsigned i = 0; i < half; ++i) sums[i] += sums[i + half];
+    return sums[0];
 }
 
 void dither_dense(const DitherStep& shared_step, const float* values, std::uint32_t count, std::byte* ret_codes,

@@ -63,9 +63,9 @@ void TensorEncoder::measure_held(const DenseOutcome& outcome, std::size_t tile, 
         inout_held.scale = inout_payload.write_mean(tile, outcome.magnitude_sum, elements);
         return;
     }
-    const DitherTile measured{static_cast<std::uint32_t>(elements), outcome.largest_magnitude, outcome.square_sum};
-    const auto step =
-        dither_step(dither_rule(pipeline_.quantizer, false), measured, random_, inout_held.dither.first_element);
+    const DitherRule rule = dither_rule(pipeline_.quantizer, false);
+    const DitherTile measured = measure_tile(rule, {inout_held.values, elements}, kernels_);
+    const auto step = dither_step(rule, measured, random_, inout_held.dither.first_element);
     if (step) inout_held.dither = *step;
     inout_held.scale = step ? step->scale : 0.0F;
     inout_payload.write_scale(tile, inout_held.scale);

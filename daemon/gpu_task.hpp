@@ -28,6 +28,14 @@ struct GpuBuffer {
     [[nodiscard]] void* slice(std::uint32_t sample) const noexcept {
         return gradient.data() + sample * sample_stride_bytes;
     }
+    /// For kernels of the GPU `ordinal`; null: out of their reach.
+    [[nodiscard]] void* slice_on(int ordinal, std::uint32_t sample) const noexcept {
+        auto* const data = gradient.data_on(ordinal);
+        return data == nullptr ? nullptr : data + sample * sample_stride_bytes;
+    }
+    [[nodiscard]] bool is_open_to(int ordinal) const noexcept {
+        return gradient.data_on(ordinal) != nullptr && (!second_moment || second_moment->data_on(ordinal) != nullptr);
+    }
 };
 
 /// A range of memory as a client exported it.

@@ -1,6 +1,7 @@
 #include "daemon/gpu_worker.hpp"
 
 #include "codec/cuda/residual_norm.hpp"
+#include "daemon/gpu_addresses.hpp"
 
 #include <pthread.h>
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr auto kContextKept = std::chrono::seconds(60);
 
 Result<codec::cuda::ImportedMemory> open_memory(int device, GpuMemorySpec& spec, std::span<const int> users) {
     if (spec.pieces.empty())
-        return codec::cuda::ImportedMemory::open(device, spec.handle, spec.offset_bytes, spec.bytes);
+        return codec::cuda::ImportedMemory::open(device, spec.handle, spec.offset_bytes, spec.bytes, users);
     return codec::cuda::ImportedMemory::open(device, spec.pieces, users);
 }
 
@@ -171,7 +172,11 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
 }
 
 void GpuWorker::release(GpuReleaseTask& task) {
-    for (const auto& buffer : task.buffers) --holdings_[place_of(buffer->device)].buffers;
+    for (const auto& buffer : task.buffers) {
+        --holdings_[place_of(buffer->device)].buffers;
+        for (std::size_t place = 0; place < ordinals_.size(); ++place)
+            if (!buffer->is_open_to(ordinals_[place])) --holdings_[place].unreached;
+    }
     for (const auto& state : task.state) holdings_[place_of(state.device())].state_bytes -= state.size();
     task.buffers.clear();
     task.state.clear();
@@ -184,15 +189,10 @@ Status GpuWorker::ensure_context() {
     for (const int ordinal : ordinals_) ledger_.enter(ordinal);
     const auto make = [this]() -> Result<std::unique_ptr<Context>> {
         auto context = std::make_unique<Context>();
-        // A kernel must not reach for what a client's handle opened on another GPU: seen to end in an illegal access on
-        // two H200s that reach each other's own memory. Copies by the driver may.
-        const bool uses_peers = ordinals_.size() == 1;
-        GRADSIEVE_ASSIGN(
-            context->encoder,
-            codec::cuda::GpuEncoder::make(ordinals_, {.uses_peers = uses_peers, .multiprocessors = multiprocessors_}));
-        GRADSIEVE_ASSIGN(
-            context->decoder,
-            codec::cuda::GpuDecoder::make(ordinals_, {.uses_peers = uses_peers, .multiprocessors = multiprocessors_}));
+        GRADSIEVE_ASSIGN(context->encoder,
+                         codec::cuda::GpuEncoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
+        GRADSIEVE_ASSIGN(context->decoder,
+                         codec::cuda::GpuDecoder::make(ordinals_, {.multiprocessors = multiprocessors_}));
         return context;
     };
     auto context = make();
@@ -236,6 +236,9 @@ Status GpuWorker::bind(GpuBindTask& task) {
         ++host_states_;
     }
     holdings_[task.place].buffers += buffers.size();
+    for (const auto& buffer : buffers)
+        for (std::size_t place = 0; place < ordinals_.size(); ++place)
+            if (!buffer->is_open_to(ordinals_[place])) ++holdings_[place].unreached;
     task.descriptors.clear();  // what they name is mapped
     task.buffers = std::move(buffers);
     return {};
@@ -260,6 +263,7 @@ void GpuWorker::encode(std::span<CodecTask*> tasks) {
     std::vector<std::vector<ElementType>> types(tasks.size());
     std::vector<std::vector<int>> sample_devices(tasks.size());
     std::vector<std::vector<int>> moment_devices(tasks.size());
+    std::vector<EncodeAddresses> addresses(tasks.size());
     std::vector<codec::EncodeResult> results(tasks.size());
     Status status = ensure_context();
     for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
@@ -272,7 +276,8 @@ void GpuWorker::encode(std::span<CodecTask*> tasks) {
         }
         requests[number].request = task.request;
         requests[number].sample_types = types[number];
-        requests[number].parts = task.gpu_parts;
+        addresses[number] = encode_addresses(task, ordinals_);
+        requests[number].parts = addresses[number].parts;
         requests[number].sample_devices = sample_devices[number];
         requests[number].moment_devices = moment_devices[number];
     }
@@ -292,6 +297,7 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
     struct Parts {
         std::vector<std::vector<codec::ChunkView>> views;
         std::vector<codec::Contribution> contributions;
+        std::vector<std::vector<void*>> addresses;
         std::vector<codec::cuda::GpuResult> results;
     };
     std::vector<Parts> parts(tasks.size());
@@ -301,8 +307,11 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
     for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
         auto& task = *tasks[number];
         auto& part = parts[number];
-        for (const auto* buffer : task.gpu_buffers)
-            part.results.push_back({buffer->slice(0), buffer->type, false, buffer->device});
+        part.addresses = result_addresses(task, ordinals_);
+        for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank) {
+            const auto& buffer = *task.gpu_buffers[rank];
+            part.results.push_back({buffer.slice(0), buffer.type, false, buffer.device, part.addresses[rank]});
+        }
         if (task.fills_not_a_number) {
             for (const auto& result : part.results)
                 if (status.is_ok())
@@ -354,7 +363,7 @@ void GpuWorker::publish_figures() {
                 context_->encoder->workspace_bytes(place) + context_->decoder->workspace_bytes(place);
             // Of the whole worker; told where it cannot be counted twice.
             figures.threshold_misses = place == 0 ? context_->encoder->threshold_misses() : 0;
-            if (devices_.size() > 1) figures.is_direct = context_->encoder->is_direct();
+            if (devices_.size() > 1) figures.is_direct = context_->encoder->is_direct(place) && figures.unreached == 0;
         }
         ledger_.note_workspace(ordinals_[place], before, figures.workspace_bytes);
     }

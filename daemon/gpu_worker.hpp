@@ -22,11 +22,12 @@ namespace gradsieve::daemon {
 struct GpuFigures {
     ByteCount state_bytes = 0;
     ByteCount workspace_bytes = 0;
-    std::uint64_t buffers = 0;
+    std::uint64_t buffers = 0;    ///< whose memory it is
+    std::uint64_t unreached = 0;  ///< buffers of any of the worker's GPUs that its kernels do not reach
     std::uint64_t threshold_misses = 0;
     bool has_context = false;
     std::string failure;  ///< not empty: the device is lost to this process, and why
-    /// Whether the worker's GPUs reach each other's memory; none while it has no context, or one GPU.
+    /// Whether it reaches all memory of the worker's other GPUs; none while it has no context, or one GPU.
     std::optional<bool> is_direct{};
 };
 

@@ -10,6 +10,8 @@
 
 namespace gradsieve::codec::cuda {
 
+inline constexpr unsigned kTileStretches = kTile / kSquareStretch;
+
 __device__ inline DitherRule dither_rule_of(const TensorPlan& plan, bool is_list) {
     DitherRule rule;
     rule.levels = plan.levels;
@@ -20,23 +22,41 @@ __device__ inline DitherRule dither_rule_of(const TensorPlan& plan, bool is_list
     return rule;
 }
 
-/// Whether the unit depends on the squares.
-__device__ inline bool needs_squares(const TensorPlan& plan) { return plan.is_max_norm == 0 || plan.is_scaled != 0; }
-
-/// Sum of squares in fp64 in the order of a list or of a tile's elements: number j adds to lane j % 32 in order, then
-/// lane l takes lane l + 16, 8, 4, 2, 1. One warp; the same in every lane. `value`: of a number.
+/// What this lane's part of a stretch's squares adds up to: of four elements, and of those 128 behind.
+__device__ inline double sum_squares_of(const Vector& first, const Vector& second) {
+    double sums[4];
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) {
+        const auto one = static_cast<double>(first.at[c]);
+        const auto other = static_cast<double>(second.at[c]);
+        sums[c] = one * one + other * other;
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+/// Sum i takes sum i + `half`, and so on down to one. A whole warp; the same in every lane if sums repeat from
+/// 2 `half` on.
+__device__ inline double fold_sums(double own, unsigned half) {
+    for (unsigned lanes = half; lanes > 0; lanes /= 2) own = own + __shfl_xor_sync(~0U, own, static_cast<int>(lanes));
+    return own;
+}
+/// Sum of a list's squares, in the order of codec/dither.hpp. One warp; the same in every lane. `value`: of a number.
 template <typename Value>
 __device__ inline double sum_squares(std::uint32_t count, Value value) {
-    double sum = 0;
-    std::uint32_t at = threadIdx.x % 32;
-#pragma unroll 4
-    for (; at < count; at += 32) {
-        const auto wide = static_cast<double>(value(at));
-        sum = sum + wide * wide;
-    }
+    const unsigned lane = threadIdx.x % 32;
+    double own = 0;
+    for (std::uint32_t stretch = 0; stretch * kSquareStretch < count; ++stretch) {
+        Vector part[2];
 #pragma unroll
-    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
-    return __shfl_sync(~0U, sum, 0);
+        for (unsigned j = 0; j < 2; ++j)
+#pragma unroll
+            for (unsigned c = 0; c < 4; ++c) {
+                const std::uint32_t at = stretch * kSquareStretch + j * 128 + lane * 4 + c;
+                part[j].at[c] = at < count ? value(at) : 0.0F;
+            }
+        const double sum = fold_sums(sum_squares_of(part[0], part[1]), 16);
+        if (lane % kTileStretches == stretch) own = sum;
+    }
+    return fold_sums(own, kTileStretches / 2);
 }
 
 /// The random words of elements 4 `block` .. 4 `block` + 3 of the tensor.
@@ -100,30 +120,48 @@ __device__ inline PhiloxBlock random_block_of(const TileWork& work, unsigned num
     return random_block(work.plan, (work.plan.first_element + work.first + place_of(work, number).local) / 4);
 }
 
-/// Codes that vector, and leaves in `inout_r` what the codes lose. `codes`: of the chunk; `random`: the vector's.
-/// Called by a whole warp.
-__device__ inline void store_levels(const TileWork& work, std::byte* codes, unsigned number, const DitherUnit& unit,
-                                    const PhiloxBlock& random, Vector& inout_r) {
-    const TensorPlan& plan = work.plan;
-    const std::uint32_t bits = plan.code_bits;
-    std::uint32_t own = 0;
+/// A tile whose elements are coded one by one: in registers, not to be read again after each store.
+struct LevelCoder {
+    DitherUnit unit;
+    std::uint32_t levels;
+    std::uint32_t bits;
+    std::uint32_t elements;  ///< of the tile
+    std::byte* codes;        ///< of the tile
+};
+
+/// dither_code of four elements, side by side; leaves in `inout_r` what the codes lose.
+__device__ inline std::uint32_t code_four(const LevelCoder& coder, const PhiloxBlock& random, Vector& inout_r) {
+    const std::uint32_t sign = 1U << (coder.bits - 1U);
+    std::uint32_t codes = 0;
 #pragma unroll
-    for (unsigned c = 0; c < 4; ++c) {
-        const std::uint32_t code = dither_code(plan, unit.to_levels, inout_r.at[c], random.words[c]);
-        own |= code << (c * bits);
-        inout_r.at[c] = inout_r.at[c] - element::float_of(dither_decoded_bits(code, bits, unit.scale));
+    for (unsigned c = 4; c-- > 0;) {
+        const float value = inout_r.at[c];
+        const std::uint32_t level =
+            dither_level(element::magnitude(value), coder.unit.to_levels, coder.levels, random.words[c]);
+        const float size = static_cast<float>(level) * coder.unit.scale;
+        // Without a level this may be -0, which leaves what +0 would: not of -0, which is why that is made +0.
+        const std::uint32_t sign_of_value = element::bits_of(value + 0.0F) & ~element::kMagnitudeMask;
+        const float decoded = element::float_of(element::bits_of(size) | sign_of_value);
+        codes = codes * (2 * sign) + (decoded < 0.0F ? level + sign : level);
+        inout_r.at[c] = value - decoded;
     }
+    return codes;
+}
+
+/// Codes vector `number` of the tile. `random`: the vector's. Called by a whole warp.
+__device__ inline void store_levels(const LevelCoder& coder, unsigned number, const PhiloxBlock& random,
+                                    Vector& inout_r) {
     std::uint32_t joined = 0;
     std::uint32_t word = 0;
-    if (!join_codes(own, bits, joined, word)) return;
+    if (!join_codes(code_four(coder, random, inout_r), coder.bits, joined, word)) return;
     const std::uint32_t first = number * 128 + threadIdx.x % 32 / 8 * 32;
-    const std::uint32_t exist = work.elements > first ? min(32U, work.elements - first) : 0U;
-    const std::uint32_t bytes = (exist * bits + 7) / 8;
-    std::byte* at = codes + (std::size_t{work.tile_in_chunk} * kTile + first) / 8 * bits + 4 * word;
-    if (4 * word + 4 <= bytes) {
+    std::byte* at = coder.codes + first / 8 * coder.bits + 4 * word;
+    if (coder.elements >= first + 32) {
         *reinterpret_cast<std::uint32_t*>(at) = joined;
         return;
     }
+    const std::uint32_t exist = coder.elements > first ? coder.elements - first : 0U;
+    const std::uint32_t bytes = min((exist * coder.bits + 7) / 8, 4 * word + 4);
     for (std::uint32_t byte = 4 * word; byte < bytes; ++byte)
         at[byte - 4 * word] = static_cast<std::byte>(joined >> (8 * (byte - 4 * word)));
 }

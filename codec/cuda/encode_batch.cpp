@@ -178,7 +178,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     fill_state(request, part, rule, plan);
     plan.is_aligned = is_aligned_for_vectors(gpu_request, plan) ? 1 : 0;
     ranges_.push_back(part.range);
-    add_arrays(gpu_request, place, has_moments);
+    add_arrays(gpu_request, part, place, has_moments);
     share(gpu_request, place, plan);
     const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;
     const bool has_guess = is_top_k && plan.has_low_floor == 0;
@@ -190,27 +190,30 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     wanted_.push_back(round_for(tensors_.size() - 1));
 }
 
-void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const DevicePlace& place, bool has_moments) {
+void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncodePart& part, const DevicePlace& place,
+                             bool has_moments) {
     const EncodeRequest& request = gpu_request.request;
-    const auto source_of = [&](const float* array, ElementType type, std::span<const int> devices, std::size_t number) {
+    const auto source_of = [&](std::span<const float* const> arrays, std::span<const float* const> own,
+                               ElementType type, std::span<const int> devices, std::size_t number) {
         StagedSamples::Source source;
         source.element_bytes = element_bytes(type);
-        source.data = reinterpret_cast<const std::byte*>(array) + ranges_.back().first * source.element_bytes;
         source.device = devices.empty() ? -1 : devices[number];
-        source.is_staged = !place.reaches(source.device);
+        source.is_staged = !place.reaches(source.device) || (!own.empty() && own[number] == nullptr);
+        const float* array = source.is_staged || own.empty() ? arrays[number] : own[number];
+        source.data = reinterpret_cast<const std::byte*>(array) + ranges_.back().first * source.element_bytes;
         source.type = static_cast<std::uint32_t>(type);
         return source;
     };
     staged_.add_tensor();
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
         const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
-        auto source = source_of(request.samples[sample], type, gpu_request.sample_devices, sample);
+        auto source = source_of(request.samples, part.samples, type, gpu_request.sample_devices, sample);
         source.weight = request.weights[sample];
         staged_.add_sample(source);
     }
     for (std::size_t rank = 0; has_moments && rank < request.second_moments.size(); ++rank)
-        staged_.add_moment(
-            source_of(request.second_moments[rank], ElementType::kF32, gpu_request.moment_devices, rank));
+        staged_.add_moment(source_of(request.second_moments, part.second_moments, ElementType::kF32,
+                                     gpu_request.moment_devices, rank));
 }
 
 /// A tensor that is decided as a whole and has parts on several devices gets counts for each.

@@ -96,7 +96,8 @@ public:
 private:
     void clear();
     void plan_tensor(const GpuEncodeRequest& request, const DevicePlace& place);
-    void add_arrays(const GpuEncodeRequest& request, const DevicePlace& place, bool has_moments);
+    void add_arrays(const GpuEncodeRequest& request, const GpuEncodePart& part, const DevicePlace& place,
+                    bool has_moments);
     void share(const GpuEncodeRequest& request, const DevicePlace& place, TensorPlan& inout_plan);
     void plan_rounds(const GpuEncoderLimits& limits);
     RoundPlan round_for(std::size_t tensor) const;

@@ -1,7 +1,7 @@
 // The dense pass of the pipelines that send every element (f32, f16, bf16, sign, natural, dither): reads samples and
 // residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
 // for another.
-#include "codec/cuda/dither_levels.cuh"
+#include "codec/cuda/dense_dither.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_pipe.cuh"
@@ -12,7 +12,11 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-constexpr unsigned kDenseBlock = kPassThreads + 32;  ///< those that look, and the warp that fetches
+/// Threads of a block: those that look, the warp that fetches, and with dither one that finds the tiles' units.
+template <QuantizerKind kQuantizer>
+constexpr unsigned kDenseBlock = kPassThreads + (kQuantizer == QuantizerKind::kDither ? 64 : 32);
+
+constexpr unsigned kAllHaveRead = 1;  ///< barrier of those that look
 
 /// Arrays that come through shared memory: r, and the sample where there is one.
 template <unsigned kSamples>
@@ -25,19 +29,12 @@ struct SignShared {
     std::uint32_t least_exponents[2][kPassWarps];
     float means[2];
 };
-struct DitherShared {
-    std::uint32_t largest[2][kPassWarps];  ///< magnitude bits
-    double square_sums[2];
-};
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
 struct DenseShared {
     PipeShared pipe;
     SignShared sign;
     DitherShared dither;
 };
-
-/// This thread's j-th vector, in the tile.
-__device__ inline unsigned own_vector(unsigned j) { return vector_number(threadIdx.x / 32, j); }
 
 /// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
 struct DensePayload {
@@ -170,7 +167,7 @@ __device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThrea
 
 /// Every thread has read the stage's arrays.
 __device__ inline void release(const TileStage& stage) {
-    meet(1, kPassThreads);
+    meet(kAllHaveRead, kPassThreads);
     if (threadIdx.x == 0) arrive(stage.empty);
 }
 
@@ -247,7 +244,7 @@ __device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[k
         shared.sums[turn][threadIdx.x / 32] = own.sum;
         shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
     }
-    meet(1, kPassThreads);
+    meet(kAllHaveRead, kPassThreads);
     double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
 #pragma unroll
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
@@ -258,7 +255,7 @@ __device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[k
         return static_cast<float>(sum / static_cast<double>(stage.work.elements));
     }
     const float* values = keep_values(stage, r);
-    meet(1, kPassThreads);
+    meet(kAllHaveRead, kPassThreads);
     if (threadIdx.x < 32) {
         const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
         if (lane == 0) shared.means[turn] = mean;
@@ -280,51 +277,13 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
     }
 }
 
-/// Codes the tile once its unit is known.
-__device__ inline void code_levels(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                   DitherShared& shared) {
-    const TileWork& work = stage.work;
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned turn = stage.number % 2;
-    std::uint32_t largest = 0;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j)
-#pragma unroll
-        for (unsigned c = 0; c < 4; ++c) largest = max(largest, element::magnitude_bits(r[j].at[c]));
-    largest = __reduce_max_sync(~0U, largest);
-    if (lane == 0) shared.largest[turn][threadIdx.x / 32] = largest;
-    DitherTile tile;
-    tile.count = work.elements;
-    if (needs_squares(work.plan)) {
-        const float* values = keep_values(stage, r);
-        meet(1, kPassThreads);
-        if (threadIdx.x < 32) {
-            const double sum = sum_squares(work.elements, [values](std::uint32_t at) { return values[at]; });
-            if (lane == 0) shared.square_sums[turn] = sum;
-        }
-        release(stage);
-        tile.square_sum = shared.square_sums[turn];
-    } else {
-        release(stage);
-    }
-    tile.largest = element::float_of(__reduce_max_sync(~0U, lane < kPassWarps ? shared.largest[turn][lane] : 0U));
-    const DitherUnit unit = dither_unit(dither_rule_of(work.plan, false), tile);
-    if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = unit.scale;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-        const unsigned number = own_vector(j);
-        store_levels(work, payload.values, number, unit, random_block_of(work, number), r[j]);
-        if (work.plan.residual_out != nullptr) store_vector(work, work.plan.residual_out, number, r[j]);
-    }
-}
-
 template <QuantizerKind kQuantizer, unsigned kSamples>
-__global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_constant__ EncodeRound round) {
+__global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const __grid_constant__ EncodeRound round) {
     auto& shared = *reinterpret_cast<DenseShared*>(dynamic_shared());
     constexpr unsigned kArrays = kDenseArrays<kSamples>;
     const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
     open_pipe(shared.pipe, round.stages);
-    if (threadIdx.x >= kPassThreads) {
+    if (threadIdx.x / 32 == kPassWarps) {
         const auto arrays_of = [](const TileWork& work) {
             ArrayList list{};
             if (work.plan.residual_in != nullptr) {
@@ -339,17 +298,30 @@ __global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_consta
         };
         return fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of);
     }
+    if constexpr (kQuantizer == QuantizerKind::kDither) {
+        const auto look = [&](const TileStage& stage) {
+            find_unit(stage, payload_of(round, stage.work, kQuantizer).scales, shared.dither);
+            return false;
+        };
+        if (threadIdx.x / 32 > kPassWarps) return look_at_tiles(round, shared.pipe, room, look);
+    }
     const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
         const DensePayload payload = payload_of(round, work, kQuantizer);
         if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer, work.plan.code_bits);
         Vector r[kThreadVectors];
-        if (!accumulate<kSamples>(stage, r))
+        bool is_finite = accumulate<kSamples>(stage, r);
+        std::uint32_t own_largest = 0;
+        if constexpr (kQuantizer == QuantizerKind::kDither) {
+            own_largest = largest_of(r);
+            is_finite = own_largest < element::kExponentMask;  // for less than eight tests
+        }
+        if (!is_finite)
             report_trouble(work, own_vector(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kQuantizer == QuantizerKind::kSign)
             code_signs(stage, payload, r, shared.sign);
         else if constexpr (kQuantizer == QuantizerKind::kDither)
-            code_levels(stage, payload, r, shared.dither);
+            code_levels(stage, payload.values, r, own_largest, shared.dither);
         else
             code_values<kQuantizer>(stage, payload, r);
         return false;
@@ -359,7 +331,7 @@ __global__ void __launch_bounds__(kDenseBlock, 2) code_tiles(const __grid_consta
 
 template <QuantizerKind kQuantizer, unsigned kSamples>
 PassKernel dense_pass() {
-    return {&code_tiles<kQuantizer, kSamples>, kDenseBlock, 2, kStagesBegin<DenseShared>,
+    return {&code_tiles<kQuantizer, kSamples>, kDenseBlock<kQuantizer>, 2, kStagesBegin<DenseShared>,
             kDenseArrays<kSamples> * kArrayBytes};
 }
 template <QuantizerKind kQuantizer>

@@ -24,6 +24,9 @@ struct GpuResult {
     bool holds_last_result = false;
     /// Ordinal of the device whose memory this is; -1: memory that all devices of the decoder reach.
     int device = -1;
+    /// Where kernels of each of the decoder's devices find it, in its order; null: out of their reach. Empty: at
+    /// `data`.
+    std::span<void* const> views{};
 };
 
 /// What a decoder remembers of one tensor between steps: which tiles the last result touched. Empty, as it starts, or

@@ -19,7 +19,9 @@ public:
     Status finish(std::span<EncodeResult> ret_results) override;
     const Stream& stream(std::size_t place) const noexcept override { return lanes_[place]->stream(); }
     ByteCount workspace_bytes(std::size_t place) const noexcept override { return lanes_[place]->device_bytes(); }
-    bool is_direct() const noexcept override { return peers_.is_direct(); }
+    bool is_direct(std::size_t place) const noexcept override {
+        return peers_.is_direct(lanes_[place]->stream().device());
+    }
     std::uint64_t threshold_misses() const noexcept override { return threshold_misses_; }
 
 private:

@@ -22,6 +22,10 @@ enum class ElementType : std::uint8_t { kF32 = 0, kF16 = 1, kBf16 = 2 };
 struct GpuEncodePart {
     DeviceRange range;
     StateView in, out;
+    /// Where this device's kernels find the request's samples and second moments, one each; null: out of their reach.
+    /// Empty: where the request says.
+    std::span<const float* const> samples{};
+    std::span<const float* const> second_moments{};
 };
 
 /// `request`'s samples, second moments and state are device memory, aligned to their element's size; weights and
@@ -81,8 +85,8 @@ public:
     [[nodiscard]] virtual const Stream& stream(std::size_t place = 0) const noexcept = 0;
     /// Of the device of that place.
     [[nodiscard]] virtual ByteCount workspace_bytes(std::size_t place = 0) const noexcept = 0;
-    /// Whether every device reaches all the others' memory.
-    [[nodiscard]] virtual bool is_direct() const noexcept = 0;
+    /// Whether the device of that place reaches all the others' own memory.
+    [[nodiscard]] virtual bool is_direct(std::size_t place) const noexcept = 0;
     /// Top-k tensors whose remembered threshold was too high, so that a second pass was needed.
     [[nodiscard]] virtual std::uint64_t threshold_misses() const noexcept = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -26,15 +27,28 @@ bool is_inside(ByteCount offset, ByteCount bytes, ByteCount whole) {
 
 /// Memory of one of the two kinds; what is mapped is unmapped in the reverse order.
 struct ImportedMemory::Impl {
-    int device = 0;
-    std::byte* data = nullptr;
+    /// A handle as one device has opened it.
+    struct Opening {
+        int device = 0;
+        void* base = nullptr;
+    };
+    std::vector<Opening> openings;  ///< the first on the device where the memory lies; none: pieces
+    ByteCount offset = 0;           ///< from the openings' or the pieces' beginning
     ByteCount size = 0;
-    void* ipc_base = nullptr;  ///< of cudaIpcOpenMemHandle
     MappedRange pieces;
 
     ~Impl() {
-        static_cast<void>(cudaSetDevice(device));
-        if (ipc_base != nullptr) static_cast<void>(cudaIpcCloseMemHandle(ipc_base));
+        for (auto opening = openings.rbegin(); opening != openings.rend(); ++opening) {
+            static_cast<void>(cudaSetDevice(opening->device));
+            static_cast<void>(cudaIpcCloseMemHandle(opening->base));
+        }
+    }
+    cudaError_t open_on(int device, const cudaIpcMemHandle_t& handle) {
+        if (const cudaError_t error = cudaSetDevice(device); error != cudaSuccess) return error;
+        void* base = nullptr;
+        const cudaError_t error = cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess);
+        if (error == cudaSuccess) openings.push_back({device, base});
+        return error;
     }
 };
 
@@ -42,28 +56,41 @@ ImportedMemory::ImportedMemory(std::unique_ptr<Impl> impl) : impl_(std::move(imp
 ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
 ImportedMemory& ImportedMemory::operator=(ImportedMemory&&) noexcept = default;
 ImportedMemory::~ImportedMemory() = default;
-std::byte* ImportedMemory::data() const noexcept { return impl_->data; }
+std::byte* ImportedMemory::data() const noexcept {
+    auto* const base = impl_->openings.empty() ? impl_->pieces.data() : impl_->openings.front().base;
+    return static_cast<std::byte*>(base) + impl_->offset;
+}
+std::byte* ImportedMemory::data_on(int device) const noexcept {
+    if (impl_->openings.empty()) return impl_->pieces.is_open_to(device) ? data() : nullptr;
+    for (const auto& opening : impl_->openings)
+        if (opening.device == device) return static_cast<std::byte*>(opening.base) + impl_->offset;
+    return nullptr;
+}
 ByteCount ImportedMemory::size() const noexcept { return impl_->size; }
 
 Result<ImportedMemory> ImportedMemory::open(int device, const IpcHandle& handle, ByteCount offset_bytes,
-                                            ByteCount bytes) {
-    GRADSIEVE_CUDA_TRY(cudaSetDevice(device), "choosing a GPU");
+                                            ByteCount bytes, std::span<const int> users) {
     static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(IpcHandle));
     cudaIpcMemHandle_t native{};
     std::memcpy(&native, handle.data(), sizeof(native));
     auto impl = std::make_unique<Impl>();
-    impl->device = device;
-    GRADSIEVE_CUDA_TRY(cudaIpcOpenMemHandle(&impl->ipc_base, native, cudaIpcMemLazyEnablePeerAccess),
-                       "opening another process's device memory");
+    GRADSIEVE_CUDA_TRY(impl->open_on(device, native), "opening another process's device memory");
     GRADSIEVE_ASSIGN(const auto* driver, driver_api());
     CUdeviceptr base = 0;
     std::size_t whole = 0;
-    GRADSIEVE_TRY(
-        driver->status_of(driver->cuMemGetAddressRange(&base, &whole, reinterpret_cast<CUdeviceptr>(impl->ipc_base)),
-                          "asking for the size of another process's device memory"));
+    GRADSIEVE_TRY(driver->status_of(
+        driver->cuMemGetAddressRange(&base, &whole, reinterpret_cast<CUdeviceptr>(impl->openings.front().base)),
+        "asking for the size of another process's device memory"));
     if (!is_inside(offset_bytes, bytes, whole)) return out_of_range(offset_bytes, bytes, whole);
-    impl->data = static_cast<std::byte*>(impl->ipc_base) + offset_bytes;
+    impl->offset = offset_bytes;
     impl->size = bytes;
+    for (const int user : users) {
+        if (user == device) continue;
+        int can_access = 0;
+        GRADSIEVE_CUDA_TRY(cudaDeviceCanAccessPeer(&can_access, user, device), "asking for access between GPUs");
+        // Whatever keeps this device out: it gets copies.
+        if (can_access != 0 && impl->open_on(user, native) != cudaSuccess) static_cast<void>(cudaGetLastError());
+    }
     return ImportedMemory(std::move(impl));
 }
 
@@ -93,7 +120,6 @@ Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPi
     GRADSIEVE_ASSIGN(const auto page_bytes, device_page_bytes(device));
     GRADSIEVE_TRY(check_pieces(pieces, page_bytes));
     auto impl = std::make_unique<Impl>();
-    impl->device = device;
     ByteCount reserved_bytes = 0;
     for (const auto& piece : pieces) {
         reserved_bytes += piece.allocation_bytes;
@@ -108,7 +134,7 @@ Result<ImportedMemory> ImportedMemory::open(int device, std::span<const MemoryPi
             "importing another process's device memory"));
         GRADSIEVE_TRY(impl->pieces.map(handle, piece.allocation_bytes));
     }
-    impl->data = impl->pieces.data() + (pieces.empty() ? 0 : pieces.front().offset_bytes);
+    impl->offset = pieces.empty() ? 0 : pieces.front().offset_bytes;
     return ImportedMemory(std::move(impl));
 }
 

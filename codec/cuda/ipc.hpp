@@ -21,25 +21,29 @@ struct MemoryPiece {
     ByteCount bytes = 0;
 };
 
-/// A range of another process's device memory, mapped into this one. `device` is where the memory lies; other devices
-/// use what is opened here as PeerAccess lets them.
+/// A range of another process's device memory, mapped into this one. `device` is where the memory lies. Kernels of
+/// another device reach it only if that is one of the `users`, at an address of its own: what a handle opened for one
+/// device ended in an illegal access from another, on two H200s that reach each other's memory.
 class ImportedMemory {
 public:
     /// The range [offset, offset + bytes) of the allocation behind `handle`. `allocation_bytes` is the exporter's word
     /// and is checked against what was mapped. Errors: kInvalidArgument (out of range), kUnavailable (the exporter is
     /// gone or freed it), kUnimplemented, kPermissionDenied.
+    /// A user that cannot reach it is no error: see data_on.
     [[nodiscard]] static Result<ImportedMemory> open(int device, const IpcHandle& handle, ByteCount offset_bytes,
-                                                     ByteCount bytes);
+                                                     ByteCount bytes, std::span<const int> users = {});
     /// Consecutive pieces, mapped one after the other: each but the first begins at its allocation's start, each but
-    /// the last ends at its end. `users`: other devices that may use it where they can reach it, since this kind of
-    /// memory is opened to each by itself.
+    /// the last ends at its end.
     [[nodiscard]] static Result<ImportedMemory> open(int device, std::span<const MemoryPiece> pieces,
                                                      std::span<const int> users = {});
     ImportedMemory(ImportedMemory&&) noexcept;
     ImportedMemory& operator=(ImportedMemory&&) noexcept;
     ~ImportedMemory();
 
+    /// For kernels of the device where the memory lies, and for copies.
     [[nodiscard]] std::byte* data() const noexcept;
+    /// For kernels of that device; null: they do not reach it.
+    [[nodiscard]] std::byte* data_on(int device) const noexcept;
     [[nodiscard]] ByteCount size() const noexcept;
 
 private:

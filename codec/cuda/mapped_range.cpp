@@ -3,6 +3,8 @@
 #include "codec/cuda/driver_api.hpp"
 #include "codec/cuda/runtime.hpp"
 
+#include <algorithm>
+
 namespace gradsieve::codec::cuda {
 namespace {
 
@@ -81,6 +83,11 @@ Status MappedRange::map(CUmemGenericAllocationHandle handle, ByteCount bytes) {
     mapped_bytes_ += bytes;
     return driver->status_of(driver->cuMemSetAccess(mapping.address, bytes, accesses_.data(), accesses_.size()),
                              "asking for access to device memory");
+}
+
+bool MappedRange::is_open_to(int device) const noexcept {
+    return std::ranges::any_of(accesses_,
+                               [device](const CUmemAccessDesc& access) { return access.location.id == device; });
 }
 
 void MappedRange::swap(MappedRange& other) noexcept {

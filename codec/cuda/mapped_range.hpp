@@ -35,6 +35,8 @@ public:
     /// Maps the whole allocation behind what is mapped so far. Takes the handle, also where it fails: the allocation
     /// lives on as long as it is mapped or a descriptor names it.
     [[nodiscard]] Status map(CUmemGenericAllocationHandle handle, ByteCount bytes);
+    /// Whether kernels of that device reach what is mapped.
+    [[nodiscard]] bool is_open_to(int device) const noexcept;
     [[nodiscard]] std::byte* data() const noexcept { return reinterpret_cast<std::byte*>(reserved_); }
 
 private:

@@ -44,8 +44,11 @@ ImportedMemory::ImportedMemory(ImportedMemory&&) noexcept = default;
 ImportedMemory& ImportedMemory::operator=(ImportedMemory&&) noexcept = default;
 ImportedMemory::~ImportedMemory() = default;
 std::byte* ImportedMemory::data() const noexcept { return nullptr; }
+std::byte* ImportedMemory::data_on(int) const noexcept { return nullptr; }
 ByteCount ImportedMemory::size() const noexcept { return 0; }
-Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount) { return not_built(); }
+Result<ImportedMemory> ImportedMemory::open(int, const IpcHandle&, ByteCount, ByteCount, std::span<const int>) {
+    return not_built();
+}
 Result<ImportedMemory> ImportedMemory::open(int, std::span<const MemoryPiece>, std::span<const int>) {
     return not_built();
 }

@@ -45,6 +45,8 @@ bool PeerAccess::reaches(int from, int to) const noexcept {
                                [&](const Pair& pair) { return pair.is_open && pair.from == from && pair.to == to; });
 }
 
-bool PeerAccess::is_direct() const noexcept { return std::ranges::all_of(pairs_, &Pair::is_open); }
+bool PeerAccess::is_direct(int from) const noexcept {
+    return std::ranges::all_of(pairs_, [from](const Pair& pair) { return pair.is_open || pair.from != from; });
+}
 
 }  // namespace gradsieve::codec::cuda

@@ -12,16 +12,16 @@ namespace gradsieve::codec::cuda {
 class PeerAccess {
 public:
     PeerAccess() = default;
-    /// Opens every device's memory to every other one that can reach it; a pair that cannot is no error. Memory that is
-    /// mapped into this process before or afterwards is open too, but for mapped allocations (ImportedMemory does
-    /// that). Errors: kUnavailable.
+    /// Opens every device's own memory to every other one that can reach it; a pair that cannot is no error. Other
+    /// processes' memory is opened to each device by itself: ImportedMemory. Errors: kUnavailable.
     [[nodiscard]] static Result<PeerAccess> open(std::span<const int> devices);
     /// As if no device reached another's memory.
     [[nodiscard]] static PeerAccess none(std::span<const int> devices);
 
     /// Whether kernels on `from` may use memory of `to`; both are ordinals, `to` < 0: memory that everyone reaches.
     [[nodiscard]] bool reaches(int from, int to) const noexcept;
-    [[nodiscard]] bool is_direct() const noexcept;
+    /// Whether that device reaches all others' memory.
+    [[nodiscard]] bool is_direct(int from) const noexcept;
 
 private:
     struct Pair {

@@ -6,6 +6,14 @@
 
 namespace gradsieve::codec::cuda {
 
+namespace {
+
+bool is_reached(const GpuResult& result, const DevicePlace& place) {
+    return place.reaches(result.device) && (result.views.empty() || result.views[place.place] != nullptr);
+}
+
+}  // namespace
+
 void StagedResults::clear() {
     tensors_.clear();
     rows_.clear();
@@ -19,11 +27,12 @@ void StagedResults::add_tensor(const GpuDecodeRequest& request, const DevicePlac
     tensor.results = request.results;
     tensor.first_row = static_cast<std::uint32_t>(rows_.size());
     for (const GpuResult& result : request.results) {
-        if (!place.reaches(result.device)) {
+        if (!is_reached(result, place)) {
             tensor.is_staged[static_cast<std::size_t>(result.type)] = true;
             continue;
         }
-        rows_.push_back({{result.data, result.type, result.holds_last_result}, false});
+        void* const data = result.views.empty() ? result.data : result.views[place.place];
+        rows_.push_back({{data, result.type, result.holds_last_result}, false});
         ++tensor.direct_rows;
     }
     tensors_.push_back(tensor);
@@ -60,7 +69,7 @@ void StagedResults::stage_chunk(DeviceChunk& inout_chunk, ByteCount& inout_offse
 void StagedResults::copy_to_all(const TensorResults& tensor, ElementType type, const DeviceChunk& chunk,
                                 ByteCount offset) {
     for (const GpuResult& result : tensor.results)
-        if (result.type == type && !place_.reaches(result.device))
+        if (result.type == type && !is_reached(result, place_))
             copies_.push_back({offset, static_cast<std::byte*>(result.data) + chunk.first_element * element_bytes(type),
                                result.device, chunk.elements * element_bytes(type)});
 }

@@ -86,12 +86,13 @@ __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
 template <typename ValueOf>
 __device__ inline TileScale dither_scale(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
     TileScale tile;
+    const DitherRule rule = dither_rule_of(plan, true);
     DitherTile measured;
     measured.count = count;
     measured.largest = element::float_of(largest_magnitude(count, value_of));
-    if (needs_squares(plan)) measured.square_sum = sum_squares(count, value_of);
+    if (needs_squares(rule)) measured.square_sum = sum_squares(count, value_of);
     if (count == 0) return tile;
-    const DitherUnit unit = dither_unit(dither_rule_of(plan, true), measured);
+    const DitherUnit unit = dither_unit(rule, measured);
     tile.scale = unit.scale;
     tile.to_levels = unit.to_levels;
     tile.written = element::bits_of(unit.scale) >> 16U;

@@ -67,7 +67,7 @@ TEST_P(DitherForm, Consecutive_elements_are_dithered_as_the_formula_says) {
         for (const std::uint32_t count : {1U, 3U, 8U, 31U, 32U, 33U, 63U, 65U, 1000U, 4095U, 4096U}) {
             const auto rule = rule_of(levels, levels % 2 == 0 ? Norm::kL2 : Norm::kMax, Feedback::kScaled, false);
             const auto values = make_values(count % 2 == 0 ? Shape::kGaussian : Shape::kHeavyTailed, count, count);
-            const DitherTile tile = measure_tile(values, kernels());
+            const DitherTile tile = measure_tile(rule, values, kernels());
             const auto step = dither_step(rule, tile, random, kFirst);
             ASSERT_TRUE(step.has_value());
             std::vector<std::byte> codes((count * rule.bits + 7) / 8 + 8, std::byte{0xC5});
@@ -94,7 +94,7 @@ TEST_P(DitherForm, Lists_are_dithered_as_the_formula_says) {
             auto values = make_values(Shape::kGaussian, count, count);
             std::vector<std::uint32_t> indices;
             for (std::uint32_t i = 0; i < count; ++i) indices.push_back(i * (4096 / count));
-            const DitherTile tile = measure_tile(values, kernels());
+            const DitherTile tile = measure_tile(rule, values, kernels());
             const auto step = dither_step(rule, tile, random, kFirst);
             ASSERT_TRUE(step.has_value());
             const Plain plain = dither_plainly(rule, dither_unit(rule, tile), random, values, indices);
@@ -143,15 +143,47 @@ TEST_P(DitherForm, Dense_codes_add_up_as_values_times_factor) {
         }
 }
 TEST_P(DitherForm, Squares_add_up_in_the_stated_order) {
-    for (const std::uint32_t count : {0U, 1U, 31U, 33U, 1000U, 4096U}) {
+    const auto square = [](const std::vector<float>& values, std::size_t i) {
+        return i < values.size() ? double{values[i]} * double{values[i]} : 0.0;
+    };
+    const auto halve_until_one = [](std::vector<double> sums) {
+        while (sums.size() > 1) {
+            const std::size_t half = sums.size() / 2;
+            for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+            sums.resize(half);
+        }
+        return sums[0];
+    };
+    for (const std::uint32_t count : {0U, 1U, 3U, 31U, 33U, 128U, 129U, 255U, 256U, 257U, 1000U, 4095U, 4096U}) {
         const auto values = make_values(Shape::kHeavyTailed, count, 5);
-        double lanes[32] = {};
-        for (std::uint32_t i = 0; i < count; ++i) lanes[i % 32] += double{values[i]} * double{values[i]};
-        for (unsigned half = 16; half > 0; half /= 2)
-            for (unsigned lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-        EXPECT_EQ(kernels().square_sum(values.data(), count), lanes[0]) << count;
-        EXPECT_EQ(kernels().square_sum(values.data(), count), residual_square_sum(values)) << count;
+        std::vector<double> stretches;
+        for (std::size_t first = 0; first < 4096; first += 256) {
+            std::vector<double> fours;
+            for (std::size_t i = first; i < first + 128; i += 4) {
+                const auto two = [&](std::size_t at) { return square(values, at) + square(values, at + 128); };
+                fours.push_back((two(i) + two(i + 1)) + (two(i + 2) + two(i + 3)));
+            }
+            stretches.push_back(halve_until_one(fours));
+        }
+        EXPECT_EQ(kernels().square_sum(values.data(), count), halve_until_one(stretches)) << count;
     }
+}
+
+TEST(Dither, Squares_are_added_up_only_where_the_unit_depends_on_them) {
+    static int calls;
+    PayloadKernels counting = payload_kernels();
+    counting.square_sum = [](const float*, std::uint32_t) {
+        ++calls;
+        return 14.0;
+    };
+    for (const Norm norm : {Norm::kMax, Norm::kL2})
+        for (const Feedback feedback : {Feedback::kNone, Feedback::kUnscaled, Feedback::kScaled}) {
+            calls = 0;
+            const auto tile = measure_tile(rule_of(7, norm, feedback, false), std::vector{1.0F, -3.0F, 2.0F}, counting);
+            EXPECT_EQ(calls, norm == Norm::kL2 || feedback == Feedback::kScaled ? 1 : 0);
+            EXPECT_EQ(tile.square_sum, calls > 0 ? 14.0 : 0.0);
+            EXPECT_EQ(tile.largest, 3.0F);
+        }
 }
 
 /// One step of `all | dither` without residual, decoded.
@@ -209,7 +241,7 @@ TEST(Dither, Largest_scale_of_a_list_is_a_bf16_number_that_receivers_take) {
         for (const Norm norm : {Norm::kMax, Norm::kL2}) {
             const std::vector<float> huge(410, FLT_MAX);
             const auto rule = rule_of(levels, norm, Feedback::kScaled, true);
-            const auto bits = float_bits(dither_unit(rule, measure_tile(huge, payload_kernels())).scale);
+            const auto bits = float_bits(dither_unit(rule, measure_tile(rule, huge, payload_kernels())).scale);
             EXPECT_EQ(bits & 0xFFFFU, 0U) << levels;
             EXPECT_LE(bits, float_bits(largest_dither_scale(rule.bits))) << levels;
         }

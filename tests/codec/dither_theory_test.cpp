@@ -31,7 +31,7 @@ struct Operator {
         quantizer.norm = norm;
         quantizer.feedback = feedback;
         rule = dither_rule(quantizer, is_list);
-        unit = dither_unit(rule, measure_tile(values, payload_kernels()));
+        unit = dither_unit(rule, measure_tile(rule, values, payload_kernels()));
         z = std::ldexp(1.0, 24) / (double{unit.to_levels} * unit.scale);
     }
     /// A magnitude in levels.

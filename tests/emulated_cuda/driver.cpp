@@ -112,11 +112,7 @@ CUresult cuMemMap(CUdeviceptr pointer, std::size_t bytes, std::size_t offset, CU
                   unsigned long long) {
     const auto physical = handles().find(handle);
     if (physical == nullptr || offset != 0 || bytes != physical->bytes) return CUDA_ERROR_INVALID_VALUE;
-    void* place =
-        ::mmap(reinterpret_cast<void*>(pointer), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->descriptor, 0);
-    if (place == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-    MemoryTable::get().add({RangeKind::kMapped, pointer, bytes, physical->device, physical});
-    return CUDA_SUCCESS;
+    return MemoryTable::get().map_at(pointer, physical) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 CUresult cuMemUnmap(CUdeviceptr pointer, std::size_t bytes) {
     if (!MemoryTable::get().remove(pointer, RangeKind::kMapped)) return CUDA_ERROR_INVALID_VALUE;
@@ -126,12 +122,16 @@ CUresult cuMemUnmap(CUdeviceptr pointer, std::size_t bytes) {
 }
 CUresult cuMemSetAccess(CUdeviceptr pointer, std::size_t bytes, const CUmemAccessDesc* access, std::size_t count) {
     const auto range = MemoryTable::get().find(pointer);
-    if (!range || range->kind != RangeKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
-    for (std::size_t place = 0; place < count; ++place)
+    if (!range || range->kind != RangeKind::kMapped || range->base != pointer || range->bytes != bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    Users users = 0;
+    for (std::size_t place = 0; place < count; ++place) {
         if (access[place].location.id != range->device && !options().has_peers)
             return static_cast<CUresult>(cudaErrorPeerAccessUnsupported);
-    return ::mprotect(reinterpret_cast<void*>(pointer), bytes, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS
-                                                                                            : CUDA_ERROR_INVALID_VALUE;
+        users |= user_of(access[place].location.id);
+    }
+    MemoryTable::get().open_to(pointer, users);
+    return CUDA_SUCCESS;
 }
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* descriptor,
                                         CUmemAllocationHandleType) {
@@ -243,8 +243,10 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* pointer, unsign
     return MemoryTable::get().is_page_locked(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemsetD32Async(CUdeviceptr pointer, unsigned value, std::size_t words, CUstream stream) {
-    enqueue_on(queue_of(stream),
-               [pointer, value, words] { std::fill_n(reinterpret_cast<std::uint32_t*>(pointer), words, value); });
+    enqueue_on(queue_of(stream), [pointer, value, words] {
+        void* const view = MemoryTable::get().host_view(reinterpret_cast<const void*>(pointer));
+        std::fill_n(static_cast<std::uint32_t*>(view), words, value);
+    });
     return CUDA_SUCCESS;
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {

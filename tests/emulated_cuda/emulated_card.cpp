@@ -34,6 +34,18 @@ std::size_t padded(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPa
 
 std::array<std::atomic<std::size_t>, 64> taken{};  ///< bytes of each device
 
+/// Addresses for the allocation, and a page behind it that nobody may touch; 0: none left.
+std::uintptr_t map_guarded(const Physical& physical) {
+    const std::size_t bytes = padded(physical.bytes);
+    void* whole = ::mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (whole == MAP_FAILED) return 0;
+    void* data = ::mmap(whole, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, physical.descriptor, 0);
+    return data == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(data);
+}
+void unmap_guarded(std::uintptr_t base, std::size_t bytes) {
+    if (base != 0) ::munmap(reinterpret_cast<void*>(base), padded(bytes) + kPage);
+}
+
 }  // namespace
 
 const CardOptions& options() {
@@ -108,21 +120,70 @@ MemoryTable& MemoryTable::get() {
     return *only;
 }
 
-/// A page that nobody may touch stands behind every range.
-std::optional<Range> MemoryTable::map(RangeKind kind, const PhysicalPtr& physical) {
-    const std::size_t bytes = padded(physical->bytes);
-    void* whole = ::mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (whole == MAP_FAILED) return std::nullopt;
-    void* data = ::mmap(whole, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, physical->descriptor, 0);
-    if (data == MAP_FAILED) return std::nullopt;
-    Range range{kind, reinterpret_cast<std::uintptr_t>(data), physical->bytes, physical->device, physical};
+std::optional<Range> MemoryTable::map(RangeKind kind, const PhysicalPtr& physical, Users users) {
+    Range range{kind, map_guarded(*physical), physical->bytes, physical->device, physical, users};
+    if (range.base == 0) return std::nullopt;
+    if (users != kAllDevices) {
+        range.host_view = map_guarded(*physical);
+        if (range.host_view == 0) return std::nullopt;
+    }
     add(range);
     return range;
+}
+
+bool MemoryTable::map_at(std::uintptr_t base, const PhysicalPtr& physical) {
+    if (::mmap(reinterpret_cast<void*>(base), physical->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->descriptor,
+               0) == MAP_FAILED)
+        return false;
+    Range range{RangeKind::kMapped, base, physical->bytes, physical->device, physical, 0, map_guarded(*physical)};
+    if (range.host_view == 0) return false;
+    add(range);
+    return true;
 }
 
 void MemoryTable::add(const Range& range) {
     const std::lock_guard lock(m_);
     ranges_[range.base] = range;
+    show(range);
+}
+
+void MemoryTable::open_to(std::uintptr_t base, Users users) {
+    const std::lock_guard lock(m_);
+    const auto found = ranges_.find(base);
+    if (found == ranges_.end()) return;
+    found->second.users |= users;
+    show(found->second);
+}
+
+/// Or hides it from the device whose turn it is.
+void MemoryTable::show(const Range& range) const {
+    if (range.users == kAllDevices) return;
+    const bool is_open = (range.users & user_of(turn_of_)) != 0;
+    ::mprotect(reinterpret_cast<void*>(range.base), padded(range.bytes), is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void MemoryTable::begin_kernel(int device) {
+    std::unique_lock lock(m_);
+    turn_.wait(lock, [&] { return running_ == 0 || turn_of_ == device; });
+    ++running_;
+    if (turn_of_ == device) return;
+    turn_of_ = device;
+    for (const auto& [base, range] : ranges_) show(range);
+}
+
+void MemoryTable::end_kernel() {
+    const std::lock_guard lock(m_);
+    if (--running_ == 0) turn_.notify_all();
+}
+
+KernelTurn::KernelTurn(int device) { MemoryTable::get().begin_kernel(device); }
+KernelTurn::~KernelTurn() { MemoryTable::get().end_kernel(); }
+
+void* MemoryTable::host_view(const void* pointer) {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    const auto range = find(address);
+    const bool has_view = range && range->host_view != 0;
+    return reinterpret_cast<void*>(has_view ? range->host_view + (address - range->base) : address);
 }
 
 std::optional<Range> MemoryTable::remove(std::uintptr_t base, RangeKind kind) {
@@ -131,8 +192,8 @@ std::optional<Range> MemoryTable::remove(std::uintptr_t base, RangeKind kind) {
     if (found == ranges_.end() || found->second.kind != kind) return std::nullopt;
     auto range = found->second;
     ranges_.erase(found);
-    if (kind == RangeKind::kPlain || kind == RangeKind::kImported)
-        ::munmap(reinterpret_cast<void*>(range.base), padded(range.bytes) + kPage);
+    if (kind == RangeKind::kPlain || kind == RangeKind::kImported) unmap_guarded(range.base, range.bytes);
+    unmap_guarded(range.host_view, range.bytes);
     return range;
 }
 

@@ -55,10 +55,12 @@ cudaError_t enqueue_kernel(dim3 blocks, dim3 threads, cudaStream_t stream, std::
     if (stream != nullptr && reinterpret_cast<StreamQueue*>(stream)->device() != current_device())
         return fail(cudaErrorInvalidResourceHandle);
     if (const auto error = count_launch(); error != cudaSuccess) return error;
-    enqueue_on(reinterpret_cast<StreamQueue*>(stream), [blocks, threads, body = std::move(body)] {
-        if (is_in_error()) return;
-        Workers::get().run(blocks, threads, body);
-    });
+    enqueue_on(reinterpret_cast<StreamQueue*>(stream),
+               [blocks, threads, device = current_device(), body = std::move(body)] {
+                   if (is_in_error()) return;
+                   const KernelTurn turn(device);
+                   Workers::get().run(blocks, threads, body);
+               });
     return cudaSuccess;
 }
 

@@ -64,6 +64,14 @@ bool is_of_device(const void* pointer, std::size_t bytes, int device) {
     return range && range->device == device && number_of(pointer) - range->base + bytes <= range->bytes;
 }
 
+/// Copies and fills of the card: kernels' view of memory is not theirs.
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(MemoryTable::get().host_view(to), MemoryTable::get().host_view(from), bytes);
+}
+void fill(void* pointer, int value, std::size_t bytes) {
+    if (bytes > 0) std::memset(MemoryTable::get().host_view(pointer), value, bytes);
+}
+
 bool is_device(int device) { return device >= 0 && device < options().devices; }
 
 }  // namespace
@@ -195,7 +203,7 @@ cudaError_t cudaHostUnregister(void* pointer) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    copy_bytes(to, from, bytes);
     return answer(cudaSuccess);
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -205,10 +213,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     // done.
     if (kind == cudaMemcpyHostToDevice && !MemoryTable::get().is_page_locked(from)) {
         std::string copy(static_cast<const char*>(from), bytes);
-        enqueue_on(queue_of(stream), [to, copy = std::move(copy)] { std::memcpy(to, copy.data(), copy.size()); });
+        enqueue_on(queue_of(stream), [to, copy = std::move(copy)] { copy_bytes(to, copy.data(), copy.size()); });
         return cudaSuccess;
     }
-    enqueue_on(queue_of(stream), [to, from, bytes] { std::memcpy(to, from, bytes); });
+    enqueue_on(queue_of(stream), [to, from, bytes] { copy_bytes(to, from, bytes); });
     if (kind == cudaMemcpyDeviceToHost && stream != nullptr && !MemoryTable::get().is_page_locked(to))
         queue_of(stream)->synchronize();
     return cudaSuccess;
@@ -220,12 +228,12 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int f
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
-    std::memset(pointer, value, bytes);
+    fill(pointer, value, bytes);
     return answer(cudaSuccess);
 }
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream) {
     if (answer(cudaSuccess) != cudaSuccess) return sticky_error();
-    enqueue_on(queue_of(stream), [pointer, value, bytes] { std::memset(pointer, value, bytes); });
+    enqueue_on(queue_of(stream), [pointer, value, bytes] { fill(pointer, value, bytes); });
     return cudaSuccess;
 }
 
@@ -327,7 +335,7 @@ cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsi
     const auto path = "/proc/" + std::to_string(bytes.process) + "/fd/" + std::to_string(bytes.descriptor);
     const auto physical = adopt_physical(::open(path.c_str(), O_RDWR | O_CLOEXEC), bytes.bytes);
     if (physical == nullptr || physical->inode != bytes.inode) return answer(cudaErrorInvalidResourceHandle);
-    const auto range = MemoryTable::get().map(RangeKind::kImported, physical);
+    const auto range = MemoryTable::get().map(RangeKind::kImported, physical, user_of(device_of_thread));
     if (!range) return answer(cudaErrorMemoryAllocation);
     *pointer = reinterpret_cast<void*>(range->base);
     return answer(cudaSuccess);

@@ -98,7 +98,7 @@ private:
         auto encoder = GpuEncoder::make(backwards(devices_), limits);
         if (!report_.expect_ok(encoder.status(), fmt::format("an encoder of {} GPUs", devices_))) return false;
         encoder_ = std::move(*encoder);
-        report_.expect(limits.uses_peers || !encoder_->is_direct(), "an encoder that may not use peers says so");
+        report_.expect(limits.uses_peers || !encoder_->is_direct(0), "an encoder that may not use peers says so");
         return true;
     }
     void run_steps(std::vector<EncodeCase> cases, unsigned steps) {

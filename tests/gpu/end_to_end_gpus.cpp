@@ -2,6 +2,7 @@
 // the same job through host memory; status says what each GPU holds and how it reaches the others; a killed rank harms
 // nobody. Where the GPUs do not reach each other's memory, the same is staged.
 #include "base/id.hpp"
+#include "codec/cuda/peer_access.hpp"
 #include "job_runs.hpp"
 
 #include <fmt/format.h>
@@ -43,13 +44,26 @@ void check_same_as_host(const Options& options, std::size_t nodes, const JobPlan
     }
 }
 
+/// How a daemon's GPU should say that it reaches the others' memory; empty where pairs of them differ.
+std::string expected_peers(std::size_t devices) {
+    std::vector<int> ordinals;
+    for (std::size_t device = 0; device < devices; ++device) ordinals.push_back(static_cast<int>(device));
+    const auto access = codec::cuda::PeerAccess::open(ordinals);
+    const auto direct =
+        std::ranges::count_if(ordinals, [&access](int device) { return access.is_ok() && access->is_direct(device); });
+    if (direct == 0) return "staged";
+    return static_cast<std::size_t>(direct) == devices ? "direct" : "";
+}
+
 /// While a job runs on all GPUs.
 void check_status(Report& report, std::size_t devices, const json& status) {
     const auto gpus = status.value("gpus", json::array());
+    const auto expected = expected_peers(devices);
     report.expect(gpus.size() == devices, fmt::format("status lists {} GPUs: {}", devices, gpus.dump()));
     for (const auto& gpu : gpus) {
         const auto peers = gpu.value("peers", json()).is_string() ? gpu["peers"].get<std::string>() : "none";
-        report.expect(peers == "direct" || peers == "staged", "status says how GPUs reach each other: " + gpu.dump());
+        report.expect(peers == expected || (expected.empty() && (peers == "direct" || peers == "staged")),
+                      fmt::format("status says how GPUs reach each other, \"{}\": {}", expected, gpu.dump()));
         report.expect(gpu.value("buffers", 0) == 1 && gpu.value("state_bytes", 0) > 0,
                       "status says what each GPU holds: " + gpu.dump());
     }

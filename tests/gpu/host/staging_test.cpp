@@ -79,6 +79,24 @@ TEST(Staging, Kernels_of_a_device_read_copies_of_what_it_does_not_reach) {
                   batch.passes()[pass].first_tile);
 }
 
+/// The encoder's devices reach each other, but memory of other processes is opened to each by itself.
+TEST(Staging, Kernels_read_samples_at_their_devices_own_addresses) {
+    Encoding encoding;
+    constexpr int kSame[] = {0, 0};
+    encoding.request.sample_devices = kSame;  // what any device reaches
+    const float* const opened[2] = {at<float>(kOwn + kAny / 2), nullptr};
+    encoding.parts[0].samples = opened;
+    EncodeBatch batch;
+    ASSERT_TRUE(batch.plan({&encoding.request, 1}, {0, 2, 0, &encoding.peers}, {}).is_ok());
+    Bytes upload(batch.layout().end);
+    batch.write_upload(upload.data(), {upload.data(), at<std::byte>(kStaging), at<SharedCounts>(kAny)});
+    const auto& chunk = *reinterpret_cast<const ChunkPlan*>(upload.data() + batch.layout().chunks);
+    EXPECT_EQ(number_of(chunk.samples[0].data), kOwn + kAny / 2) << "not where the request says";
+    ASSERT_EQ(batch.copies().size(), 3U) << "what could not be opened is copied, chunk by chunk";
+    EXPECT_EQ(number_of(batch.copies()[0].source), kForeign + 8) << "from where the memory lies";
+    EXPECT_EQ(number_of(chunk.samples[1].data), kStaging + batch.copies()[0].offset);
+}
+
 TEST(Staging, Devices_that_share_a_tensor_plan_the_same_rounds_and_counts) {
     const Encoding encoding;
     EncodeBatch first;
@@ -128,6 +146,28 @@ TEST(Staging, Averages_for_a_device_out_of_reach_go_through_memory_of_the_device
     EXPECT_EQ(results.copies()[1].offset, results.copies()[0].offset);
     EXPECT_EQ(number_of(results.copies()[2].target), kForeign + kAny / 4 + 2 * chunk.first_element);
     EXPECT_EQ(results.copies()[2].bytes, 2000U);
+}
+
+TEST(Staging, Averages_are_written_at_their_devices_own_addresses) {
+    void* const opened[2] = {at<void>(kOwn), at<void>(kOwn + kAny / 2)};
+    void* const closed[2] = {at<void>(kForeign), nullptr};
+    const GpuResult targets[2] = {{at<void>(kOwn), ElementType::kF32, false, 0, opened},
+                                  {at<void>(kForeign), ElementType::kF32, false, 0, closed}};
+    GpuDecodeRequest request;
+    request.results = targets;
+    StagedResults results;
+    results.add_tensor(request, {1, 2, 1, nullptr});
+    DeviceChunk chunk;
+    chunk.elements = 1000;
+    ByteCount offset = 0;
+    results.stage_chunk(chunk, offset);
+    ASSERT_EQ(chunk.results, 2U);
+    std::vector<DeviceResult> rows(results.rows());
+    results.write_rows(at<std::byte>(kStaging), rows.data());
+    EXPECT_EQ(number_of(rows[chunk.first_result].data), kOwn + kAny / 2);
+    EXPECT_EQ(number_of(rows[chunk.first_result + 1].data), kStaging);
+    ASSERT_EQ(results.copies().size(), 1U);
+    EXPECT_EQ(number_of(results.copies()[0].target), kForeign) << "a copy goes to where the memory lies";
 }
 
 }  // namespace
