@@ -108,6 +108,7 @@ class Job:
         self._handle = JobHandle(options)
         self._socket_path = socket_path
         self.name = name
+        self.non_finite = NonFinitePolicy(non_finite)
 
     @property
     def rank(self) -> int:
@@ -167,10 +168,14 @@ class Job:
         """Copies rank `root`'s slice 0, exactly, to every rank: a read-only view, valid until this rank submits the
         tensor; empty for a tensor on a device, whose memory is written. All ranks call it, in the same order; the
         tensor has no open step. After Timeout or Ctrl-C, repeat the same call. Errors: Busy, Timeout, PeerFailed."""
+        return tensor.view_of_result(self.broadcast_address(tensor, root, timeout))
+
+    def broadcast_address(self, tensor: Tensor, root: int, timeout: float) -> int:
+        """`broadcast`, and where the values lie, as Tensor.wait_for_address."""
         values = ctypes.POINTER(ctypes.c_float)()
         self._handle.wait(lambda ms: self._handle.status_of("job_broadcast", self._handle.job, tensor._pointer, root, ms,
                                                             ctypes.byref(values)), timeout)
-        return tensor._result(values)
+        return ctypes.cast(values, ctypes.c_void_p).value or 0
 
     def check_equal(self, digest: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Compares a 64-bit number (see `digest_of`) between all ranks; all ranks call it. Errors: Mismatch naming the

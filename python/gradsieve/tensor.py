@@ -47,7 +47,7 @@ class Tensor:
 
     def slice(self, sample_index: int) -> Array:
         """`gradient` of one sample slice, 0 <= sample_index < samples_max. Errors: as `gradient`, InvalidArgument."""
-        return _arrays.view(self._slab(sample_index), self.shape, self._handle, is_writable=True)
+        return _arrays.view(self.slab_address(sample_index), self.shape, self._handle, is_writable=True)
 
     @property
     def second_moment(self) -> Array:
@@ -62,7 +62,7 @@ class Tensor:
         """Copies `values` into a slice: float32, float16 or bfloat16 in host memory, of exactly the tensor's shape, as
         a numpy array or whatever has the buffer protocol or `__dlpack__` (bfloat16 comes only so). Errors: as `slice`,
         InvalidArgument (shape, type, device)."""
-        _arrays.copy_in(self._slab(sample_index), self.shape, values, f"tensor '{self.name}'")
+        _arrays.copy_in(self.slab_address(sample_index), self.shape, values, f"tensor '{self.name}'")
 
     def submit(self, step: int, values: ArrayLike | None = None, *, sample_count: int = 1,
                samples: Sequence[int] | None = None, scale: float = 1.0) -> None:
@@ -92,9 +92,14 @@ class Tensor:
         A tensor on a device gives an empty view: its average is in the bound memory, final for every stream. The GIL is
         free meanwhile. Errors: Timeout (who is late; nothing is lost, call again), StepFailed, NonFinite, PeerFailed,
         Unavailable (the daemon is gone)."""
+        return self.view_of_result(self.wait_for_address(timeout))
+
+    def wait_for_address(self, timeout: float) -> int:
+        """`wait`, and where the average lies: floats to be read only; 0 for a tensor on a device or without elements.
+        For code that has arrays of its own, such as gradsieve.torch."""
         values = ctypes.POINTER(ctypes.c_float)()
         self._handle.wait(lambda ms: self._handle.status_of("tensor_wait", self._pointer, ms, ctypes.byref(values)), timeout)
-        return self._result(values)
+        return _address(values) or 0
 
     def is_ready(self) -> bool:
         """Whether `wait` would not sleep: a result or an error is there. Errors: FailedPrecondition."""
@@ -122,23 +127,25 @@ class Tensor:
         self._handle.call("tensor_is_staged", self._pointer, ctypes.byref(found))
         return bool(found.value)
 
-    def _slab(self, sample_index: int) -> int | None:
+    def slab_address(self, sample_index: int = 0) -> int:
+        """Where `slice` lies. Errors: the same."""
         self._require_joined()
         values = ctypes.POINTER(ctypes.c_float)()
         if sample_index < 0:
             raise InvalidArgument(f"tensor '{self.name}': sample_index is {sample_index}: allowed is 0 .. "
                                   f"{self._options['samples_max'] - 1}; name a slice")
         self._handle.call("tensor_gradient", self._pointer, sample_index, ctypes.byref(values))
-        return _address(values)
+        return _address(values) or 0
+
+    def view_of_result(self, address: int) -> Array:
+        """An average at `address` as `wait` gives it."""
+        shape = (0,) if self.on_device else self.shape
+        return _arrays.view(address, shape, self._handle, is_writable=False)
 
     def _require_joined(self) -> None:
         if self._handle.has_left:
             raise FailedPrecondition(f"tensor '{self.name}': its job was left with detach: allowed before that; copy what "
                                      "is needed first, or make a new job")
-
-    def _result(self, values: object) -> Array:
-        shape = (0,) if self.on_device else self.shape
-        return _arrays.view(_address(values), shape, self._handle, is_writable=False)
 
     def __repr__(self) -> str:
         return f"<gradsieve.Tensor '{self.name}' {self.shape}>"

@@ -111,10 +111,10 @@ class Process:
 class Cluster:
     """`nodes` daemons on loopback; a context manager."""
 
-    def __init__(self, nodes=1, extra=""):
+    def __init__(self, nodes=1, extra="", network=""):
         self.folder = Path(tempfile.mkdtemp(prefix="gradsieve-python-"))
         self._ports = [free_port() for _ in range(nodes)]
-        config = extra + '\n[network]\nsecurity = "plain"\n'
+        config = f'{extra}\n[network]\nsecurity = "plain"\n{network}\n'
         for node, (port, _) in enumerate(self._ports if nodes > 1 else []):
             config += f'[[node]]\nname = "{self._name(node)}"\naddress = "127.0.0.1"\nport = {port}\n'
         (self.folder / "gradsieved.toml").write_text(config)
