@@ -23,6 +23,9 @@ PACKAGE = SOURCE / "python"
 DEADLINE_S = 60
 # As tests/e2e/cluster.cpp: below the kernel's own range, a lock file for each port that is taken.
 FIRST_PORT, PORT_COUNT = 20_000, 10_000
+# Names of rank, world size and rank on the machine.
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
 PORT_LOCKS = Path(tempfile.gettempdir()) / "gradsieve-test-ports"
 
 
@@ -143,14 +146,18 @@ class Cluster:
         self.daemons[node].wait_for_exit()
 
     def start_ranks(self, function, world, environment=None, **arguments):
-        """`world` processes that run `function` ("module:name") of this folder, dealt to the nodes in equal runs."""
+        """`world` processes that run `function` ("module:name") of this folder."""
+        return self.start_programs([HERE / "rank_main.py", function, json.dumps(arguments)], world, TORCHRUN, environment)
+
+    def start_programs(self, program, world, launcher=TORCHRUN, environment=None):
+        """`world` processes of a Python program, dealt to the nodes in equal runs, with a launcher's variables."""
         master, lock = free_port()  # for torch.distributed
         started = []
         for rank in range(world):
-            own = {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(master), "GRADSIEVE_SOCKET": self.socket(rank * len(self._ports) // world)}
-            started.append(Process([sys.executable, HERE / "rank_main.py", function, json.dumps(arguments)],
-                                   rank_environment({**own, **(environment or {})})))
+            own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master),
+                   "GRADSIEVE_SOCKET": self.socket(rank * len(self._ports) // world)}
+            own.update(zip(launcher, (str(rank), str(world), str(rank))))
+            started.append(Process([sys.executable, *program], rank_environment({**own, **(environment or {})})))
         self._processes += started
         self._locks.append(lock)
         return started
