@@ -21,7 +21,7 @@ import gradsieve
 import gradsieve.torch
 
 CODEC = "topk(0.002) | pow2(bits=4) | auto"
-STATUS_DEADLINE_S = 5.0
+STATUS_DEADLINE_S = 30.0
 
 
 def launch_variables() -> None:
@@ -46,16 +46,18 @@ def hash_of(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def wire_ratio(job: gradsieve.Job) -> float | None:
-    """As the daemon counts it; None on a single node. Its status page follows the job once a second."""
+def wire_ratio(job: gradsieve.Job, step: int) -> float | None:
+    """As the daemon counts it; None on a single node. Its status page follows the job a second later at most."""
     deadline = time.monotonic() + STATUS_DEADLINE_S
     while time.monotonic() < deadline:
         try:
-            ratio = job.status()["wire_ratio"]
-            return None if ratio is None else float(ratio)
+            entry = job.status()
         except gradsieve.NotFound:
-            time.sleep(0.1)
-    return None
+            entry = {"groups": []}
+        if any(group["committed_step"] >= step for group in entry["groups"]):
+            return None if entry["wire_ratio"] is None else float(entry["wire_ratio"])
+        time.sleep(0.1)
+    raise RuntimeError(f"the status page does not tell of step {step} after {STATUS_DEADLINE_S} s: is the daemon alive?")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -95,12 +97,12 @@ def main() -> None:
     hashed = hash_of(model)
     if not state.fallback_steps:
         state.job.check_equal(gradsieve.digest_of(hashed.encode()))  # raises Mismatch if a rank has other parameters
-    ratio = wire_ratio(state.job)
+    ratio = wire_ratio(state.job, state.last_step) if not state.fallback_steps else None
     pictures, labels = fashion_mnist.synthetic(1_000, 2) if options.synthetic else fashion_mnist.load("t10k")
     with torch.no_grad():
         accuracy = float((model.module(pictures.to(device)).argmax(1).cpu() == labels).float().mean())
     print(f"rank {rank}: accuracy {accuracy:.4f}, {1000 * seconds / options.steps:.1f} ms a step, wire ratio "
-          f"{'none (one node)' if ratio is None else f'{ratio:.1f}'}, parameters {hashed[:16]}", flush=True)
+          f"{'none' if ratio is None else f'{ratio:.1f}'}, parameters {hashed[:16]}", flush=True)
     state.close()
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`pip install ./python` into an empty venv with no network, for the Pythons 3.11 and 3.12 of this machine; the installed
-package loads the library and says what it is. Standard library alone, no setuptools, no compiler."""
+package averages through a daemon. Standard library alone, no setuptools, no compiler."""
 import os
 import shutil
 import subprocess
@@ -10,12 +10,24 @@ import unittest
 import zipfile
 from pathlib import Path
 
-from python_cluster import PACKAGE, skip_program
+from python_cluster import PACKAGE, Cluster, skip_program
 
 FIRST_MINOR, LAST_MINOR = 11, 12
 # Nothing may be downloaded: an index that nobody serves, and proxies that nobody listens on.
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1", "http_proxy": "http://127.0.0.1:9",
            "https_proxy": "http://127.0.0.1:9", "PIP_CONFIG_FILE": os.devnull}
+
+# A job of one rank, with the installed package.
+ONE_STEP = """
+import array, pathlib, sys, gradsieve
+print(gradsieve.__file__)
+print((pathlib.Path(gradsieve.__file__).parent / 'py.typed').exists())
+with gradsieve.Job('installed', 0, 1, codec='all | f32', socket_path=sys.argv[1]) as job:
+    weight = job.add_tensor('weight', (2,))
+    job.start(30)
+    weight.submit(1, array.array('f', [1.5, -2]))
+    print([float(value) for value in weight.wait(30)])
+"""
 
 
 def environment():
@@ -55,12 +67,12 @@ class InstallTest(unittest.TestCase):
         installed = run(*pip, "install", "--no-compile", *options, sources)
         self.assertEqual(installed.returncode, 0, installed.stdout + installed.stderr)
         shutil.rmtree(sources)
-        said = run(python, "-c", "import gradsieve, pathlib; print(gradsieve.library_version(), gradsieve.__file__);"
-                   "print((pathlib.Path(gradsieve.__file__).parent / 'py.typed').exists());"
-                   "gradsieve.Job('x', 0, 1).add_tensor('w', (2,))")
+        with Cluster() as cluster:
+            said = run(python, "-c", ONE_STEP, cluster.socket())
         self.assertEqual(said.returncode, 0, said.stderr)
-        self.assertIn(str(self.folder / "venv"), said.stdout)
-        self.assertIn("True", said.stdout)
+        place, is_typed, average = said.stdout.split("\n")[:3]
+        self.assertIn(str(self.folder / "venv"), place)
+        self.assertEqual((is_typed, average), ("True", "[1.5, -2.0]"))
         gone = run(*pip, "uninstall", "-y", "gradsieve")
         self.assertEqual(gone.returncode, 0, gone.stderr)
         self.assertNotEqual(run(python, "-c", "import gradsieve").returncode, 0)

@@ -149,6 +149,31 @@ def train(codec, steps=60, dtype="float32"):
     return {"before": before, "after": after, "hash": hashed, "last_step": state.last_step}
 
 
+def frozen():
+    """A layer that is frozen from the beginning, one that is frozen later, and the first one unfrozen."""
+    rank = join_processes()
+    net = seeded_net()
+    net.spare.requires_grad_(False)
+    averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=TIMEOUT_S)
+    loss_of(net, rank, 1).backward()
+    averaging.average_gradients()
+    is_left_alone = net.spare.weight.grad is None
+    net.zero_grad(set_to_none=True)
+    net.layers[0].requires_grad_(False)
+    loss_of(net, rank, 2).backward()
+    averaging.average_gradients()
+    is_left_alone &= net.layers[0].weight.grad is None and net.layers[2].weight.grad is not None
+    net.spare.requires_grad_(True)
+    loss_of(net, rank, 3).backward()
+    try:
+        averaging.average_gradients()
+        text = "no error was seen"
+    except gradsieve.FailedPrecondition as error:
+        text = str(error)
+    averaging.job.detach(TIMEOUT_S)
+    return {"is_left_alone": is_left_alone, "text": text}
+
+
 def halves(dtype):
     """A model of a half type: each average is the mean in float32, rounded once."""
     kind, rank = getattr(torch, dtype), int(os.environ["RANK"])

@@ -3,6 +3,7 @@
 it refuses. Skipped as a whole where Debian's python3-torch is not installed."""
 import signal
 import unittest
+import unittest.mock
 
 from python_cluster import Cluster, require_module, result_of
 
@@ -11,6 +12,7 @@ import torch
 
 import gradsieve
 import gradsieve.torch
+from gradsieve.torch.members import Member
 
 FP32_ROUNDING = 1e-6  # gradients of the tests' model are below 1; both means round each addition once
 
@@ -25,7 +27,7 @@ class DdpTest(unittest.TestCase):
         "non_finite": ["non_finite", {}], "missing": ["daemon_missing", {"missing_on": [0, 1]}],
         "fallback": ["daemon_missing", {"missing_on": [0, 1], "fallback": "allreduce"}],
         "fallback_of_one": ["daemon_missing", {"missing_on": [1], "fallback": "allreduce"}],
-        "averager": ["averager", {}], "float16": ["halves", {"dtype": "float16"}],
+        "frozen": ["frozen", {}], "averager": ["averager", {}], "float16": ["halves", {"dtype": "float16"}],
         "bfloat16": ["halves", {"dtype": "bfloat16"}],
     }
 
@@ -86,6 +88,11 @@ class DdpTest(unittest.TestCase):
     def test_averager_without_ddp_gives_the_means_bits(self):
         self.assertEqual(self.results["averager"], [{"is_broadcast": True, "is_exact": True, "last_step": 3}] * 2)
 
+    def test_frozen_parameters_are_left_alone_and_an_unfrozen_one_is_named(self):
+        for result in self.results["frozen"]:
+            self.assertTrue(result["is_left_alone"])
+            self.assertRegex(result["text"], r"'spare.weight' of shape \(3, 3\) is not registered: allowed are .*; unfreeze")
+
     def test_half_types_are_rounded_once(self):
         self.assertEqual(self.results["float16"] + self.results["bfloat16"], [True] * 4)
 
@@ -136,6 +143,63 @@ class LocalTest(unittest.TestCase):
         self.assertEqual(result["seen"], [True] * 3)
         for text, words in zip(result["texts"], ("strided", r"shape \(6,\)", "float64"), strict=True):
             self.assertRegex(text, f"invalid-argument: .*{words}.*: allowed")
+
+
+class OnCard:
+    """A gradient on a GPU, as far as binding looks at it."""
+
+    is_cuda, dtype, device = True, torch.bfloat16, "cuda:0"
+
+    def __init__(self, address, is_dense=True):
+        self.address, self.is_dense = address, is_dense
+
+    def data_ptr(self):
+        return self.address
+
+    def numel(self):
+        return 6
+
+    def dim(self):
+        return 2
+
+    def stride(self):
+        return (3, 1)
+
+    def is_contiguous(self):
+        return self.is_dense
+
+
+class BindingTest(unittest.TestCase):
+    """When gradients on a GPU are bound, without a GPU."""
+
+    def setUp(self):
+        stream = unittest.mock.Mock(cuda_stream=7)
+        patch = unittest.mock.patch("torch.cuda.current_stream", return_value=stream)
+        self.stream = stream
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.member = Member("weight", None, None)
+
+    def test_a_gradient_is_bound_once_and_again_when_it_moves_or_its_stream_changes(self):
+        first = self.member.buffer_to_bind(OnCard(0x7000))
+        self.assertEqual((first.pointer, first.elements, first.element_type, first.stream),
+                         (0x7000, 6, gradsieve.ElementType.BF16, 7))
+        self.member.on_bound(first)
+        self.assertIsNone(self.member.buffer_to_bind(OnCard(0x7000)))
+        self.assertEqual(self.member.buffer_to_bind(OnCard(0x9000)).pointer, 0x9000)
+        self.stream.cuda_stream = 8
+        self.assertEqual(self.member.buffer_to_bind(OnCard(0x7000)).stream, 8)
+
+    def test_a_bind_that_failed_is_tried_again(self):
+        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
+        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
+
+    def test_a_gradient_with_gaps_is_refused_by_name(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "'weight' has strides .*: allowed is dense memory"):
+            self.member.buffer_to_bind(OnCard(0x7000, is_dense=False))
+
+    def test_a_gradient_on_the_host_is_not_bound(self):
+        self.assertIsNone(self.member.buffer_to_bind(torch.zeros(3)))
 
 
 class RefusalsTest(unittest.TestCase):

@@ -32,6 +32,7 @@ class Averager:
         self.job = Job(job, dist.get_rank() if has_ranks else None, dist.get_world_size() if has_ranks else None,
                        codec=codec, run_id=run_id, non_finite=non_finite, socket_path=socket_path) \
             if isinstance(job, str) else job
+        self._model = model
         self._members = Members(self.job, parameters, prefix)
         self._scale = Scale(optimizer, grad_scaler)
         self._group, self._timeout = prefix, timeout
@@ -42,15 +43,18 @@ class Averager:
     @torch.no_grad()
     def average_gradients(self) -> int:
         """Hands in every parameter's `grad` (zeros where there is none), waits, and writes the average back; every
-        parameter has a `grad` afterwards. Called by all ranks after each backward pass. Gives back the step's number.
-        On a GPU, gradients that stay where they are (`zero_grad(set_to_none=False)`) need not be bound again. Errors:
+        parameter that is not frozen has a `grad` afterwards. Called by all ranks after each backward pass. Gives back
+        the step's number. On a GPU, gradients that stay where they are (`zero_grad(set_to_none=False)`) need not be
+        bound again. Errors: FailedPrecondition (a parameter that was frozen when this was made has a gradient), and
         those of Tensor.submit and Tensor.wait."""
+        for name, parameter in self._model.named_parameters():
+            if parameter.grad is not None:
+                self._members.of(parameter, name)
         self.last_step = self.last_step + 1 if self.last_step else self.job.first_step(self._group)
         pairs = []
         for member in self._members:
-            if member.parameter.grad is None:
-                member.parameter.grad = torch.zeros_like(member.parameter)
-            pairs.append((member, member.parameter.grad))
+            gradient = member.parameter.grad
+            pairs.append((member, torch.zeros_like(member.parameter) if gradient is None else gradient))
         self._members.bind(pairs, self._timeout)
         for member, gradient in pairs:
             member.hand_in(self.last_step, gradient, self._scale.of(member.parameter))
@@ -59,6 +63,8 @@ class Averager:
         for (member, gradient), address in zip(pairs, addresses):
             if not gradient.is_cuda:
                 gradient.copy_(member.average(address))
+            if member.parameter.requires_grad:
+                member.parameter.grad = gradient
         return self.last_step
 
     @torch.no_grad()

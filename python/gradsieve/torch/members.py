@@ -131,11 +131,11 @@ class Members:
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_parameter.values())
 
-    def of(self, parameter: torch.Tensor) -> Member:
+    def of(self, parameter: torch.Tensor, name: str = "") -> Member:
         """The member of a parameter. Errors: FailedPrecondition, for one that was frozen when the model was registered."""
         member = self._by_parameter.get(parameter)
         if member is None:
-            raise FailedPrecondition(f"a parameter of shape {tuple(parameter.shape)} is not registered: allowed are those that "
+            raise FailedPrecondition(f"parameter '{name}' of shape {tuple(parameter.shape)} is not registered: allowed are those that "
                                      "needed a gradient when the model was registered; unfreeze before, or register anew")
         return member
 
