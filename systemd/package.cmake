@@ -1,4 +1,5 @@
-# The Debian packages, one per install component: daemon -> gradsieve, runtime-lib -> libgradsieve0, dev -> libgradsieve-dev.
+# The Debian packages, one per install component: daemon -> gradsieve, runtime-lib -> libgradsieve0, dev -> libgradsieve-dev,
+# python -> python3-gradsieve.
 # `./dev package` configures the preset `package` (prefix /usr, hardened, without tests) and runs CPack there.
 set(GRADSIEVE_DEB_MAINTAINER "gradsieve maintainers <maintainers@users.noreply.a-seed-ba84ada5.example>" CACHE STRING
     "Maintainer field of the Debian packages")
@@ -24,7 +25,7 @@ if(GRADSIEVE_GZIP)
         endif()
     endforeach()
     add_custom_target(package_documents ALL DEPENDS ${compressed})
-    foreach(package daemon:gradsieve runtime-lib:libgradsieve0 dev:libgradsieve-dev)
+    foreach(package daemon:gradsieve runtime-lib:libgradsieve0 dev:libgradsieve-dev python:python3-gradsieve)
         string(REGEX REPLACE ":.*" "" component ${package})
         string(REGEX REPLACE ".*:" "" name ${package})
         install(FILES ${compressed} ${deb}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} COMPONENT ${component})
@@ -46,7 +47,7 @@ set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT ${GRADSIEVE_DEB_MAINTAINER})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL daemon runtime-lib dev)
+set(CPACK_COMPONENTS_ALL daemon runtime-lib dev python)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
@@ -84,4 +85,14 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_DESCRIPTION "headers of the library through which training programs attach\n${common}This package holds the C and C++ headers, and files for CMake and pkg-config.")
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libgradsieve0 (= ${GRADSIEVE_DEB_VERSION}), libexpected-dev")
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
+
+set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-gradsieve)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
+set(CPACK_DEBIAN_PYTHON_DESCRIPTION "Python package through which training programs attach\n${common}This package holds the modules for Python 3, and a hook for PyTorch.")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "python3 (>= 3.11), libgradsieve0 (>= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS "python3-numpy")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS "gradsieve, python3-torch")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA "${deb}/python/postinst;${deb}/python/prerm")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS OFF)
 include(CPack)

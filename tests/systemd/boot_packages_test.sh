@@ -23,7 +23,7 @@ debs=("$packages"/*.deb)
 ((${#debs[@]})) || skip "no packages in $packages: ./dev package"
 source=$(cd "$here/../.." && pwd)
 newer=$(find "$source" \( -name build -o -name .git -o -name tests -o -name docs \) -prune -o \
-    -type f \( -name '*.[ch]pp' -o -name '*.[ch]' -o -path '*/systemd/*' \) -newer "${debs[0]}" -print -quit)
+    -type f \( -name '*.[ch]pp' -o -name '*.[ch]' -o -path '*/systemd/*' -o -path '*/python/*.py' \) -newer "${debs[0]}" -print -quit)
 [[ -z $newer ]] || skip "the packages in $packages are older than ${newer#"$source/"}: ./dev package"
 
 # The host's own Debian mirror.

@@ -33,6 +33,7 @@ export -f status_is_green
 
 # ---- first installation ----
 check "the packages install" dpkg -i ./*.deb
+check "Python finds package and library" python3 -c 'import gradsieve; assert gradsieve.library_version() == gradsieve.__version__'
 check "the daemon is enabled" systemctl is-enabled gradsieved.service
 check "its socket is enabled" systemctl is-enabled gradsieved.socket
 check "a first installation starts it" systemctl is-active gradsieved.socket gradsieved.service
@@ -95,7 +96,7 @@ check "status is green after an upgrade" within 10 bash -c status_is_green
 check "an edited configuration stays" grep -q '^# edited by' "$configuration"
 
 # ---- purge ----
-check "the packages are purged" dpkg --purge gradsieve libgradsieve-dev libgradsieve0
+check "the packages are purged" dpkg --purge gradsieve python3-gradsieve libgradsieve-dev libgradsieve0
 check "no daemon is left" not grep -lxs gradsieved /proc/[0-9]*/comm
 check "no user is left" not getent passwd gradsieve
 check "no group is left" not getent group gradsieve

@@ -1,0 +1,210 @@
+"""DistributedDataParallel's communication hook. Each parameter of a bucket is handed in as a tensor of its own when its
+bucket is ready; a waiter thread takes the averages in the same order, writes them into the bucket and completes its
+Future, while the backward pass goes on. The hook runs on autograd's thread and waits for nobody. Annotations are not
+postponed in this file: DDP compares those of the hook with the types themselves."""
+import atexit
+import queue
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ..errors import GradsieveError, InvalidArgument
+from ..job import Job, NonFinitePolicy
+from .fallback import MISSING, Fallback, check_fallback
+from .members import Member, Members, Scale, finish_step, trainable
+from .refusals import refuse_sharding, refuse_sparse
+
+DEFAULT_TIMEOUT_S = 1800.0  # DDP's own; a rank that died is noticed within a second, whatever this is
+_STOP_TIMEOUT_S = 2.0
+_DDP_PREFIX = "module."
+
+
+@dataclass
+class _Work:
+    """One bucket on its way."""
+
+    step: int
+    buffer: torch.Tensor
+    handed_in: list[tuple[Member, torch.Tensor]]
+    future: Any
+    is_last: bool
+    error: GradsieveError | None = None
+
+
+def _settled(work: _Work, buffer: torch.Tensor) -> torch.Tensor:
+    if work.error is not None:
+        raise work.error
+    return buffer
+
+
+class State:
+    """What the hook keeps for one model: its job, its step numbers and its waiter thread.
+
+    model: a DistributedDataParallel, the same on all ranks. job: the job's name, for one that is made and started here
+    (waiting for all ranks, at most start_timeout seconds); or a Job that is not started, which the caller starts once
+    all its models are registered. codec, run_id, non_finite, socket_path: of the job, as gradsieve.Job takes them; only
+    with a name. prefix: names this model's group, where a job has several models, each with its own steps. optimizer,
+    grad_scaler: when the learning rate or the loss scale changes, what the daemons keep is rescaled. timeout: seconds
+    that a bucket is waited for. fallback: None (an error) or "allreduce", see Fallback.
+
+    Errors: InvalidArgument, Unimplemented (FSDP, ZeRO, sparse gradients), and those of Job.start."""
+
+    def __init__(self, model: DistributedDataParallel, job: str | Job, *, codec: str | None = None,
+                 run_id: str | None = None, non_finite: NonFinitePolicy = NonFinitePolicy.SKIP_STEP,
+                 socket_path: str | None = None, prefix: str = "", optimizer: torch.optim.Optimizer | None = None,
+                 grad_scaler: object | None = None, timeout: float = DEFAULT_TIMEOUT_S, start_timeout: float = 300.0,
+                 fallback: str | None = None) -> None:
+        refuse_sharding(model, optimizer)
+        if not isinstance(model, DistributedDataParallel):
+            raise InvalidArgument(f"model is a {type(model).__name__}: allowed is a DistributedDataParallel; wrap it, or use "
+                                  "gradsieve.torch.Averager without DDP")
+        refuse_sparse(model)
+        ignored = set(getattr(model, "parameters_to_ignore", ()))
+        named = [(name.removeprefix(_DDP_PREFIX), parameter) for name, parameter in model.named_parameters()]
+        parameters = trainable(entry for entry in named if entry[0] not in ignored)
+        group = model.process_group
+        self._fallback = Fallback(group) if check_fallback(fallback) else None
+        is_own = self._is_own = isinstance(job, str)
+        if not is_own and codec is not None:
+            raise InvalidArgument(f"codec is {codec!r} beside a Job: allowed with a job's name; give it to the Job")
+        self.job = Job(job, dist.get_rank(group), dist.get_world_size(group), codec=codec, run_id=run_id,
+                       non_finite=non_finite, socket_path=socket_path) if isinstance(job, str) else job
+        self._members = Members(self.job, parameters, prefix)
+        self._scale = Scale(optimizer, grad_scaler)
+        self._group, self._timeout = prefix, timeout
+        self._step = 0  # of the backward pass at hand; 0: not known yet
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.error: GradsieveError | None = None
+        device = next(model.parameters()).device
+        if is_own and self._fallback:
+            self._fallback.start(self.job, start_timeout, device)
+        elif is_own:
+            self.job.start(start_timeout)
+
+    @property
+    def fallback_steps(self) -> int:
+        """Steps that torch's own all-reduce averaged."""
+        return self._fallback.steps if self._fallback else 0
+
+    @property
+    def last_step(self) -> int:
+        """The number of the last backward pass that was begun; 0 before the first."""
+        return self._step
+
+    def close(self, timeout: float = 10.0) -> None:
+        """After training: ends the waiter thread and leaves the job, where it was made here. Call it on all ranks after
+        the same step; a program that ends does the same. Errors: Job.detach's."""
+        self._stop()
+        if self._is_own and not (self._fallback and self._fallback.is_taken):
+            self.job.detach(timeout)
+
+    def _stop(self) -> None:
+        """Also before the interpreter ends, which a thread inside torch would not survive."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(_STOP_TIMEOUT_S)
+            self._thread = None
+            atexit.unregister(self._stop)
+
+    def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """What `hook` does. On autograd's thread; buckets come in order, the last one of a pass is marked."""
+        buffer = bucket.buffer()
+        devices = [buffer.device] if buffer.is_cuda else None
+        work = _Work(0, buffer, [], torch.futures.Future(devices=devices), bucket.is_last())
+        done = work.future.then(lambda future: _settled(work, future.value()))
+        try:
+            work.step = self._step_of(bucket)
+            if not (self._fallback and self._fallback.is_taken):
+                self._hand_in(work, bucket)
+        except GradsieveError as error:
+            work.error = error
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._wait_for_work, name="gradsieve-waiter", daemon=True)
+            self._thread.start()
+            atexit.register(self._stop)
+        self._queue.put(work)
+        return done  # type: ignore[no-any-return]
+
+    def _step_of(self, bucket: dist.GradBucket) -> int:
+        if bucket.index() == 0:
+            is_plain = self._fallback is not None and self._fallback.is_taken
+            self._step = self._step + 1 if self._step or is_plain else self.job.first_step(self._group)
+        return self._step
+
+    def _hand_in(self, work: _Work, bucket: dist.GradBucket) -> None:
+        pairs = [(self._members.of(parameter), gradient)
+                 for parameter, gradient in zip(bucket.parameters(), bucket.gradients())]
+        self._members.bind(pairs, self._timeout)
+        for member, gradient in pairs:
+            member.hand_in(work.step, gradient, self._scale.of(member.parameter))
+            work.handed_in.append((member, gradient))
+
+    def _wait_for_work(self) -> None:
+        while work := self._queue.get():
+            try:
+                self._take(work)
+            except GradsieveError as error:
+                work.error = error
+            except Exception as error:  # of torch: the Future has to end all the same
+                work.error = GradsieveError(f"averaging step {work.step}: {error}")
+            self.error = work.error or self.error
+            work.future.set_result(work.buffer)
+            del work  # or the bucket would live until the next one
+
+    def _take(self, work: _Work) -> None:
+        """Waits for a bucket and writes its averages. Only when all ranks have theirs where there is a fallback: until
+        then the bucket holds this rank's own gradients (on a GPU the daemon writes it, so that a step that is under way
+        there fails instead)."""
+        averages = self._averages(work) if not (self._fallback and self._fallback.is_taken) else None
+        if self._fallback:
+            missing = work.error if isinstance(work.error, MISSING) else None
+            if self._fallback.agree(missing, work.buffer.device):
+                self._take_plain(work, missing)
+                return
+        if work.error is not None:
+            raise work.error
+        for (_, gradient), average in zip(work.handed_in, averages or []):
+            if average is not None:
+                gradient.copy_(average)
+
+    def _averages(self, work: _Work) -> list[torch.Tensor | None] | None:
+        """None if the bucket failed, and `work.error` says why."""
+        try:
+            if work.error is not None:
+                return None
+            addresses = [member.tensor.wait_for_address(self._timeout) for member, _ in work.handed_in]
+            if work.is_last:
+                finish_step(self.job, work.step, self._group, self._timeout)
+        except GradsieveError as error:
+            work.error = error
+            return None
+        return [None if gradient.is_cuda else member.average(address)
+                for (member, gradient), address in zip(work.handed_in, addresses)]
+
+    def _take_plain(self, work: _Work, missing: GradsieveError | None) -> None:
+        assert self._fallback is not None
+        if work.buffer.is_cuda and work.handed_in:
+            raise missing or GradsieveError(f"step {work.step}: another rank lost its daemon: allowed on a GPU is to go on "
+                                            "with the next step; drop this one")
+        work.error = None
+        self._fallback.average(work.buffer)
+        self._fallback.steps += work.is_last
+
+
+def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """For DistributedDataParallel.register_comm_hook(state, hook): the mean over all ranks, from the daemon. An error
+    makes `backward()` raise a RuntimeError with the GradsieveError's text; the error itself is `state.error`."""
+    return state.average(bucket)
+
+
+def register(model: DistributedDataParallel, job: str | Job, **options: Any) -> State:
+    """Makes a State with the same arguments and registers the hook on `model`. Once per model, before its first
+    backward pass, on all ranks. Errors: State's."""
+    state = State(model, job, **options)
+    model.register_comm_hook(state, hook)
+    return state

@@ -1,0 +1,367 @@
+"""Training processes for torch_test.py: DistributedDataParallel over Gloo, two processes, gradients through gradsieve.
+Run by rank_main.py with torchrun's environment variables."""
+import hashlib
+import os
+import signal
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import gradsieve
+import gradsieve.torch
+
+TIMEOUT_S = 30
+EXACT = "all | f32"
+
+
+class Net(torch.nn.Module):
+    """Enough layers for several small buckets; `spare` is used on request only."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh(),
+                                          torch.nn.Linear(64, 3))
+        self.spare = torch.nn.Linear(3, 3)
+        self.uses_spare = True
+
+    def forward(self, inputs):
+        outputs = self.layers(inputs)
+        return self.spare(outputs) if self.uses_spare else outputs
+
+
+def seeded_net():
+    torch.manual_seed(5)
+    return Net()
+
+
+def join_processes():
+    if not dist.is_initialized():
+        torch.set_num_threads(1)
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 4096  # else a small model is one bucket; torch's own tests set it too
+        dist.init_process_group("gloo")
+    return dist.get_rank()
+
+
+states, job_name = [], "torch"  # of the scenario at hand; names differ, so that no run waits for another one's end
+
+
+def scenarios(**arguments):
+    """Several functions of this file in one process, one after the other: {key: [function, arguments]}."""
+    global job_name
+    results = {}
+    for job_name, (name, own) in arguments.items():
+        results[job_name] = globals()[name](**own)
+        while states:
+            states.pop().close()
+    return results
+
+
+def wrap(net, job=None, codec=EXACT, find_unused_parameters=False, **options):
+    """The model with its hook; buckets of a few kB, so that there are several and they are rebuilt."""
+    model = DistributedDataParallel(net, bucket_cap_mb=0.01, find_unused_parameters=find_unused_parameters)
+    states.append(gradsieve.torch.register(model, job or job_name, codec=codec, timeout=TIMEOUT_S, start_timeout=TIMEOUT_S, **options))
+    return model, states[-1]
+
+
+def batch(rank, step, rows=16):
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    inputs = torch.randn(rows, 8, generator=generator)
+    return inputs, (inputs.sum(1) > 0).long() + (inputs[:, 0] > 1).long()
+
+
+def loss_of(model, rank, step):
+    inputs, labels = batch(rank, step)
+    return torch.nn.functional.cross_entropy(model(inputs), labels)
+
+
+def gradients(model):
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def hash_of(tensors):
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def local_gradients(net, rank, step):
+    """This rank's own, without any averaging."""
+    net.zero_grad(set_to_none=True)
+    loss_of(net, rank, step).backward()
+    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in net.parameters()]
+
+
+def exact_mean(net, step):
+    """The mean over the two ranks as the daemon takes it: fp32, in rank order, times 1/2."""
+    return [(zero + one) * 0.5 for zero, one in zip(local_gradients(net, 0, step), local_gradients(net, 1, step))]
+
+
+def largest_difference(left, right):
+    return max(float((a - b).abs().max()) for a, b in zip(left, right))
+
+
+def exact_codec(gradient_as_bucket_view=False):
+    """Bits against a mean computed here, and against DDP's own all-reduce, before and after buckets are rebuilt."""
+    rank = join_processes()
+    model = DistributedDataParallel(seeded_net(), bucket_cap_mb=0.01, gradient_as_bucket_view=gradient_as_bucket_view)
+    state = gradsieve.torch.State(model, job_name, codec=EXACT, timeout=TIMEOUT_S, start_timeout=TIMEOUT_S)
+    states.append(state)
+    buckets = []  # names of each step's buckets, as the hook saw them
+    names = {parameter: name for name, parameter in model.module.named_parameters()}
+
+    def watching_hook(state, bucket):
+        buckets.append([names[parameter] for parameter in bucket.parameters()] + [bucket.is_last()])
+        return gradsieve.torch.hook(state, bucket)
+
+    model.register_comm_hook(state, watching_hook)
+    plain = DistributedDataParallel(seeded_net(), bucket_cap_mb=0.01)
+    reference = seeded_net()
+    is_exact, against_ddp = True, 0.0
+    for step in range(1, 5):
+        model.zero_grad()
+        plain.zero_grad()
+        loss_of(model, rank, step).backward()
+        loss_of(plain, rank, step).backward()
+        is_exact &= all(torch.equal(a, b) for a, b in zip(gradients(model), exact_mean(reference, step)))
+        against_ddp = max(against_ddp, largest_difference(gradients(model), gradients(plain)))
+    cut = [place + 1 for place, bucket in enumerate(buckets) if bucket[-1]]
+    passes = [buckets[begin:end] for begin, end in zip([0, *cut], cut)]
+    return {"is_exact": bool(is_exact), "against_ddp": against_ddp, "hash": hash_of(gradients(model)), "last_step": state.last_step,
+            "buckets": len(passes[1]), "were_rebuilt": passes[0] != passes[1]}
+
+
+def train(codec, steps=60, dtype="float32"):
+    """Loss before and after, a hash of all parameters, and the daemon's wire ratio."""
+    rank = join_processes()
+    model, state = wrap(seeded_net(), codec=codec)
+    optimizer = torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
+    before = float(loss_of(model, 0, 10_000))
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+    after = float(loss_of(model, 0, 10_000))
+    hashed = hash_of(model.parameters())
+    state.job.check_equal(gradsieve.digest_of(bytes.fromhex(hashed)), TIMEOUT_S)
+    return {"before": before, "after": after, "hash": hashed, "last_step": state.last_step}
+
+
+def frozen():
+    """A layer that is frozen from the beginning, one that is frozen later, and the first one unfrozen."""
+    rank = join_processes()
+    net = seeded_net()
+    net.spare.requires_grad_(False)
+    averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=TIMEOUT_S)
+    loss_of(net, rank, 1).backward()
+    averaging.average_gradients()
+    is_left_alone = net.spare.weight.grad is None
+    net.zero_grad(set_to_none=True)
+    net.layers[0].requires_grad_(False)
+    loss_of(net, rank, 2).backward()
+    averaging.average_gradients()
+    is_left_alone &= net.layers[0].weight.grad is None and net.layers[2].weight.grad is not None
+    net.spare.requires_grad_(True)
+    loss_of(net, rank, 3).backward()
+    try:
+        averaging.average_gradients()
+        text = "no error was seen"
+    except gradsieve.FailedPrecondition as error:
+        text = str(error)
+    averaging.job.detach(TIMEOUT_S)
+    return {"is_left_alone": is_left_alone, "text": text}
+
+
+def halves(dtype):
+    """A model of a half type: each average is the mean in float32, rounded once."""
+    kind, rank = getattr(torch, dtype), int(os.environ["RANK"])
+    net = torch.nn.Linear(16, 4).to(kind)
+    averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=TIMEOUT_S)
+
+    def own(of_rank):
+        generator = torch.Generator().manual_seed(of_rank)
+        return [torch.randn(parameter.shape, generator=generator).to(kind) for parameter in net.parameters()]
+
+    for parameter, gradient in zip(net.parameters(), own(rank)):
+        parameter.grad = gradient
+    averaging.average_gradients()
+    wanted = [((zero.float() + one.float()) * 0.5).to(kind) for zero, one in zip(own(0), own(1))]
+    averaging.job.detach(TIMEOUT_S)
+    return all(torch.equal(parameter.grad, mean) for parameter, mean in zip(net.parameters(), wanted))
+
+
+def learning_rate():
+    """What was not sent is rescaled when the learning rate changes: half the rate, twice the residual in its unit."""
+    net = torch.nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(net.parameters(), 1.0)
+    averaging = gradsieve.torch.Averager(net, job_name, codec="topk(0.001) | f32 | auto", optimizer=optimizer, timeout=TIMEOUT_S)
+    gradient = torch.zeros(64, 64)
+    gradient.view(-1)[:8] = torch.tensor([800.0, 700, 600, 500, 4, 3, 2, 1])
+    net.weight.grad = gradient
+    averaging.average_gradients()
+    sent = int((net.weight.grad != 0).sum())
+    kept = [800.0, 700, 600, 500, 4, 3, 2, 1][sent]
+    optimizer.param_groups[0]["lr"] = 0.5
+    net.weight.grad = torch.zeros(64, 64)
+    averaging.average_gradients()
+    averaging.job.detach(TIMEOUT_S)
+    return {"sent": sent, "factor": float(net.weight.grad.max()) / kept}
+
+
+def handed_in_by_dlpack():
+    """torch tensors through Tensor.write, without gradsieve.torch: bfloat16 and float32."""
+    job = gradsieve.Job(job_name, codec=EXACT)
+    tensor = job.add_tensor("weight", (2, 3))
+    job.start(TIMEOUT_S)
+    seen = []
+    for step, kind in enumerate((torch.float32, torch.bfloat16, torch.float16), 1):
+        values = torch.arange(6).reshape(2, 3).to(kind) + 0.5
+        tensor.submit(step, values)
+        seen.append(torch.from_numpy(tensor.wait(TIMEOUT_S).copy()).equal(values.float()))
+    texts = []
+    for unfit in (torch.zeros(3, 2).t(), torch.zeros(6), torch.zeros(2, 3, dtype=torch.float64)):
+        try:
+            tensor.write(unfit)
+        except gradsieve.InvalidArgument as error:
+            texts.append(str(error))
+    job.detach(TIMEOUT_S)
+    return {"seen": seen, "texts": texts}
+
+
+def unused():
+    """A layer that no rank uses in one step, and one that only rank 0 uses."""
+    rank = join_processes()
+    model, state = wrap(seeded_net(), find_unused_parameters=True)
+    model.module.uses_spare = False
+    loss_of(model, rank, 1).backward()
+    is_none = model.module.spare.weight.grad is None
+    model.zero_grad()
+    model.module.uses_spare = rank == 0
+    loss_of(model, rank, 2).backward()
+    reference = seeded_net()
+    reference.uses_spare = True
+    wanted = local_gradients(reference, 0, 2)[-2] * 0.5
+    return {"is_none": is_none, "is_half": bool(torch.equal(model.module.spare.weight.grad, wanted)), "last_step": state.last_step}
+
+
+def without_sync():
+    """Two micro-batches with no_sync: one step, of their sum."""
+    rank = join_processes()
+    model, state = wrap(seeded_net())
+    with model.no_sync():
+        loss_of(model, rank, 1).backward()
+    loss_of(model, rank, 2).backward()
+    reference = seeded_net()
+    sums = [[a + b for a, b in zip(local_gradients(reference, of, 1), local_gradients(reference, of, 2))] for of in (0, 1)]
+    wanted = [(zero + one) * 0.5 for zero, one in zip(*sums)]
+    return {"difference": largest_difference(gradients(model), wanted), "last_step": state.last_step}
+
+
+def uneven():
+    """model.join(): rank 1 has fewer batches and contributes zeros after them."""
+    rank = join_processes()
+    model, state = wrap(seeded_net())
+    with model.join():
+        for step in range(1, 4 - rank):
+            model.zero_grad()
+            loss_of(model, rank, step).backward()
+            last = gradients(model)
+    wanted = [gradient * 0.5 for gradient in local_gradients(seeded_net(), 0, 3)]
+    return {"last_step": state.last_step, "difference": largest_difference(last, wanted) if rank == 0 else 0.0}
+
+
+def two_models():
+    """One job, two groups; the second model steps twice as often. The first one's parameters follow their names."""
+    rank = join_processes()
+    job = gradsieve.Job(job_name, codec=EXACT)
+    first, first_state = wrap(seeded_net(), job, None, prefix="g")
+    second, second_state = wrap(seeded_net(), job, None, prefix="d")
+    job.start(TIMEOUT_S)
+    for step in range(1, 3):
+        loss_of(first, rank, step).backward()
+        for twice in (1, 2):
+            second.zero_grad()
+            loss_of(second, rank, 10 * step + twice).backward()
+    wanted = exact_mean(seeded_net(), 22)
+    job.detach(TIMEOUT_S)
+    return {"steps": [first_state.last_step, second_state.last_step], "difference": largest_difference(gradients(second), wanted)}
+
+
+def non_finite():
+    """A NaN on rank 1: NaN everywhere, in that tensor; and the next step is a good one."""
+    rank = join_processes()
+    model, state = wrap(seeded_net())
+    loss = loss_of(model, rank, 1)
+    (loss * float("nan") if rank == 1 else loss).backward()
+    are_nan = all(bool(torch.isnan(gradient).all()) for gradient in gradients(model))
+    model.zero_grad()
+    loss_of(model, rank, 2).backward()
+    return {"are_nan": are_nan, "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2))}
+
+
+def daemon_dies(fallback=None):
+    """A good step, then the test kills a daemon, then two more steps."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    rank = join_processes()
+    model, state = wrap(seeded_net(), fallback=fallback)
+    loss_of(model, rank, 1).backward()
+    print("stepped", flush=True)
+    signal.sigwait({signal.SIGUSR1})
+    texts, difference = [], 0.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in (2, 3):
+            model.zero_grad()
+            try:
+                loss_of(model, rank, step).backward()
+                difference = max(difference, largest_difference(gradients(model), exact_mean(seeded_net(), step)))
+                texts.append("")
+            except RuntimeError as error:
+                texts.append(str(error))
+                break
+    return {"texts": texts, "error": type(state.error).__name__, "difference": difference, "plain_steps": state.fallback_steps,
+            "warnings": len([entry for entry in caught if "all-reduce" in str(entry.message)])}
+
+
+def daemon_missing(missing_on, fallback=None):
+    """No daemon from the beginning, on some ranks or all."""
+    rank = join_processes()
+    socket = "/nowhere/gradsieved.sock" if rank in missing_on else None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model, state = wrap(seeded_net(), fallback=fallback, socket_path=socket)
+        except gradsieve.Unavailable as error:
+            return {"error": str(error)}
+        for step in (1, 2):
+            model.zero_grad()
+            loss_of(model, rank, step).backward()
+    return {"error": "", "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2)),
+            "plain_steps": state.fallback_steps, "warnings": len([e for e in caught if "all-reduce" in str(e.message)])}
+
+
+def averager(codec=EXACT, steps=3):
+    """The loop without DDP: parameters from rank 1, then averages; a parameter without gradient counts as zero."""
+    rank = join_processes()
+    torch.manual_seed(rank)
+    net = Net()
+    averaging = gradsieve.torch.Averager(net, job_name, codec=codec, timeout=TIMEOUT_S)
+    averaging.broadcast_parameters(root=1)
+    torch.manual_seed(1)
+    is_broadcast = all(torch.equal(a, b) for a, b in zip(net.parameters(), Net().parameters()))
+    net.uses_spare = rank == 0
+    reference, is_exact = Net(), True
+    reference.load_state_dict(net.state_dict())
+    for step in range(1, steps + 1):
+        net.zero_grad(set_to_none=True)
+        loss_of(net, rank, step).backward()
+        averaging.average_gradients()
+        reference.uses_spare = True
+        zero = local_gradients(reference, 0, step)
+        reference.uses_spare = False
+        one = local_gradients(reference, 1, step)
+        is_exact &= all(torch.equal(p.grad, (a + b) * 0.5) for p, a, b in zip(net.parameters(), zero, one))
+    averaging.job.detach(TIMEOUT_S)
+    return {"is_broadcast": is_broadcast, "is_exact": bool(is_exact), "last_step": averaging.last_step}

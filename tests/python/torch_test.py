@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""gradsieve.torch: DistributedDataParallel over Gloo with two processes on two daemons, what it does to gradients, and what
+it refuses. Skipped as a whole where Debian's python3-torch is not installed."""
+import signal
+import unittest
+import unittest.mock
+
+from python_cluster import Cluster, require_module, result_of
+
+require_module("torch", "python3-torch")
+import torch
+
+import gradsieve
+import gradsieve.torch
+from gradsieve.torch.members import Member
+
+FP32_ROUNDING = 1e-6  # gradients of the tests' model are below 1; both means round each addition once
+
+
+class DdpTest(unittest.TestCase):
+    """Two processes go through all scenarios once; each test looks at one of them."""
+
+    SCENARIOS = {
+        "exact": ["exact_codec", {}], "bucket_views": ["exact_codec", {"gradient_as_bucket_view": True}],
+        "compressed": ["train", {"codec": "topk(0.05) | pow2(bits=4) | auto"}], "unused": ["unused", {}],
+        "no_sync": ["without_sync", {}], "uneven": ["uneven", {}], "two_models": ["two_models", {}],
+        "non_finite": ["non_finite", {}], "missing": ["daemon_missing", {"missing_on": [0, 1]}],
+        "fallback": ["daemon_missing", {"missing_on": [0, 1], "fallback": "allreduce"}],
+        "fallback_of_one": ["daemon_missing", {"missing_on": [1], "fallback": "allreduce"}],
+        "frozen": ["frozen", {}], "averager": ["averager", {}], "float16": ["halves", {"dtype": "float16"}],
+        "bfloat16": ["halves", {"dtype": "bfloat16"}],
+    }
+
+    @classmethod
+    def setUpClass(cls):
+        with Cluster(2) as cluster:
+            ran = cluster.run_ranks("torch_ranks:scenarios", 2, timeout_s=120, **cls.SCENARIOS)
+        cls.results = {key: [result[key] for result in ran] for key in cls.SCENARIOS}
+
+    def test_exact_codec_gives_the_means_bits_and_ddps_values_over_rebuilt_buckets(self):
+        results = self.results["exact"]
+        self.assertEqual(results[0]["hash"], results[1]["hash"])
+        for result in results:
+            self.assertTrue(result["is_exact"])
+            self.assertLess(result["against_ddp"], FP32_ROUNDING)
+            self.assertEqual(result["last_step"], 4)
+            self.assertGreater(result["buckets"], 1)
+            self.assertTrue(result["were_rebuilt"])
+
+    def test_exact_codec_with_gradients_as_bucket_views(self):
+        self.assertEqual([result["is_exact"] for result in self.results["bucket_views"]], [True, True])
+
+    def test_compressed_training_converges_to_the_same_bits_everywhere(self):
+        results = self.results["compressed"]
+        self.assertEqual(results[0]["hash"], results[1]["hash"])
+        self.assertLess(results[0]["after"], 0.5 * results[0]["before"])
+        self.assertEqual(results[0]["last_step"], 60)
+
+    def test_unused_parameters_count_as_zero(self):
+        self.assertEqual(self.results["unused"], [{"is_none": True, "is_half": True, "last_step": 2}] * 2)
+
+    def test_no_sync_accumulates_into_one_step(self):
+        for result in self.results["no_sync"]:
+            self.assertLess(result["difference"], FP32_ROUNDING)
+            self.assertEqual(result["last_step"], 1)
+
+    def test_join_lets_a_finished_rank_contribute_zeros(self):
+        for result in self.results["uneven"]:
+            self.assertLess(result["difference"], FP32_ROUNDING)
+            self.assertEqual(result["last_step"], 3)
+
+    def test_two_models_of_a_job_step_on_their_own(self):
+        self.assertEqual(self.results["two_models"], [{"steps": [2, 4], "difference": 0.0}] * 2)
+
+    def test_a_nan_comes_back_on_every_rank_and_the_next_step_holds(self):
+        self.assertEqual(self.results["non_finite"], [{"are_nan": True, "difference": 0.0}] * 2)
+
+    def test_a_missing_daemon_is_an_error_that_says_what_to_do(self):
+        for result in self.results["missing"]:
+            self.assertRegex(result["error"], "unavailable: .*/nowhere/gradsieved.sock.*start it")
+
+    def test_fallback_is_taken_by_all_ranks_if_one_misses_its_daemon(self):
+        for result in self.results["fallback"] + self.results["fallback_of_one"]:
+            self.assertEqual(result["error"], "")
+            self.assertLess(result["difference"], FP32_ROUNDING)
+            self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
+
+    def test_averager_without_ddp_gives_the_means_bits(self):
+        self.assertEqual(self.results["averager"], [{"is_broadcast": True, "is_exact": True, "last_step": 3}] * 2)
+
+    def test_frozen_parameters_are_left_alone_and_an_unfrozen_one_is_named(self):
+        for result in self.results["frozen"]:
+            self.assertTrue(result["is_left_alone"])
+            self.assertRegex(result["text"], r"'spare.weight' of shape \(3, 3\) is not registered: allowed are .*; unfreeze")
+
+    def test_half_types_are_rounded_once(self):
+        self.assertEqual(self.results["float16"] + self.results["bfloat16"], [True] * 4)
+
+
+class LostDaemonTest(unittest.TestCase):
+    """One of two daemons is killed between two steps."""
+
+    def kill_one(self, network="", **arguments):
+        """The two ranks, about to take their second step."""
+        cluster = Cluster(2, network=network)
+        self.addCleanup(cluster.close)
+        ranks = cluster.start_ranks("torch_ranks:daemon_dies", 2, **arguments)
+        for rank in ranks:
+            rank.wait_for_line("stepped")
+        cluster.kill_daemon(1)
+        for rank in ranks:
+            rank.send_signal(signal.SIGUSR1)
+        return ranks
+
+    def test_backward_raises_the_librarys_words(self):
+        result = result_of(self.kill_one()[1])
+        self.assertRegex(result["texts"][0], "unavailable: .*gradsieved")
+        self.assertEqual(result["error"], "Unavailable")
+
+    def test_fallback_goes_on_with_all_reduce(self):
+        for result in map(result_of, self.kill_one(network="peer_timeout_s = 1", fallback="allreduce")):
+            self.assertEqual(result["texts"], ["", ""])
+            self.assertLess(result["difference"], FP32_ROUNDING)
+            self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
+
+
+class LocalTest(unittest.TestCase):
+    """One process, one daemon."""
+
+    @classmethod
+    def setUpClass(cls):
+        with Cluster() as cluster:
+            cls.results, = cluster.run_ranks("torch_ranks:scenarios", 1, learning_rate=["learning_rate", {}],
+                                             dlpack=["handed_in_by_dlpack", {}])
+
+    def test_a_changed_learning_rate_rescales_what_was_kept(self):
+        result = self.results["learning_rate"]
+        self.assertIn(result["sent"], range(1, 8))
+        self.assertAlmostEqual(result["factor"], 2.0)
+
+    def test_torch_tensors_are_handed_in_by_dlpack(self):
+        result = self.results["dlpack"]
+        self.assertEqual(result["seen"], [True] * 3)
+        for text, words in zip(result["texts"], ("strided", r"shape \(6,\)", "float64"), strict=True):
+            self.assertRegex(text, f"invalid-argument: .*{words}.*: allowed")
+
+
+class OnCard:
+    """A gradient on a GPU, as far as binding looks at it."""
+
+    is_cuda, dtype, device = True, torch.bfloat16, "cuda:0"
+
+    def __init__(self, address, is_dense=True):
+        self.address, self.is_dense = address, is_dense
+
+    def data_ptr(self):
+        return self.address
+
+    def numel(self):
+        return 6
+
+    def dim(self):
+        return 2
+
+    def stride(self):
+        return (3, 1)
+
+    def is_contiguous(self):
+        return self.is_dense
+
+
+class BindingTest(unittest.TestCase):
+    """When gradients on a GPU are bound, without a GPU."""
+
+    def setUp(self):
+        stream = unittest.mock.Mock(cuda_stream=7)
+        patch = unittest.mock.patch("torch.cuda.current_stream", return_value=stream)
+        self.stream = stream
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.member = Member("weight", None, None)
+
+    def test_a_gradient_is_bound_once_and_again_when_it_moves_or_its_stream_changes(self):
+        first = self.member.buffer_to_bind(OnCard(0x7000))
+        self.assertEqual((first.pointer, first.elements, first.element_type, first.stream),
+                         (0x7000, 6, gradsieve.ElementType.BF16, 7))
+        self.member.on_bound(first)
+        self.assertIsNone(self.member.buffer_to_bind(OnCard(0x7000)))
+        self.assertEqual(self.member.buffer_to_bind(OnCard(0x9000)).pointer, 0x9000)
+        self.stream.cuda_stream = 8
+        self.assertEqual(self.member.buffer_to_bind(OnCard(0x7000)).stream, 8)
+
+    def test_a_bind_that_failed_is_tried_again(self):
+        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
+        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
+
+    def test_a_gradient_with_gaps_is_refused_by_name(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "'weight' has strides .*: allowed is dense memory"):
+            self.member.buffer_to_bind(OnCard(0x7000, is_dense=False))
+
+    def test_a_gradient_on_the_host_is_not_bound(self):
+        self.assertIsNone(self.member.buffer_to_bind(torch.zeros(3)))
+
+
+class RefusalsTest(unittest.TestCase):
+    """Before anybody is asked: no daemon, no process group."""
+
+    def check(self, error, words, model, **options):
+        with self.assertRaisesRegex(error, words):
+            gradsieve.torch.Averager(model, "refused", **options)
+
+    def test_sparse_gradients_are_refused_by_layer(self):
+        model = torch.nn.Sequential(torch.nn.Embedding(10, 3, sparse=True))
+        self.check(gradsieve.Unimplemented, "layer '0' makes sparse gradients.*docs/python.md", model)
+
+    def test_fsdp_and_zero_are_refused_by_name(self):
+        for name, words in (("FullyShardedDataParallel", "FSDP"), ("DeepSpeedEngine", "ZeRO")):
+            model = torch.nn.Sequential(type(name, (torch.nn.Linear,), {})(2, 2))
+            self.check(gradsieve.Unimplemented, f"{name}: .*{words}.*docs/python.md", model)
+        optimizer = type("DeepSpeedZeroOptimizer", (), {"param_groups": []})()
+        self.check(gradsieve.Unimplemented, "DeepSpeedZeroOptimizer: ZeRO-2", torch.nn.Linear(2, 2), optimizer=optimizer)
+
+    def test_other_element_types_are_refused_by_parameter(self):
+        self.check(gradsieve.InvalidArgument, "'weight' is torch.float64: allowed are float32", torch.nn.Linear(2, 2).double())
+
+    def test_a_frozen_model_is_refused(self):
+        self.check(gradsieve.InvalidArgument, "0 parameters", torch.nn.Linear(2, 2).requires_grad_(False))
+
+    def test_register_wants_ddp_and_known_fallbacks(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "model is a Linear: allowed is a DistributedDataParallel"):
+            gradsieve.torch.register(torch.nn.Linear(2, 2), "refused")
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "fallback is 'nccl': allowed is None"):
+            gradsieve.torch.fallback.check_fallback("nccl")
+
+    def test_a_codec_beside_a_job_is_refused(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "beside a Job"):
+            gradsieve.torch.Averager(torch.nn.Linear(2, 2), gradsieve.Job("x", 0, 1), codec="all | f32")
+
+
+if __name__ == "__main__":
+    unittest.main()
