@@ -25,6 +25,10 @@ std::vector<Bytes> seeds() {
     // Every quantizer densely and in a list, every index coder, and both scopes.
     const char* const codecs[] = {"all | f32",
                                   "all | bf16",
+                                  "all | f16",
+                                  "all | natural",
+                                  "topk(0.05) | natural | rice",
+                                  "topk(0.05) | f16 | rice",
                                   "all | sign",
                                   "all | dither",
                                   "all | pow2",
