@@ -21,7 +21,7 @@ else:
 ArrayLike = Any  # the buffer protocol, or `__dlpack__`
 
 _BUFFER_TYPES = {"f": "float32", "e": "float16"}
-_ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_TYPES = ("float32", "float16", "bfloat16")
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def _from_dlpack(values: Any) -> tuple[tuple[int, ...], str, Any]:
         raise InvalidArgument("values are strided: allowed are contiguous ones; call contiguous() first")
     if 0 in found.shape:
         return found.shape, found.type_name, memoryview(b"")
-    byte_count = math.prod(found.shape) * _ELEMENT_BYTES.get(found.type_name, 0)
+    byte_count = math.prod(found.shape) * found.element_bytes
     memory = (ctypes.c_ubyte * byte_count).from_address(found.address)
     setattr(memory, "_owner", found.owner)
     return found.shape, found.type_name, memoryview(memory).cast("B")
@@ -98,7 +98,7 @@ def copy_in(address: int | None, shape: tuple[int, ...], values: ArrayLike, labe
     """Writes `values` (float32, float16 or bfloat16; `shape` exactly; host memory) as floats to `address`. Half types
     are widened exactly. Errors: InvalidArgument, naming `label` and what differs."""
     given_shape, type_name, source = _read(values, label)
-    if type_name not in _ELEMENT_BYTES:
+    if type_name not in _TYPES:
         raise InvalidArgument(f"{label}: values of type {type_name}: allowed are float32, float16 and bfloat16; convert "
                               "them first")
     if tuple(given_shape) != tuple(shape):

@@ -40,6 +40,7 @@ class Placed:
     device_type: int
     shape: tuple[int, ...]
     type_name: str
+    element_bytes: int
     is_contiguous: bool
     owner: object  # keeps the memory valid
 
@@ -80,4 +81,4 @@ def placed(values: Any) -> Placed:
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
     return Placed((tensor.data or 0) + tensor.byte_offset, device_type, shape, _type_name(tensor.dtype),
-                  is_contiguous(shape, strides), (values, capsule))
+                  tensor.dtype.bits * tensor.dtype.lanes // 8, is_contiguous(shape, strides), (values, capsule))

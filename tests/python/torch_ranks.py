@@ -227,7 +227,8 @@ def handed_in_by_dlpack():
         except gradsieve.InvalidArgument as error:
             texts.append(str(error))
     job.detach(TIMEOUT_S)
-    return {"seen": seen, "texts": texts}
+    digests = [gradsieve.digest_of(torch.tensor(values)) for values in ([1, 2], [1, 2], [1, 3])]  # int64: any type has bytes
+    return {"seen": seen, "texts": texts, "digests": digests}
 
 
 def unused():

@@ -141,6 +141,9 @@ class LocalTest(unittest.TestCase):
     def test_torch_tensors_are_handed_in_by_dlpack(self):
         result = self.results["dlpack"]
         self.assertEqual(result["seen"], [True] * 3)
+        one, same, other = result["digests"]
+        self.assertEqual(one, same)
+        self.assertNotEqual(one, other)
         for text, words in zip(result["texts"], ("strided", r"shape \(6,\)", "float64"), strict=True):
             self.assertRegex(text, f"invalid-argument: .*{words}.*: allowed")
 
