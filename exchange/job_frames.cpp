@@ -86,6 +86,9 @@ void JobMachine::Impl::on_prepared_while_running(PeerIndex from, const Prepared&
     }
     const bool is_heard = context.peers[from].last_heard.has_value();
     if (prepared.nonce != member->nonce) {
+        // All of its ranks have left our run, and it forms the next one already: nothing of ours is broken by that, and
+        // it announces itself again to who ends later.
+        if (const auto number = context.member_of(from); number && context.is_gone(*number)) return;
         if (!prepared.ranks.empty() && formation.is_new_life(from, prepared))
             fail_peer(from,
                       context.node_text(from) + " began job '" + context.key.name +

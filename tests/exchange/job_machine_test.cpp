@@ -66,6 +66,34 @@ TEST(JobMachine, All_ranks_detached_ends_ok_everywhere) {
         EXPECT_TRUE(sim.node(node).end->is_ok());
     }
 }
+TEST(JobMachine, Node_that_begins_the_next_run_early_harms_nobody_who_is_still_leaving) {
+    for (const std::size_t early : {0U, 1U}) {
+        Sim sim({.ranks = {{0}, {1}}, .spec = make_spec(2, 2, 1)});
+        const auto begin_again = [&](std::size_t node) {
+            ASSERT_TRUE(sim.node(node).end && sim.node(node).end->is_ok()) << sim.text();
+            sim.node(node).machine.reset();
+            sim.node(node).end.reset();
+            ++sim.node(node).instance;  // of the machine alone: another nonce
+            ASSERT_TRUE(sim.attach(static_cast<Rank>(node)).is_ok());
+        };
+        sim.attach_all();
+        sim.submit_all(1);
+        sim.run_quiet();
+        sim.leave(static_cast<Rank>(early), true);
+        sim.run_quiet();
+        begin_again(early);
+        sim.run_for(1s);
+        const auto late = 1 - early;
+        EXPECT_FALSE(sim.node(late).end) << sim.text();
+        sim.leave(static_cast<Rank>(late), true);
+        sim.run_quiet();
+        begin_again(late);
+        sim.run_for(1s);
+        for (const std::size_t node : {0U, 1U})
+            EXPECT_EQ(sim.node(node).machine->snapshot(sim.now()).phase, "running") << sim.text();
+        EXPECT_TRUE(sim.violations().empty()) << sim.violations().front();
+    }
+}
 TEST(JobMachine, Detached_rank_fails_the_steps_that_need_it_and_no_earlier_one) {
     Sim sim(three_nodes());
     sim.attach_all();
