@@ -172,7 +172,13 @@ TEST(StatusDocument, Gpus_show_what_the_daemon_holds_of_them) {
     device.name = "Card";
     device.uuid = "GPU-1234";
     device.total_bytes = 100;
-    facts.gpus.push_back({device, {20, 30, 4, 5, true, ""}, 6});
+    GpuFigures figures;
+    figures.state_bytes = 20;
+    figures.workspace_bytes = 30;
+    figures.buffers = 4;
+    figures.threshold_misses = 5;
+    figures.has_context = true;
+    facts.gpus.push_back({device, figures, 6});
     EXPECT_EQ(json::parse(status_document(facts, written.now)).at("gpus"),
               json::parse(R"([{"uuid": "GPU-1234", "name": "Card", "memory_bytes": 100, "context": true,
                   "state_bytes": 20, "workspace_bytes": 30, "buffers": 4, "queued": 6, "threshold_misses": 5,
