@@ -118,6 +118,14 @@ std::string kept_text(const CodecExplanation& explanation) {
 
 }  // namespace
 
+Result<codec::Pipeline> pipeline_alone(const std::string& text) {
+    GRADSIEVE_ASSIGN(const auto parsed, codec::parse_codec(text));
+    if (parsed.rules.empty()) return parsed.main;
+    return Status(StatusCode::kInvalidArgument, "codec '" + text + "': has " + std::to_string(parsed.rules.size()) +
+                                                    " rules for some tensors: allowed is one pipeline here; give each "
+                                                    "rule's by itself");
+}
+
 StageView view_of(const codec::StageRow& row) {
     return {std::string(row.name),  std::string(row.role),    std::string(row.parameters), std::string(row.scope),
             std::string(row.state), std::string(row.meaning), std::string(row.source)};

@@ -6,7 +6,7 @@
 #include "cli/console.hpp"
 
 #include "base/status.hpp"
-#include "codec/pipeline.hpp"
+#include "codec/codec_rules.hpp"
 
 #include <cstdint>
 #include <string>
@@ -36,6 +36,9 @@ struct CodecExplanation {
 [[nodiscard]] Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements);
 [[nodiscard]] std::string render_explanation(const CodecExplanation& explanation, const Look& look);
 [[nodiscard]] std::string explanation_json(const CodecExplanation& explanation);
+
+/// The pipeline that a codec's text is. Errors: kInvalidArgument (also where rules for some tensors follow).
+[[nodiscard]] Result<codec::Pipeline> pipeline_alone(const std::string& text);
 
 /// The row of the codec layer's table as shown.
 [[nodiscard]] StageView view_of(const codec::StageRow& row);

@@ -14,7 +14,7 @@ ExitCode run_codecs(const CodecsOptions& options, Console& console) {
 }
 
 ExitCode run_explain(const ExplainOptions& options, Console& console) {
-    const auto pipeline = codec::parse_pipeline(options.codec);
+    auto pipeline = pipeline_alone(options.codec);
     auto explanation =
         pipeline.is_ok() ? explain_codec(*pipeline, options.elements) : Result<CodecExplanation>(pipeline.error());
     if (!explanation.is_ok()) {

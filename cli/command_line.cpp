@@ -144,7 +144,7 @@ private:
         sub->add_option("--threads", plan_.threads, "The daemon's codec workers; 0 = as it would take of this machine")
             ->check(CLI::Range(0U, 1024U));
         sub->add_option("--codec-speed", plan_.codec_speed,
-                        "Elements per second instead of what is measured here, such as 1.5e11 for a GPU")
+                        "Elements a second that are encoded, instead of what is measured here, such as 1.5e11")
             ->check(CLI::Range(1.0, 1e15));
         sub->add_option("-c,--codec", plan_.codecs, "Only this codec; may be repeated");
         sub->add_flag("--json", plan_.is_json, "Print it as JSON");

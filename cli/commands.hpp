@@ -54,7 +54,7 @@ struct PlanOptions {
     double backward_share = 2.0 / 3;
     double latency_us = 50;
     unsigned threads = 0;             ///< codec workers; 0 = as the daemon would take of this machine
-    double codec_speed = 0;           ///< elements per second, of encoder and decoder together; 0 = measured here
+    double codec_speed = 0;           ///< elements a second that are encoded, and sent ones decoded; 0 = measured here
     std::vector<std::string> codecs;  ///< empty = a choice from mild to strong
     bool is_json = false;
 };

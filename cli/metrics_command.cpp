@@ -31,6 +31,7 @@ Status failed(const std::string& path, const char* what) {
 /// Readers see the old text or the new one.
 Status replace_file(const std::string& path, std::string_view text) {
     const auto fresh = fmt::format("{}.{}", path, ::getpid());
+    ::unlink(fresh.c_str());  // of one that was killed under the same number
     UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!fd.is_open()) return failed(path, "open");
     const auto gone = [&](const char* what) {

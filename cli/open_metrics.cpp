@@ -12,7 +12,9 @@ namespace {
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-enum class Type { kGauge, kCounter, kInfo, kStateSet };
+/// Those that Prometheus' older text format has too: node_exporter's textfile collector reads that, and refuses a whole
+/// file for a type it does not know.
+enum class Type { kGauge, kCounter };
 
 /// One family: its samples lie together, as the format wants it.
 class Family {
@@ -20,8 +22,7 @@ public:
     /// A name ends in its unit, if it has one.
     Family(std::string name, Type type, std::string_view unit, std::string_view help)
         : name_(std::move(name)), type_(type) {
-        constexpr std::string_view kNames[] = {"gauge", "counter", "info", "stateset"};
-        head_ = fmt::format("# TYPE {} {}\n", name_, kNames[static_cast<std::size_t>(type)]);
+        head_ = fmt::format("# TYPE {} {}\n", name_, type == Type::kCounter ? "counter" : "gauge");
         if (!unit.empty()) head_ += fmt::format("# UNIT {} {}\n", name_, unit);
         head_ += fmt::format("# HELP {} {}\n", name_, help);
     }
@@ -52,7 +53,7 @@ private:
             series += fmt::format("{}{}=\"{}\"", at == 0 ? "{" : ",", labels[at].first, escaped(labels[at].second));
         if (!labels.empty()) series += '}';
         if (!seen_.insert(series).second) return *this;
-        const auto* suffix = type_ == Type::kCounter ? "_total" : type_ == Type::kInfo ? "_info" : "";
+        const auto* suffix = type_ == Type::kCounter ? "_total" : "";
         samples_ += name_ + suffix + series + ' ' + value + '\n';
         return *this;
     }
@@ -72,11 +73,11 @@ Family counter(const char* name, const char* help, const char* unit = "") { retu
 std::uint64_t number(bool is_true) { return is_true ? 1 : 0; }
 
 std::string health_text(const HealthView& health) {
-    Family up("gradsieve_up", Type::kGauge, "", "1 while the daemon lives and answers.");
+    auto up = gauge("gradsieve_up", "1 while the daemon lives and answers.");
     up.add({}, number(health.state == "live"));
-    Family state("gradsieve_health", Type::kStateSet, "", "How the daemon is.");
+    auto state = gauge("gradsieve_health", "1 for how the daemon is, 0 for the others.");
     for (const char* name : {"live", "hung", "dead", "stopped", "never-ran", "unreadable"})
-        state.add({{"gradsieve_health", name}}, number(health.state == name));
+        state.add({{"state", name}}, number(health.state == name));
     return up.text() + state.text();
 }
 
@@ -88,7 +89,7 @@ std::string daemon_text(const StatusView& status, const HealthView& health) {
     for (const auto& kept : status.kept) kept_bytes += kept.bytes + kept.gpu_bytes;
     std::string text;
     const auto put = [&text](const Family& family) { text += family.text(); };
-    put(Family("gradsieve_build", Type::kInfo, "", "The daemon's version, node and instruction set.")
+    put(gauge("gradsieve_build_info", "The daemon's version, node and instruction set.")
             .add({{"version", daemon.version}, {"node", daemon.node}, {"cpu_form", daemon.cpu_form}},
                  std::uint64_t{1}));
     put(seconds("gradsieve_heartbeat_age_seconds", "Since the daemon last renewed its status page.")
@@ -187,7 +188,7 @@ std::string groups_text(const std::vector<JobView>& jobs) {
 }
 
 std::string jobs_text(const std::vector<JobView>& jobs) {
-    Family info("gradsieve_job", Type::kInfo, "", "A job that runs, its codec and phase.");
+    auto info = gauge("gradsieve_job_info", "A job that runs, its codec and phase.");
     auto ranks = gauge("gradsieve_job_ranks", "Training processes that it is made for.");
     auto missing = gauge("gradsieve_job_missing_ranks", "Those that are not there.");
     auto sent = counter("gradsieve_job_sent_bytes", "By this node for the job, headers and retries included.", "bytes");

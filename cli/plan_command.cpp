@@ -23,16 +23,15 @@ constexpr const char* kCodecs[] = {"all | bf16",
                                    "topk(0.001) | pow2(bits=4)"};
 
 Result<exchange::CodecFacts> facts_of(const std::string& codec, const PlanOptions& options, double workers) {
-    auto pipeline = codec::parse_pipeline(codec);
-    if (!pipeline.is_ok()) return pipeline.error();
-    GRADSIEVE_ASSIGN(const auto explanation, explain_codec(*pipeline, options.elements));
+    GRADSIEVE_ASSIGN(const auto pipeline, pipeline_alone(codec));
+    GRADSIEVE_ASSIGN(const auto explanation, explain_codec(pipeline, options.elements));
     const auto& trial = explanation.trial;
     const auto elements = static_cast<double>(trial.elements);
     const bool is_given = options.codec_speed > 0;
     return exchange::CodecFacts{
         trial.payload_bytes / elements,
         is_given ? 1 / options.codec_speed : trial.encode_milliseconds / 1000 / elements / workers,
-        is_given ? 0 : trial.decode_milliseconds / 1000 / elements / workers};
+        is_given ? trial.sent_fraction / options.codec_speed : trial.decode_milliseconds / 1000 / elements / workers};
 }
 
 Result<PlanReport> make_report(const PlanOptions& options) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <charconv>
+#include <cmath>
 
 namespace gradsieve::cli {
 
@@ -131,7 +132,7 @@ std::string plan_json(const PlanReport& report) {
 double link_speed(const std::string& text) {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || !(value > 0)) return 0;
+    if (error != std::errc() || !(value > 0) || !std::isfinite(value)) return 0;
     std::string unit(end, text.data() + text.size());
     while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
     for (const char* suffix : {"/s", "ps", "bit", "b"})

@@ -2,6 +2,7 @@
 
 #include "codec/decoder.hpp"
 
+#include <algorithm>
 #include <random>
 #include <string>
 
@@ -11,12 +12,17 @@ namespace {
 constexpr TensorId kTensor = 1;
 /// Numbers beyond the tensor's own, so that a step's window is drawn from many: drawing all afresh would take longer
 /// than encoding them.
-constexpr ElementCount kSpareNoise = ElementCount{1} << 20U;
+constexpr ElementCount kMostSpareNoise = ElementCount{1} << 20U;
+ElementCount spare_noise(ElementCount elements) { return std::min(kMostSpareNoise, 16 * elements); }
 
 }  // namespace
 
 NoiseTrial::NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed)
-    : pipeline_(pipeline), elements_(elements), random_(seed), noise_(elements + kSpareNoise), decoded_(elements) {
+    : pipeline_(pipeline),
+      elements_(elements),
+      random_(seed),
+      noise_(elements + spare_noise(elements)),
+      decoded_(elements) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     for (float& value : noise_) value = normal(random);
@@ -41,7 +47,7 @@ StateView NoiseTrial::state(std::size_t generation) {
 
 Result<NoiseTrial::Sent> NoiseTrial::step() {
     random_ = std::mt19937_64(random_)();
-    offset_ = random_ % kSpareNoise;
+    offset_ = random_ % spare_noise(elements_);
     const float* const samples[] = {gradient()};
     const float weights[] = {1.0F};
     EncodeRequest request;

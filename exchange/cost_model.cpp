@@ -45,7 +45,9 @@ StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFa
     const double latency = others > 0 ? link.latency_seconds : 0;
     cost.exchange_seconds = encode + cost.link_seconds + latency + decode;
     const double stages[] = {encode / kPieces, cost.link_seconds / kPieces, decode / kPieces};
-    settle(step, end_of_pipe(step, stages) + latency, cost);
+    // The same workers encode and decode: from the first piece on, they have both to do.
+    const double first_piece = step.step_seconds - step.step_seconds * step.backward_share * (1 - 1.0 / kPieces);
+    settle(step, std::max(end_of_pipe(step, stages), first_piece + encode + decode) + latency, cost);
     return cost;
 }
 

@@ -1,5 +1,6 @@
 // What a step costs between nodes, by arithmetic: gradients come out of the backward pass bit by bit and go through
-// encoder, link and decoder as through a pipe, each busy with one piece at a time. For people who choose, and for
+// encoder, link and decoder as through a pipe, each busy with one piece at a time, encoder and decoder with the same
+// workers. For people who choose, and for
 // whoever checks the exchange against it; no round depends on it. Plain values; any thread.
 #pragma once
 

@@ -87,9 +87,10 @@ Result<ImportedMemory> ImportedMemory::open(int device, const IpcHandle& handle,
     for (const int user : users) {
         if (user == device) continue;
         int can_access = 0;
-        GRADSIEVE_CUDA_TRY(cudaDeviceCanAccessPeer(&can_access, user, device), "asking for access between GPUs");
-        // Whatever keeps this device out: it gets copies.
-        if (can_access != 0 && impl->open_on(user, native) != cudaSuccess) static_cast<void>(cudaGetLastError());
+        cudaError_t error = cudaDeviceCanAccessPeer(&can_access, user, device);
+        if (error == cudaSuccess && can_access != 0) error = impl->open_on(user, native);
+        if (error != cudaSuccess)
+            static_cast<void>(cudaGetLastError());  // whatever keeps this device out: it gets copies
     }
     return ImportedMemory(std::move(impl));
 }

@@ -112,7 +112,7 @@ TEST_F(CliTest, Metrics_of_a_document_that_is_none_say_unreadable) {
     const auto ran = run_here({"metrics", "--socket", socket()});
     EXPECT_EQ(ran.code, ExitCode::kOk);
     EXPECT_THAT(ran.out, HasSubstr("gradsieve_up 0\n"));
-    EXPECT_THAT(ran.out, HasSubstr("gradsieve_health{gradsieve_health=\"unreadable\"} 1\n"));
+    EXPECT_THAT(ran.out, HasSubstr("gradsieve_health{state=\"unreadable\"} 1\n"));
     EXPECT_THAT(ran.error, HasSubstr("not a JSON object"));
 }
 TEST_F(CliTest, Metrics_replace_a_file_as_a_whole_or_leave_it) {
@@ -142,6 +142,8 @@ TEST_F(CliTest, Codecs_explains_a_codec) {
     const auto bad = run_here({"codecs", "explain", "topk(2)"});
     EXPECT_EQ(bad.code, ExitCode::kFailed);
     EXPECT_THAT(bad.error, HasSubstr("ratio"));
+    EXPECT_THAT(run_here({"codecs", "explain", "all; *.bias: all | f32"}).error,
+                HasSubstr("has 1 rules for some tensors"));
     EXPECT_EQ(run_here({"codecs", "explain", "all", "--elements", "0"}).code, ExitCode::kFailed);
     EXPECT_EQ(run_here({"codecs", "explain"}).code, ExitCode::kFailed);
 }

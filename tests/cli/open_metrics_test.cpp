@@ -23,10 +23,11 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-/// The grammar of OpenMetrics 1.0 as far as it is used here: families once and together, TYPE before UNIT before HELP,
-/// names that end in their unit, suffixes by type, no sample twice, EOF last.
+/// The grammar of OpenMetrics 1.0 as far as it is used here, and types that Prometheus' older format has too: families
+/// once and together, TYPE before UNIT before HELP, names that end in their unit, suffixes by type, no sample twice,
+/// EOF last.
 void expect_well_formed(const std::string& text) {
-    static const std::regex kType("# TYPE ([a-z_]+) (gauge|counter|info|stateset)");
+    static const std::regex kType("# TYPE ([a-z_]+) (gauge|counter)");
     static const std::regex kSample(R"(([a-z_]+)(\{([a-z_]+="(\\.|[^"\\])*",?)+\})? (-?[0-9][0-9.e+-]*))");
     std::set<std::string> families;
     std::set<std::string> samples;
@@ -41,7 +42,7 @@ void expect_well_formed(const std::string& text) {
         if (std::regex_match(lines[at], match, kType)) {
             family = match[1];
             EXPECT_TRUE(families.insert(family).second) << "twice: " << family;
-            suffix = match[2] == "counter" ? "_total" : match[2] == "info" ? "_info" : "";
+            suffix = match[2] == "counter" ? "_total" : "";
         } else if (lines[at].starts_with("# UNIT ")) {
             EXPECT_EQ(lines[at].find("# UNIT " + family + ' '), 0U) << lines[at];
             EXPECT_TRUE(family.ends_with(lines[at].substr(lines[at].rfind(' ') + 1))) << lines[at];
@@ -69,7 +70,7 @@ TEST(OpenMetrics, A_daemon_that_is_not_there_is_told_by_health_alone) {
     const auto text = open_metrics_text({}, health("never-ran"));
     expect_well_formed(text);
     EXPECT_THAT(text, HasSubstr("gradsieve_up 0\n"));
-    EXPECT_THAT(text, HasSubstr("gradsieve_health{gradsieve_health=\"never-ran\"} 1\n"));
+    EXPECT_THAT(text, HasSubstr("gradsieve_health{state=\"never-ran\"} 1\n"));
     EXPECT_THAT(text, Not(HasSubstr("gradsieve_uptime")));
 }
 TEST(OpenMetrics, Names_are_escaped_and_sums_taken) {

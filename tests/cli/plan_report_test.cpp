@@ -46,13 +46,14 @@ TEST(PlanReport, Link_speeds_are_read_as_people_write_them) {
     EXPECT_DOUBLE_EQ(link_speed("25 Gbit/s"), 25e9);
     EXPECT_DOUBLE_EQ(link_speed("100M"), 1e8);
     EXPECT_DOUBLE_EQ(link_speed("0.5Gbps"), 5e8);
-    for (const char* text : {"", "fast", "1", "0Gbit", "-1Gbit", "1Gbyte", "nanG", "1 TB/s"})
+    for (const char* text : {"", "fast", "1", "0Gbit", "-1Gbit", "1Gbyte", "nanG", "infG", "1 TB/s"})
         EXPECT_EQ(link_speed(text), 0) << text;
 }
 
 // 100 M parameters, 4 workers: 1.6 GB of fp32 gradients a step in all.
 TEST_F(CliTest, Plan_says_that_a_slow_link_pays_and_with_what) {
-    const auto ran = run_here({"plan", "--params", "100M", "--nodes", "4", "--link", "1Gbit", "--step-ms", "300"});
+    const auto ran = run_here(
+        {"plan", "--params", "100M", "--nodes", "4", "--link", "1Gbit", "--step-ms", "300", "--codec-speed", "1e9"});
     EXPECT_EQ(ran.code, ExitCode::kOk) << ran.error;
     EXPECT_THAT(ran.out, HasSubstr("100M parameters on 4 nodes at 1 Gbit/s, 300.0 ms of computing a step"));
     EXPECT_THAT(ran.out, HasSubstr("600 MB"));
@@ -66,7 +67,13 @@ TEST_F(CliTest, Plan_with_a_speed_of_ones_own_is_arithmetic_alone) {
     EXPECT_EQ(root["verdict"], "does not pay");
     ASSERT_EQ(root["rows"].size(), 3U);
     EXPECT_NEAR(root["rows"][2]["sent_bytes"], 2e6, 2e3);
-    EXPECT_NEAR(root["rows"][2]["exchange_s"], 1e6 / 1e11 + 16e6 / 100e9 + 50e-6, 1e-6);
+    EXPECT_NEAR(root["rows"][2]["exchange_s"], 3 * 1e6 / 1e11 + 16e6 / 100e9 + 50e-6, 1e-6);
+}
+TEST_F(CliTest, Plan_measures_a_codec_on_this_machine) {
+    const auto ran =
+        run_here({"plan", "-p", "10k", "-n", "2", "-l", "1Gbit", "-s", "100", "-c", "all | bf16", "--json"});
+    ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
+    EXPECT_GT(nlohmann::json::parse(ran.out)["rows"][2]["exchange_s"], 16 * 2e4 / 1e9 / 2);
 }
 TEST_F(CliTest, Plan_refuses_what_makes_no_sense) {
     const auto bad = run_here({"plan", "-p", "1M", "-n", "2", "-l", "fast", "-s", "100"});

@@ -12,9 +12,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 
@@ -23,12 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using gradsieve::Bytes;
 using gradsieve::ByteView;
-
-Bytes read_file(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    return gradsieve::fuzz::bytes_of(text);
-}
 
 /// A few of: a byte changed, a bit turned, a run removed, repeated or taken from another input, the end cut off.
 Bytes mutated(const std::vector<Bytes>& inputs, std::mt19937_64& random) {
@@ -98,7 +89,7 @@ private:
 
 /// Runs what a LastInput holds; leaves the bytes alone beside it, to become part of the corpus.
 int run_kept(const fs::path& path) {
-    const auto kept = read_file(path);
+    const auto kept = gradsieve::fuzz::read_file(path);
     gradsieve::ByteReader reader(kept);
     const auto input = reader.read_bytes(reader.read<std::uint64_t>());
     gradsieve::fuzz::require(reader.is_ok(), "the file holds an input");
@@ -145,7 +136,8 @@ int main(int argc, char** argv) {
     auto inputs = gradsieve::fuzz::seeds();
     gradsieve::fuzz::require(!inputs.empty(), "a target has seeds");
     for (const auto& folder : folders)
-        for (const auto& file : fs::directory_iterator(folder)) inputs.push_back(read_file(file.path()));
+        for (const auto& file : fs::directory_iterator(folder))
+            inputs.push_back(gradsieve::fuzz::read_file(file.path()));
     LastInput last(kept);
     for (const auto& input : inputs) last.run(input);
     std::mt19937_64 random(seed);

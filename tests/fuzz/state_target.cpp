@@ -10,9 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 namespace gradsieve::fuzz {
@@ -120,10 +117,9 @@ Bytes snapshot_file() {
     const std::vector<std::span<float>> arrays(4, values);
     const auto folder = std::filesystem::temp_directory_path() / ("gradsieve-fuzz-seed-" + std::to_string(::getpid()));
     require(daemon::write_snapshot(folder.string(), head, arrays).is_ok(), "a snapshot is written");
-    std::ifstream file(folder / daemon::snapshot_name({"job", "1"}, 0, 41), std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    auto bytes = read_file(folder / daemon::snapshot_name({"job", "1"}, 0, 41));
     std::filesystem::remove_all(folder);
-    return bytes_of(text);
+    return bytes;
 }
 
 }  // namespace

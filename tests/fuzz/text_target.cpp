@@ -6,8 +6,7 @@
 #include "daemon/config_parse.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 
-#include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 namespace gradsieve::fuzz {
@@ -15,9 +14,14 @@ namespace {
 
 enum : std::uint8_t { kConfiguration = 0, kCodec = 1, kStatus = 2 };
 
-std::string read_file(const std::string& path) {
-    std::ifstream file(std::string(FUZZ_SOURCE_DIR) + path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+Bytes source(const std::string& path) { return read_file(std::string(FUZZ_SOURCE_DIR) + path); }
+
+/// Values alone: where each came from stands behind it.
+std::string without_origins(std::string_view text) {
+    std::string values;
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) values += line.substr(0, line.find(" # ")) + '\n';
+    return values;
 }
 
 void run_configuration(std::string_view text) {
@@ -32,7 +36,7 @@ void run_configuration(std::string_view text) {
     daemon::Config again;
     const auto written = daemon::config_text(config);
     require(daemon::parse_config_text(written, "fuzz.toml", again).is_ok(), "effective values are a configuration");
-    require(daemon::config_text(again).size() > 100, "and all of it is written again");
+    require(without_origins(daemon::config_text(again)) == without_origins(written), "and is written as the same");
 }
 void run_codec(std::string_view text) {
     const auto codec = codec::parse_codec(text);
@@ -56,8 +60,7 @@ void run_status(std::string_view text) {
 
 std::vector<Bytes> seeds() {
     std::vector<Bytes> made;
-    for (const char* path : {"/systemd/gradsieved.toml"})
-        made.push_back(tagged(kConfiguration, bytes_of(read_file(path))));
+    for (const char* path : {"/systemd/gradsieved.toml"}) made.push_back(tagged(kConfiguration, source(path)));
     made.push_back(tagged(kConfiguration, bytes_of("[network]\nsecurity = \"plain\"\nlanes = 2\nsilent_ms = 4000.5\n"
                                                    "[codec]\ndefault = \"topk(0.01); *.bias: all | f32\"\n"
                                                    "[[node]]\nname = \"a\"\naddress = \"10.0.0.1\"\nport = 7078\n"
@@ -68,7 +71,7 @@ std::vector<Bytes> seeds() {
           "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
         made.push_back(tagged(kCodec, bytes_of(text)));
     for (const char* name : {"two_nodes", "trouble", "states", "hostile"})
-        made.push_back(tagged(kStatus, bytes_of(read_file(std::string("/tests/cli/golden/") + name + ".json"))));
+        made.push_back(tagged(kStatus, source(std::string("/tests/cli/golden/") + name + ".json")));
     return made;
 }
 
