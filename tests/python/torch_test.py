@@ -205,6 +205,61 @@ class BindingTest(unittest.TestCase):
         self.assertIsNone(self.member.buffer_to_bind(torch.zeros(3)))
 
 
+def bare_state(fallback=None):
+    """A State that has no model, no job and no thread: what its waiter does with a bucket."""
+    state = object.__new__(gradsieve.torch.State)
+    state._fallback, state._timeout, state._group, state.job, state.error = fallback, 1.0, "", unittest.mock.Mock(), None
+    state._lost_step = None
+    return state
+
+
+class LostOnCardTest(unittest.TestCase):
+    """A daemon is lost while buckets lie on a GPU, without a GPU: whether a bucket's step raises is the same on all ranks."""
+
+    def setUp(self):
+        self.fallback = object.__new__(gradsieve.torch.fallback.Fallback)
+        self.fallback.is_taken, self.fallback.steps, self.fallback.average = False, 0, unittest.mock.Mock()
+        self.fallback.agree = self.agree
+        self.is_lost = False
+        self.state = bare_state(self.fallback)
+
+    def agree(self, missing, device):
+        self.fallback.is_taken |= self.is_lost
+        return self.fallback.is_taken
+
+    def take(self, step, handed_in, error=None, is_cuda=True):
+        """What the waiter makes of a bucket: "raised" or "plain"."""
+        members = [(unittest.mock.Mock(), unittest.mock.Mock(is_cuda=is_cuda))] if handed_in else []
+        work = gradsieve.torch.ddp._Work(step, unittest.mock.Mock(is_cuda=is_cuda), members, None, True, error)
+        try:
+            self.state._take(work)
+        except gradsieve.GradsieveError:
+            return "raised"
+        return "plain" if self.fallback.is_taken else "averaged"
+
+    def test_every_bucket_of_the_lost_step_raises_and_the_next_step_goes_on(self):
+        for name, handed_in, error in (("lost", True, gradsieve.Unavailable("gone")), ("other rank", True, None),
+                                       ("lost before it was handed in", False, gradsieve.Unavailable("gone"))):
+            with self.subTest(rank=name):
+                self.setUp()
+                self.assertEqual(self.take(4, True), "averaged")
+                self.is_lost = True
+                self.assertEqual(self.take(5, handed_in, error), "raised")
+                self.assertEqual(self.take(5, True), "raised")  # was on its way already
+                self.assertEqual(self.take(5, False), "raised")  # came after the loss was known
+                self.fallback.average.assert_not_called()
+                self.assertEqual(self.take(6, False), "plain")
+                self.fallback.average.assert_called_once()
+
+    def test_the_plain_path_from_the_start_loses_no_step(self):
+        self.fallback.is_taken = True
+        self.assertEqual(self.take(1, False), "plain")
+
+    def test_on_the_host_the_lost_step_takes_the_plain_path(self):
+        self.is_lost = True
+        self.assertEqual(self.take(5, True, is_cuda=False), "plain")
+
+
 class RefusalsTest(unittest.TestCase):
     """Before anybody is asked: no daemon, no process group."""
 

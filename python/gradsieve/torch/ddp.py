@@ -77,6 +77,7 @@ class State:
         self._scale = Scale(optimizer, grad_scaler)
         self._group, self._timeout = prefix, timeout
         self._step = 0  # of the backward pass at hand; 0: not known yet
+        self._lost_step: int | None = None  # in which the plain path was taken first; of the waiter thread
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.error: GradsieveError | None = None
@@ -158,12 +159,15 @@ class State:
 
     def _take(self, work: _Work) -> None:
         """Waits for a bucket and writes its averages. Only when all ranks have theirs where there is a fallback: until
-        then the bucket holds this rank's own gradients (on a GPU the daemon writes it, so that a step that is under way
-        there fails instead)."""
+        then the bucket holds this rank's own gradients (on a GPU the daemon writes it, so that all the rest of a step
+        that is under way there fails on all ranks instead)."""
         averages = self._averages(work) if not (self._fallback and self._fallback.is_taken) else None
         if self._fallback:
             missing = work.error if isinstance(work.error, MISSING) else None
+            was_taken = self._fallback.is_taken
             if self._fallback.agree(missing, work.buffer.device):
+                if not was_taken:
+                    self._lost_step = work.step
                 self._take_plain(work, missing)
                 return
         if work.error is not None:
@@ -188,7 +192,8 @@ class State:
 
     def _take_plain(self, work: _Work, missing: GradsieveError | None) -> None:
         assert self._fallback is not None
-        if work.buffer.is_cuda and work.handed_in:
+        # Not by what this rank handed in: others may have done otherwise, and all of them take part in a collective.
+        if work.buffer.is_cuda and work.step == self._lost_step:
             raise missing or GradsieveError(f"step {work.step}: another rank lost its daemon: allowed on a GPU is to go on "
                                             "with the next step; drop this one")
         work.error = None
