@@ -174,6 +174,58 @@ def frozen():
     return {"is_left_alone": is_left_alone, "text": text}
 
 
+def late():
+    """Rank 1 comes late to a step. Rank 0 runs into its timeout, has another gradient by then, and calls again: the
+    average is of what was handed in first, and the step after it is a step of its own."""
+    rank = join_processes()
+    net = torch.nn.Linear(8, 4)
+    averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=0.3 if rank == 0 else TIMEOUT_S, start_timeout=TIMEOUT_S)
+
+    def hand_over(value):
+        for parameter in net.parameters():
+            parameter.grad = torch.full_like(parameter, value)
+
+    timeouts, seen = 0, []
+    for step, (zero, one) in enumerate(((1.0, 3.0), (10.0, 20.0)), 1):
+        hand_over(one if rank else zero)
+        if rank == 1 and step == 1:
+            dist.barrier()  # rank 0 has had its timeouts
+        while True:
+            try:
+                averaging.average_gradients()
+                break
+            except gradsieve.Timeout:
+                timeouts += 1
+                hand_over(1000.0)
+                if timeouts == 2:
+                    dist.barrier()
+                assert timeouts < 100
+        seen += [sorted({float(value) for parameter in net.parameters() for value in parameter.grad.view(-1)})]
+    averaging.job.detach(TIMEOUT_S)
+    return {"seen": seen, "last_step": averaging.last_step, "was_late": timeouts >= 2}
+
+
+def open_gradient():
+    """A hand-in while the last one is open leaves what the daemon has to read still."""
+    rank = join_processes()
+    net = torch.nn.Linear(8, 4, bias=False)
+    averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=TIMEOUT_S)
+    member, = averaging._members
+    if rank == 1:
+        dist.barrier()
+    member.hand_in(1, torch.full((4, 8), 1.0 + rank), 1.0)
+    text = ""
+    if rank == 0:
+        try:
+            member.hand_in(2, torch.full((4, 8), 1000.0), 1.0)
+        except gradsieve.Busy as error:
+            text = str(error)
+        dist.barrier()
+    average = member.average(member.tensor.wait_for_address(TIMEOUT_S)).clone()
+    averaging.job.detach(TIMEOUT_S)
+    return {"text": text, "is_first": bool((average == 1.5).all())}
+
+
 def halves(dtype):
     """A model of a half type: each average is the mean in float32, rounded once."""
     kind, rank = getattr(torch, dtype), int(os.environ["RANK"])

@@ -124,6 +124,26 @@ class LostDaemonTest(unittest.TestCase):
             self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
 
 
+class LateRankTest(unittest.TestCase):
+    """Two ranks on one node; the second one comes late."""
+
+    @classmethod
+    def setUpClass(cls):
+        scenarios = {"late": ["late", {}], "open_gradient": ["open_gradient", {}]}
+        with Cluster() as cluster:
+            ran = cluster.run_ranks("torch_ranks:scenarios", 2, **scenarios)
+        cls.results = {key: [result[key] for result in ran] for key in scenarios}
+
+    def test_the_same_call_after_a_timeout_goes_on_with_the_first_gradients(self):
+        for rank, result in enumerate(self.results["late"]):
+            self.assertEqual(result, {"seen": [[2.0], [15.0]], "last_step": 2, "was_late": rank == 0})
+
+    def test_a_gradient_that_the_daemon_has_to_read_still_is_not_overwritten(self):
+        zero, one = self.results["open_gradient"]
+        self.assertRegex(zero["text"], "busy: .*'weight': its last step has no outcome yet: allowed is submit after wait; wait")
+        self.assertEqual([zero["is_first"], one["is_first"]], [True, True])
+
+
 class LocalTest(unittest.TestCase):
     """One process, one daemon."""
 

@@ -59,10 +59,16 @@ class Member:
         self._bound = (buffer.pointer, buffer.stream)
 
     def hand_in(self, step: int, gradient: torch.Tensor, scale: float) -> None:
-        """Copies a gradient on the host into the slab, widening half types exactly, and submits."""
+        """Copies a gradient on the host into the slab, widening half types exactly, and submits. Errors: Busy (the last
+        step is not settled; its gradient stays as it is), and those of Tensor.submit."""
         if not gradient.is_cuda:
-            self.slab().copy_(gradient)
+            self.fill(gradient)
         self.tensor.submit(step, scale=scale)
+
+    def fill(self, values: torch.Tensor) -> None:
+        """Copies values on the host into the slab. Errors: Busy (the daemon reads it still)."""
+        self.tensor.require_settled()
+        self.slab().copy_(values)
 
     def slab(self) -> torch.Tensor:
         """The tensor's shared memory."""
