@@ -278,6 +278,8 @@ def handed_in_by_dlpack():
             tensor.write(unfit)
         except gradsieve.InvalidArgument as error:
             texts.append(str(error))
+    net = torch.nn.Linear(3, 2)
+    job.check_parameters(1, net.parameters(), TIMEOUT_S)  # these need a gradient
     job.detach(TIMEOUT_S)
     digests = [gradsieve.digest_of(torch.tensor(values)) for values in ([1, 2], [1, 2], [1, 3])]  # int64: any type has bytes
     return {"seen": seen, "texts": texts, "digests": digests}
