@@ -3,6 +3,7 @@ Run by rank_main.py with torchrun's environment variables."""
 import hashlib
 import os
 import signal
+import unittest.mock
 import warnings
 
 import torch
@@ -395,6 +396,32 @@ def daemon_missing(missing_on, fallback=None):
             loss_of(model, rank, step).backward()
     return {"error": "", "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2)),
             "plain_steps": state.fallback_steps, "warnings": len([e for e in caught if "all-reduce" in str(e.message)])}
+
+
+def start_differs(run):
+    """With a fallback, one rank's start fails for another reason than a missing daemon: nobody waits for it for ever."""
+    rank = join_processes()
+    shapes = {"mismatch": (3, 3 + rank), "timeout": (3, 3)}[run]
+    net = torch.nn.Linear(*shapes, bias=False)
+    job = gradsieve.Job(job_name if run == "mismatch" else f"{job_name} {rank}", codec=EXACT)
+    job.add_tensor("weight", tuple(net.weight.shape))
+    fallback = gradsieve.torch.fallback.Fallback(dist.group.WORLD)
+    try:
+        fallback.start(job, 1.0 + 0.5 * rank, torch.device("cpu"))
+    except gradsieve.GradsieveError as error:
+        return str(error)
+    return "no error was seen"
+
+
+def one_start_fails():
+    """Only rank 1's start fails."""
+    rank = join_processes()
+    job = unittest.mock.Mock(start=unittest.mock.Mock(side_effect=gradsieve.VersionMismatch("too old") if rank == 1 else None))
+    try:
+        gradsieve.torch.fallback.Fallback(dist.group.WORLD).start(job, TIMEOUT_S, torch.device("cpu"))
+    except gradsieve.GradsieveError as error:
+        return str(error)
+    return "no error was seen"
 
 
 def averager(codec=EXACT, steps=3):

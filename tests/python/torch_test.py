@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """gradsieve.torch: DistributedDataParallel over Gloo with two processes on two daemons, what it does to gradients, and what
 it refuses. Skipped as a whole where Debian's python3-torch is not installed."""
+import queue
 import signal
 import unittest
 import unittest.mock
@@ -28,7 +29,8 @@ class DdpTest(unittest.TestCase):
         "fallback": ["daemon_missing", {"missing_on": [0, 1], "fallback": "allreduce"}],
         "fallback_of_one": ["daemon_missing", {"missing_on": [1], "fallback": "allreduce"}],
         "frozen": ["frozen", {}], "averager": ["averager", {}], "float16": ["halves", {"dtype": "float16"}],
-        "bfloat16": ["halves", {"dtype": "bfloat16"}],
+        "bfloat16": ["halves", {"dtype": "bfloat16"}], "start_mismatch": ["start_differs", {"run": "mismatch"}],
+        "start_timeout": ["start_differs", {"run": "timeout"}], "one_start_fails": ["one_start_fails", {}],
     }
 
     @classmethod
@@ -84,6 +86,15 @@ class DdpTest(unittest.TestCase):
             self.assertEqual(result["error"], "")
             self.assertLess(result["difference"], FP32_ROUNDING)
             self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
+
+    def test_with_a_fallback_a_start_that_fails_raises_on_every_rank(self):
+        for text in self.results["start_mismatch"]:
+            self.assertRegex(text, "mismatch: .*weight")
+        for text in self.results["start_timeout"]:
+            self.assertRegex(text, "timeout: .*call again")
+        other, failed = self.results["one_start_fails"]
+        self.assertEqual(failed, "version-mismatch: too old")
+        self.assertRegex(other, "another rank could not start .*: allowed is .*; see that rank's error")
 
     def test_averager_without_ddp_gives_the_means_bits(self):
         self.assertEqual(self.results["averager"], [{"is_broadcast": True, "is_exact": True, "last_step": 3}] * 2)
@@ -280,6 +291,40 @@ class LostOnCardTest(unittest.TestCase):
         self.assertEqual(self.take(5, True, is_cuda=False), "plain")
 
 
+class WaiterTest(unittest.TestCase):
+    """The waiter thread's loop: every Future ends, whatever happens to one of them."""
+
+    def run_waiter(self, *futures):
+        state = bare_state()
+        state._queue = queue.SimpleQueue()
+        for step, future in enumerate(futures, 1):
+            state._queue.put(gradsieve.torch.ddp._Work(step, torch.zeros(2), [], future, True))
+        state._queue.put(None)
+        state._wait_for_work()
+        return state
+
+    def test_a_future_that_takes_no_result_is_ended_with_the_error_and_the_next_one_has_its_own(self):
+        class Refusing(torch.futures.Future):
+            def set_result(self, result):
+                if isinstance(result, torch.Tensor):
+                    raise RuntimeError("not on this device")
+                super().set_result(result)
+
+        refusing, good = Refusing(), torch.futures.Future()
+        state = self.run_waiter(refusing, good)
+        with self.assertRaisesRegex(gradsieve.GradsieveError, "averaging step 1: not on this device"):
+            refusing.wait()
+        self.assertEqual(good.wait().tolist(), [0.0, 0.0])
+        self.assertRegex(str(state.error), "not on this device")
+
+    def test_a_future_that_takes_nothing_does_not_end_the_thread(self):
+        nothing = unittest.mock.Mock()
+        nothing.set_result.side_effect = nothing.set_exception.side_effect = RuntimeError("broken")
+        good = torch.futures.Future()
+        self.run_waiter(nothing, good)
+        self.assertEqual(good.wait().tolist(), [0.0, 0.0])
+
+
 class RefusalsTest(unittest.TestCase):
     """Before anybody is asked: no daemon, no process group."""
 
@@ -309,6 +354,14 @@ class RefusalsTest(unittest.TestCase):
             gradsieve.torch.register(torch.nn.Linear(2, 2), "refused")
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "fallback is 'nccl': allowed is None"):
             gradsieve.torch.fallback.check_fallback("nccl")
+
+    def test_a_fallback_for_a_part_of_the_ranks_is_refused(self):
+        part = object()
+        with unittest.mock.patch("torch.distributed.get_world_size", side_effect=lambda group=None: 2 if group is part else 4), \
+                unittest.mock.patch("torch.distributed.new_group") as new_group:
+            with self.assertRaisesRegex(gradsieve.Unimplemented, "over 2 of 4 ranks: allowed is .*all ranks.*; use fallback=None"):
+                gradsieve.torch.fallback.Fallback(part)
+            new_group.assert_not_called()
 
     def test_a_codec_beside_a_job_is_refused(self):
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "beside a Job"):

@@ -3,6 +3,7 @@ bucket is ready; a waiter thread takes the averages in the same order, writes th
 Future, while the backward pass goes on. The hook runs on autograd's thread and waits for nobody. Annotations are not
 postponed in this file: DDP compares those of the hook with the types themselves."""
 import atexit
+import contextlib
 import queue
 import threading
 from dataclasses import dataclass
@@ -153,9 +154,18 @@ class State:
                 work.error = error
             except Exception as error:  # of torch: the Future has to end all the same
                 work.error = GradsieveError(f"averaging step {work.step}: {error}")
-            self.error = work.error or self.error
-            work.future.set_result(work.buffer)
+            self.error = work.error or self.error  # before whoever waits goes on
+            self._end(work)
             del work  # or the bucket would live until the next one
+
+    def _end(self, work: _Work) -> None:
+        """Completes the bucket's Future, in every case: DDP waits for it without a deadline."""
+        try:
+            work.future.set_result(work.buffer)
+        except Exception as refusal:
+            self.error = work.error = work.error or GradsieveError(f"averaging step {work.step}: {refusal}")
+            with contextlib.suppress(Exception):  # of one that is complete already
+                work.future.set_exception(work.error)
 
     def _take(self, work: _Work) -> None:
         """Waits for a bucket and writes its averages. Only when all ranks have theirs where there is a fallback: until
