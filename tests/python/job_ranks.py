@@ -115,7 +115,7 @@ def say_once_waiting(waiter):
 
 
 def wait_alone(seconds, in_thread=False):
-    """Rank 0 waits for a rank that never hands in, and says when it begins."""
+    """Rank 0 waits for a rank that never hands in, and says when it begins and when it ended, by the machine's clock."""
     job, tensors = make_job({"weight": (3,)})
     job.start(TIMEOUT_S)
     if job.rank != 0:
@@ -131,6 +131,7 @@ def wait_alone(seconds, in_thread=False):
             caught.append("nothing")
         except BaseException as error:  # KeyboardInterrupt too
             caught.append(f"{type(error).__name__}: {error}")
+        print(f"ended {time.monotonic()}", flush=True)
 
     if in_thread:
         thread = threading.Thread(target=wait)

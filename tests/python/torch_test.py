@@ -325,6 +325,26 @@ class WaiterTest(unittest.TestCase):
         self.assertEqual(good.wait().tolist(), [0.0, 0.0])
 
 
+class ScaleTest(unittest.TestCase):
+    def test_the_loss_scale_is_read_once_a_step(self):
+        scaler = unittest.mock.Mock()
+        scaler.get_scale.side_effect = [8.0, 4.0]
+        parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
+        optimizer = torch.optim.SGD(parameters, 0.5)
+        scale = gradsieve.torch.members.Scale(optimizer, scaler)
+        self.assertEqual([scale.of(parameter, 1) for parameter in parameters], [16.0] * 3)
+        self.assertEqual([scale.of(parameter, 2) for parameter in parameters], [8.0] * 3)
+        self.assertEqual(scaler.get_scale.call_count, 2)
+
+    def test_a_learning_rate_of_zero_keeps_the_last_scale(self):
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([parameter], 0.5)
+        scale = gradsieve.torch.members.Scale(optimizer, None)
+        self.assertEqual(scale.of(parameter, 1), 2.0)
+        optimizer.param_groups[0]["lr"] = 0.0
+        self.assertEqual(scale.of(parameter, 2), 2.0)
+
+
 class RefusalsTest(unittest.TestCase):
     """Before anybody is asked: no daemon, no process group."""
 

@@ -90,7 +90,7 @@ class Averager:
     def _finish(self, step: _OpenStep) -> None:
         for member, gradient in step.pairs[step.handed_in:]:
             if not step.is_resumed or member.tensor.is_ready():
-                member.hand_in(step.number, gradient, self._scale.of(member.parameter))
+                member.hand_in(step.number, gradient, self._scale.of(member.parameter, step.number))
             step.handed_in += 1
         addresses = [member.tensor.wait_for_address(self._timeout) for member, _ in step.pairs]
         finish_step(self.job, step.number, self._group, self._timeout)

@@ -143,7 +143,7 @@ class State:
                  for parameter, gradient in zip(bucket.parameters(), bucket.gradients())]
         self._members.bind(pairs, self._timeout)
         for member, gradient in pairs:
-            member.hand_in(work.step, gradient, self._scale.of(member.parameter))
+            member.hand_in(work.step, gradient, self._scale.of(member.parameter, work.step))
             work.handed_in.append((member, gradient))
 
     def _wait_for_work(self) -> None:
