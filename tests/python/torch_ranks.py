@@ -1,5 +1,6 @@
 """Training processes for torch_test.py: DistributedDataParallel over Gloo, two processes, gradients through gradsieve.
 Run by rank_main.py with torchrun's environment variables."""
+import ctypes
 import hashlib
 import os
 import signal
@@ -379,6 +380,15 @@ def daemon_dies(fallback=None):
                 break
     return {"texts": texts, "error": type(state.error).__name__, "difference": difference, "plain_steps": state.fallback_steps,
             "warnings": len([entry for entry in caught if "all-reduce" in str(entry.message)])}
+
+
+def ends_without_close():
+    """A step, and the program ends; something keeps the job's handle, as objects of C++ may."""
+    rank = join_processes()
+    model, state = wrap(seeded_net())
+    loss_of(model, rank, 1).backward()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(state.job._handle))
+    return {"last_step": state.last_step}
 
 
 def daemon_missing(missing_on, fallback=None):

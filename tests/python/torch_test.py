@@ -3,10 +3,11 @@
 it refuses. Skipped as a whole where Debian's python3-torch is not installed."""
 import queue
 import signal
+import time
 import unittest
 import unittest.mock
 
-from python_cluster import Cluster, require_module, result_of
+from python_cluster import DEADLINE_S, Cluster, require_module, result_of
 
 require_module("torch", "python3-torch")
 import torch
@@ -133,6 +134,18 @@ class LostDaemonTest(unittest.TestCase):
             self.assertEqual(result["texts"], ["", ""])
             self.assertLess(result["difference"], FP32_ROUNDING)
             self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
+
+
+class EndTest(unittest.TestCase):
+    """A program that ends leaves its job, whatever else keeps it alive."""
+
+    def test_a_job_is_left_in_good_order_without_close(self):
+        with Cluster() as cluster:
+            cluster.run_ranks("torch_ranks:ends_without_close", 2)
+            deadline = time.monotonic() + DEADLINE_S
+            while not (ended := gradsieve.read_status(cluster.socket()).get("ended_jobs")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        self.assertEqual([(job["name"], job["text"]) for job in ended], [("torch", "all ranks detached")])
 
 
 class LateRankTest(unittest.TestCase):

@@ -111,7 +111,12 @@ class State:
             self._queue.put(None)
             self._thread.join(_STOP_TIMEOUT_S)
             self._thread = None
-            atexit.unregister(self._stop)
+            atexit.unregister(self._leave_at_exit)
+
+    def _leave_at_exit(self) -> None:
+        """Objects of C++ that keep this State may outlive the interpreter: the job is not left to its destructor."""
+        with contextlib.suppress(GradsieveError):
+            self.close(_STOP_TIMEOUT_S)
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """What `hook` does. On autograd's thread; buckets come in order, the last one of a pass is marked."""
@@ -128,7 +133,7 @@ class State:
         if self._thread is None:
             self._thread = threading.Thread(target=self._wait_for_work, name="gradsieve-waiter", daemon=True)
             self._thread.start()
-            atexit.register(self._stop)
+            atexit.register(self._leave_at_exit)
         self._queue.put(work)
         return done  # type: ignore[no-any-return]
 
