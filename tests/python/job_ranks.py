@@ -96,6 +96,20 @@ def non_finite():
         return [text, flat(tensors["weight"].wait(TIMEOUT_S))]
 
 
+def leaves_and_comes_again(rounds):
+    """The same job, left and started again at once: the first step of each round, and what it averaged."""
+    seen = []
+    for _ in range(rounds):
+        job, tensors = make_job({"weight": (3,)})
+        job.start(TIMEOUT_S)
+        step = job.first_step()
+        tensors["weight"].submit(step, floats([job.rank + 1.0] * 3))
+        seen.append([step, flat(tensors["weight"].wait(TIMEOUT_S))])
+        job.finish(step, TIMEOUT_S)
+        job.detach(TIMEOUT_S)
+    return seen
+
+
 def say_once_waiting(waiter):
     """A thread that prints `waiting` once `waiter` is inside the package's wait, so that signals find it there."""
 

@@ -54,6 +54,12 @@ class AveragesTest(unittest.TestCase):
                 self.assertEqual(average, [2.0, 2.0, 2.0])
 
 
+    def test_a_job_that_is_left_is_started_again_at_once(self):
+        with Cluster(2) as cluster:
+            for seen in cluster.run_ranks("job_ranks:leaves_and_comes_again", 2, rounds=20):
+                self.assertEqual(seen, [[1, [1.5] * 3]] * 20)
+
+
 class LocalJobTest(unittest.TestCase):
     """A job of one rank in this process."""
 
