@@ -358,8 +358,10 @@ def non_finite():
     return {"are_nan": are_nan, "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2))}
 
 
-def daemon_dies(fallback=None):
-    """A good step, then the test kills a daemon, then two more steps."""
+def daemon_dies(fallback=None, as_on_card=False):
+    """A good step, then the test kills a daemon, then two more steps. as_on_card: as if the daemon wrote the buckets."""
+    if as_on_card:
+        gradsieve.torch.ddp._is_written_by_daemon = lambda buffer: True
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     rank = join_processes()
     model, state = wrap(seeded_net(), fallback=fallback)
@@ -377,7 +379,8 @@ def daemon_dies(fallback=None):
                 texts.append("")
             except RuntimeError as error:
                 texts.append(str(error))
-                break
+                if fallback is None:
+                    break
     return {"texts": texts, "error": type(state.error).__name__, "difference": difference, "plain_steps": state.fallback_steps,
             "warnings": len([entry for entry in caught if "all-reduce" in str(entry.message)])}
 

@@ -136,6 +136,16 @@ class LostDaemonTest(unittest.TestCase):
             self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
 
 
+    def test_fallback_on_a_card_loses_the_step_on_every_rank_and_goes_on_with_the_next(self):
+        ranks = self.kill_one(network="peer_timeout_s = 1", fallback="allreduce", as_on_card=True)
+        for result in map(result_of, ranks):
+            lost, after = result["texts"]
+            self.assertRegex(lost, "unavailable: |peer-failed: |another rank lost its daemon")
+            self.assertEqual(after, "")
+            self.assertLess(result["difference"], FP32_ROUNDING)
+            self.assertEqual((result["plain_steps"], result["warnings"]), (1, 1))
+
+
 class EndTest(unittest.TestCase):
     """A program that ends leaves its job, whatever else keeps it alive."""
 

@@ -36,6 +36,10 @@ class _Work:
     error: GradsieveError | None = None
 
 
+def _is_written_by_daemon(buffer: torch.Tensor) -> bool:
+    return buffer.is_cuda
+
+
 def _settled(work: _Work, buffer: torch.Tensor) -> torch.Tensor:
     if work.error is not None:
         raise work.error
@@ -208,7 +212,7 @@ class State:
     def _take_plain(self, work: _Work, missing: GradsieveError | None) -> None:
         assert self._fallback is not None
         # Not by what this rank handed in: others may have done otherwise, and all of them take part in a collective.
-        if work.buffer.is_cuda and work.step == self._lost_step:
+        if _is_written_by_daemon(work.buffer) and work.step == self._lost_step:
             raise missing or GradsieveError(f"step {work.step}: another rank lost its daemon: allowed on a GPU is to go on "
                                             "with the next step; drop this one")
         work.error = None
