@@ -70,9 +70,15 @@ def _type_name(dtype: _DataType) -> str:
 
 
 def placed(values: Any) -> Placed:
-    """Where `values`, which has `__dlpack__`, lies. Errors: InvalidArgument (no capsule), and the producer's own."""
+    """Where `values`, which has `__dlpack__`, lies. Errors: InvalidArgument (no capsule; the producer refuses)."""
+    if callable(detach := getattr(values, "detach", None)):
+        values = detach()  # the same memory; torch gives no capsule of what needs a gradient
     device_type = int(values.__dlpack_device__()[0])
-    capsule = values.__dlpack__(stream=_NO_SYNCHRONIZATION) if device_type == CUDA else values.__dlpack__()
+    try:
+        capsule = values.__dlpack__(stream=_NO_SYNCHRONIZATION) if device_type == CUDA else values.__dlpack__()
+    except (BufferError, RuntimeError) as error:
+        raise InvalidArgument(f"__dlpack__ of {type(values).__name__} refuses ({error}): allowed is an array that can be "
+                              "exported; pass what it asks for, or a numpy array") from None
     try:
         tensor = ctypes.cast(_get_pointer(capsule, b"dltensor"), POINTER(_Tensor)).contents
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,7 @@ from .errors import GradsieveError, InvalidArgument, NotFound, Timeout
 from .status import read_status
 from .tensor import DEFAULT_TIMEOUT_S, Tensor
 
+_RUN_ID_VARIABLES = ("GRADSIEVE_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # as client/options.cpp
 _LEAVE_TIMEOUT_S = 2.0  # as the library's own destructors
 
 
@@ -85,6 +87,11 @@ def _bytes_or_none(text: str | None, what: str) -> bytes | None:
     return text.encode("utf-8")
 
 
+def _run_id_of(run_id: str | None) -> str:
+    """As the library resolves it; what is empty counts as not given."""
+    return next((text for text in (run_id, *map(os.environ.get, _RUN_ID_VARIABLES)) if text), "default")
+
+
 class Job:
     """One training process's part in a job.
 
@@ -108,6 +115,7 @@ class Job:
         self._handle = JobHandle(options)
         self._socket_path = socket_path
         self.name = name
+        self.run_id = _run_id_of(run_id)
         self.non_finite = NonFinitePolicy(non_finite)
 
     @property
@@ -195,12 +203,16 @@ class Job:
     def status(self) -> dict[str, Any]:
         """What the daemon's status document says of this job (docs/status-document.md, one entry of `jobs`): who is
         waited for, wire ratio, tensors. Asks nobody. Errors: NotFound (the daemon does not know it), and read_status's."""
-        document = read_status(self._socket_path)
-        for entry in document.get("jobs", []):
+        jobs = read_status(self._socket_path).get("jobs", [])
+        others = []
+        for entry in jobs:
             if entry["name"] == self.name:
-                return dict(entry)
-        raise NotFound(f"job '{self.name}' is not among the {len(document.get('jobs', []))} jobs of the status document: "
-                       "allowed is a started job; call start first")
+                if entry["run_id"] == self.run_id:
+                    return dict(entry)
+                others.append(f"'{entry['run_id']}'")
+        runs = f" (runs of that name: {', '.join(others)})" if others else ""
+        raise NotFound(f"job '{self.name}' (run '{self.run_id}') is not among the {len(jobs)} jobs of the status "
+                       f"document{runs}: allowed is a started job; call start first")
 
     def detach(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Leaves in good order; the last call on a job. Open steps of other ranks fail after it, so call it on all.

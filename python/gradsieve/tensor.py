@@ -26,7 +26,6 @@ class Tensor:
         self._handle = handle
         self._pointer = ctypes.c_void_p(pointer)
         self._options = options
-        self._has_submitted = False
         self._bound: DeviceBuffer | None = None  # kept alive
         self.name = name
         self.shape = shape
@@ -72,9 +71,7 @@ class Tensor:
         rescaled. Errors: Busy (the last step is not settled: wait for it), InvalidArgument (which step is next),
         PeerFailed, Unavailable (the job has ended)."""
         if values is not None:
-            if self._has_submitted and not self.is_ready():  # the daemon reads the slab still
-                raise Busy(f"tensor '{self.name}': its last step has no outcome yet: allowed is submit after wait; wait "
-                           "for it")
+            self.require_settled()
             self.write(values)
         counts = None
         if samples is not None:
@@ -84,7 +81,11 @@ class Tensor:
             counts = (ctypes.c_uint32 * len(samples))(*samples)
         options = SubmitOptions(ctypes.sizeof(SubmitOptions), counts, scale, sample_count, 0)
         self._handle.call("tensor_submit", self._pointer, step, ctypes.byref(options))
-        self._has_submitted = True
+
+    def require_settled(self) -> None:
+        """Whether the slab may be written: the daemon reads it until the last step has an outcome. Errors: Busy."""
+        if not self.is_ready():
+            raise Busy(f"tensor '{self.name}': its last step has no outcome yet: allowed is submit after wait; wait for it")
 
     def wait(self, timeout: float = DEFAULT_TIMEOUT_S) -> Array:
         """The average over all ranks of the step handed in last, as a read-only view; it keeps these values until this
@@ -102,7 +103,7 @@ class Tensor:
         return _address(values) or 0
 
     def is_ready(self) -> bool:
-        """Whether `wait` would not sleep: a result or an error is there. Errors: FailedPrecondition."""
+        """Whether `wait` would not sleep: a result or an error is there, or no step was handed in."""
         found = ctypes.c_int32()
         self._handle.call("tensor_is_ready", self._pointer, ctypes.byref(found))
         return bool(found.value)

@@ -3,6 +3,7 @@
 reaches the driver, which is missing or refuses."""
 import os
 import unittest
+import unittest.mock
 
 import gradsieve
 from gradsieve import DeviceBuffer, ElementType
@@ -38,6 +39,12 @@ class DevicesTest(unittest.TestCase):
     def test_anything_else_is_refused_by_type(self):
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "bytes given: allowed is a DeviceBuffer"):
             device_buffer_of(b"123")
+
+    def test_a_producer_that_refuses_is_an_invalid_argument_with_its_words(self):
+        refusing = unittest.mock.Mock(spec=["__dlpack__", "__dlpack_device__"], __dlpack_device__=lambda: (2, 0),
+                                      __dlpack__=unittest.mock.Mock(side_effect=BufferError("is read-only")))
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, r"__dlpack__ of Mock refuses \(is read-only\): allowed is .*; pass"):
+            device_buffer_of(refusing)
 
     def test_a_bind_reaches_the_driver_which_is_missing(self):
         os.environ["GRADSIEVE_CUDA_DRIVER"] = "/nowhere/libcuda.so.1"

@@ -96,6 +96,20 @@ def non_finite():
         return [text, flat(tensors["weight"].wait(TIMEOUT_S))]
 
 
+def leaves_and_comes_again(rounds):
+    """The same job, left and started again at once: the first step of each round, and what it averaged."""
+    seen = []
+    for _ in range(rounds):
+        job, tensors = make_job({"weight": (3,)})
+        job.start(TIMEOUT_S)
+        step = job.first_step()
+        tensors["weight"].submit(step, floats([job.rank + 1.0] * 3))
+        seen.append([step, flat(tensors["weight"].wait(TIMEOUT_S))])
+        job.finish(step, TIMEOUT_S)
+        job.detach(TIMEOUT_S)
+    return seen
+
+
 def say_once_waiting(waiter):
     """A thread that prints `waiting` once `waiter` is inside the package's wait, so that signals find it there."""
 
@@ -115,7 +129,7 @@ def say_once_waiting(waiter):
 
 
 def wait_alone(seconds, in_thread=False):
-    """Rank 0 waits for a rank that never hands in, and says when it begins."""
+    """Rank 0 waits for a rank that never hands in, and says when it begins and when it ended, by the machine's clock."""
     job, tensors = make_job({"weight": (3,)})
     job.start(TIMEOUT_S)
     if job.rank != 0:
@@ -131,6 +145,7 @@ def wait_alone(seconds, in_thread=False):
             caught.append("nothing")
         except BaseException as error:  # KeyboardInterrupt too
             caught.append(f"{type(error).__name__}: {error}")
+        print(f"ended {time.monotonic()}", flush=True)
 
     if in_thread:
         thread = threading.Thread(target=wait)

@@ -5,6 +5,7 @@ import gc
 import os
 import time
 import unittest
+import unittest.mock
 
 import gradsieve
 from job_ranks import SHAPES, elements_of, flat, floats, value
@@ -51,6 +52,12 @@ class AveragesTest(unittest.TestCase):
             for text, average in cluster.run_ranks("job_ranks:non_finite", 2):
                 self.assertIn("weight", text)
                 self.assertEqual(average, [2.0, 2.0, 2.0])
+
+
+    def test_a_job_that_is_left_is_started_again_at_once(self):
+        with Cluster(2) as cluster:
+            for seen in cluster.run_ranks("job_ranks:leaves_and_comes_again", 2, rounds=20):
+                self.assertEqual(seen, [[1, [1.5] * 3]] * 20)
 
 
 class LocalJobTest(unittest.TestCase):
@@ -139,6 +146,25 @@ class LocalJobTest(unittest.TestCase):
             step += 1
         entry = self.job.status()
         self.assertEqual((entry["name"], entry["world_size"], entry["codec_origin"]), ("local", 1, "client"))
+
+    def test_status_tells_runs_of_one_name_apart(self):
+        entries = [{"name": "x", "run_id": "one"}, {"name": "x", "run_id": "two"}]
+        with unittest.mock.patch("gradsieve.job.read_status", return_value={"jobs": entries}):
+            self.assertEqual(gradsieve.Job("x", 0, 1, run_id="two").status()["run_id"], "two")
+            with self.assertRaisesRegex(gradsieve.NotFound, r"job 'x' \(run 'three'\) is not among the 2 jobs .*runs of that name: "
+                                                            "'one', 'two'.*; call start"):
+                gradsieve.Job("x", 0, 1, run_id="three").status()
+
+    def test_a_run_id_is_found_as_the_library_finds_it(self):
+        names = ("GRADSIEVE_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+        for given, variables, wanted in ((None, ("", "", ""), "default"), (None, ("", "elastic", "17"), "elastic"),
+                                         (None, ("own", "elastic", "17"), "own"), ("", ("", "", "17"), "17"),
+                                         ("given", ("own", "", ""), "given")):
+            with self.subTest(wanted=wanted), unittest.mock.patch.dict(os.environ, dict(zip(names, variables))):
+                job = gradsieve.Job("run", 0, 1, run_id=given)
+                self.assertEqual(job.run_id, wanted)
+                with self.assertRaisesRegex(gradsieve.FailedPrecondition, f"run '{wanted}'"):  # the library's own words
+                    job.start(0.1)
 
     def test_a_forked_child_has_dead_handles(self):
         self.job.start(30)

@@ -1,8 +1,10 @@
 """Training processes for torch_test.py: DistributedDataParallel over Gloo, two processes, gradients through gradsieve.
 Run by rank_main.py with torchrun's environment variables."""
+import ctypes
 import hashlib
 import os
 import signal
+import unittest.mock
 import warnings
 
 import torch
@@ -174,6 +176,58 @@ def frozen():
     return {"is_left_alone": is_left_alone, "text": text}
 
 
+def late():
+    """Rank 1 comes late to a step. Rank 0 runs into its timeout, has another gradient by then, and calls again: the
+    average is of what was handed in first, and the step after it is a step of its own."""
+    rank = join_processes()
+    net = torch.nn.Linear(8, 4)
+    averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=0.3 if rank == 0 else TIMEOUT_S, start_timeout=TIMEOUT_S)
+
+    def hand_over(value):
+        for parameter in net.parameters():
+            parameter.grad = torch.full_like(parameter, value)
+
+    timeouts, seen = 0, []
+    for step, (zero, one) in enumerate(((1.0, 3.0), (10.0, 20.0)), 1):
+        hand_over(one if rank else zero)
+        if rank == 1 and step == 1:
+            dist.barrier()  # rank 0 has had its timeouts
+        while True:
+            try:
+                averaging.average_gradients()
+                break
+            except gradsieve.Timeout:
+                timeouts += 1
+                hand_over(1000.0)
+                if timeouts == 2:
+                    dist.barrier()
+                assert timeouts < 100
+        seen += [sorted({float(value) for parameter in net.parameters() for value in parameter.grad.view(-1)})]
+    averaging.job.detach(TIMEOUT_S)
+    return {"seen": seen, "last_step": averaging.last_step, "was_late": timeouts >= 2}
+
+
+def open_gradient():
+    """A hand-in while the last one is open leaves what the daemon has to read still."""
+    rank = join_processes()
+    net = torch.nn.Linear(8, 4, bias=False)
+    averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=TIMEOUT_S)
+    member, = averaging._members
+    if rank == 1:
+        dist.barrier()
+    member.hand_in(1, torch.full((4, 8), 1.0 + rank), 1.0)
+    text = ""
+    if rank == 0:
+        try:
+            member.hand_in(2, torch.full((4, 8), 1000.0), 1.0)
+        except gradsieve.Busy as error:
+            text = str(error)
+        dist.barrier()
+    average = member.average(member.tensor.wait_for_address(TIMEOUT_S)).clone()
+    averaging.job.detach(TIMEOUT_S)
+    return {"text": text, "is_first": bool((average == 1.5).all())}
+
+
 def halves(dtype):
     """A model of a half type: each average is the mean in float32, rounded once."""
     kind, rank = getattr(torch, dtype), int(os.environ["RANK"])
@@ -226,6 +280,8 @@ def handed_in_by_dlpack():
             tensor.write(unfit)
         except gradsieve.InvalidArgument as error:
             texts.append(str(error))
+    net = torch.nn.Linear(3, 2)
+    job.check_parameters(1, net.parameters(), TIMEOUT_S)  # these need a gradient
     job.detach(TIMEOUT_S)
     digests = [gradsieve.digest_of(torch.tensor(values)) for values in ([1, 2], [1, 2], [1, 3])]  # int64: any type has bytes
     return {"seen": seen, "texts": texts, "digests": digests}
@@ -302,8 +358,10 @@ def non_finite():
     return {"are_nan": are_nan, "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2))}
 
 
-def daemon_dies(fallback=None):
-    """A good step, then the test kills a daemon, then two more steps."""
+def daemon_dies(fallback=None, as_on_card=False):
+    """A good step, then the test kills a daemon, then two more steps. as_on_card: as if the daemon wrote the buckets."""
+    if as_on_card:
+        gradsieve.torch.ddp._is_written_by_daemon = lambda buffer: True
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     rank = join_processes()
     model, state = wrap(seeded_net(), fallback=fallback)
@@ -321,9 +379,19 @@ def daemon_dies(fallback=None):
                 texts.append("")
             except RuntimeError as error:
                 texts.append(str(error))
-                break
+                if fallback is None:
+                    break
     return {"texts": texts, "error": type(state.error).__name__, "difference": difference, "plain_steps": state.fallback_steps,
             "warnings": len([entry for entry in caught if "all-reduce" in str(entry.message)])}
+
+
+def ends_without_close():
+    """A step, and the program ends; something keeps the job's handle, as objects of C++ may."""
+    rank = join_processes()
+    model, state = wrap(seeded_net())
+    loss_of(model, rank, 1).backward()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(state.job._handle))
+    return {"last_step": state.last_step}
 
 
 def daemon_missing(missing_on, fallback=None):
@@ -341,6 +409,32 @@ def daemon_missing(missing_on, fallback=None):
             loss_of(model, rank, step).backward()
     return {"error": "", "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2)),
             "plain_steps": state.fallback_steps, "warnings": len([e for e in caught if "all-reduce" in str(e.message)])}
+
+
+def start_differs(run):
+    """With a fallback, one rank's start fails for another reason than a missing daemon: nobody waits for it for ever."""
+    rank = join_processes()
+    shapes = {"mismatch": (3, 3 + rank), "timeout": (3, 3)}[run]
+    net = torch.nn.Linear(*shapes, bias=False)
+    job = gradsieve.Job(job_name if run == "mismatch" else f"{job_name} {rank}", codec=EXACT)
+    job.add_tensor("weight", tuple(net.weight.shape))
+    fallback = gradsieve.torch.fallback.Fallback(dist.group.WORLD)
+    try:
+        fallback.start(job, 1.0 + 0.5 * rank, torch.device("cpu"))
+    except gradsieve.GradsieveError as error:
+        return str(error)
+    return "no error was seen"
+
+
+def one_start_fails():
+    """Only rank 1's start fails."""
+    rank = join_processes()
+    job = unittest.mock.Mock(start=unittest.mock.Mock(side_effect=gradsieve.VersionMismatch("too old") if rank == 1 else None))
+    try:
+        gradsieve.torch.fallback.Fallback(dist.group.WORLD).start(job, TIMEOUT_S, torch.device("cpu"))
+    except gradsieve.GradsieveError as error:
+        return str(error)
+    return "no error was seen"
 
 
 def averager(codec=EXACT, steps=3):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """gradsieve.torch: DistributedDataParallel over Gloo with two processes on two daemons, what it does to gradients, and what
 it refuses. Skipped as a whole where Debian's python3-torch is not installed."""
+import queue
 import signal
+import time
 import unittest
 import unittest.mock
 
-from python_cluster import Cluster, require_module, result_of
+from python_cluster import DEADLINE_S, Cluster, require_module, result_of
 
 require_module("torch", "python3-torch")
 import torch
@@ -28,7 +30,8 @@ class DdpTest(unittest.TestCase):
         "fallback": ["daemon_missing", {"missing_on": [0, 1], "fallback": "allreduce"}],
         "fallback_of_one": ["daemon_missing", {"missing_on": [1], "fallback": "allreduce"}],
         "frozen": ["frozen", {}], "averager": ["averager", {}], "float16": ["halves", {"dtype": "float16"}],
-        "bfloat16": ["halves", {"dtype": "bfloat16"}],
+        "bfloat16": ["halves", {"dtype": "bfloat16"}], "start_mismatch": ["start_differs", {"run": "mismatch"}],
+        "start_timeout": ["start_differs", {"run": "timeout"}], "one_start_fails": ["one_start_fails", {}],
     }
 
     @classmethod
@@ -85,6 +88,15 @@ class DdpTest(unittest.TestCase):
             self.assertLess(result["difference"], FP32_ROUNDING)
             self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
 
+    def test_with_a_fallback_a_start_that_fails_raises_on_every_rank(self):
+        for text in self.results["start_mismatch"]:
+            self.assertRegex(text, "mismatch: .*weight")
+        for text in self.results["start_timeout"]:
+            self.assertRegex(text, "timeout: .*call again")
+        other, failed = self.results["one_start_fails"]
+        self.assertEqual(failed, "version-mismatch: too old")
+        self.assertRegex(other, "another rank could not start .*: allowed is .*; see that rank's error")
+
     def test_averager_without_ddp_gives_the_means_bits(self):
         self.assertEqual(self.results["averager"], [{"is_broadcast": True, "is_exact": True, "last_step": 3}] * 2)
 
@@ -122,6 +134,48 @@ class LostDaemonTest(unittest.TestCase):
             self.assertEqual(result["texts"], ["", ""])
             self.assertLess(result["difference"], FP32_ROUNDING)
             self.assertEqual((result["plain_steps"], result["warnings"]), (2, 1))
+
+
+    def test_fallback_on_a_card_loses_the_step_on_every_rank_and_goes_on_with_the_next(self):
+        ranks = self.kill_one(network="peer_timeout_s = 1", fallback="allreduce", as_on_card=True)
+        for result in map(result_of, ranks):
+            lost, after = result["texts"]
+            self.assertRegex(lost, "unavailable: |peer-failed: |another rank lost its daemon")
+            self.assertEqual(after, "")
+            self.assertLess(result["difference"], FP32_ROUNDING)
+            self.assertEqual((result["plain_steps"], result["warnings"]), (1, 1))
+
+
+class EndTest(unittest.TestCase):
+    """A program that ends leaves its job, whatever else keeps it alive."""
+
+    def test_a_job_is_left_in_good_order_without_close(self):
+        with Cluster() as cluster:
+            cluster.run_ranks("torch_ranks:ends_without_close", 2)
+            deadline = time.monotonic() + DEADLINE_S
+            while not (ended := gradsieve.read_status(cluster.socket()).get("ended_jobs")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        self.assertEqual([(job["name"], job["text"]) for job in ended], [("torch", "all ranks detached")])
+
+
+class LateRankTest(unittest.TestCase):
+    """Two ranks on one node; the second one comes late."""
+
+    @classmethod
+    def setUpClass(cls):
+        scenarios = {"late": ["late", {}], "open_gradient": ["open_gradient", {}]}
+        with Cluster() as cluster:
+            ran = cluster.run_ranks("torch_ranks:scenarios", 2, **scenarios)
+        cls.results = {key: [result[key] for result in ran] for key in scenarios}
+
+    def test_the_same_call_after_a_timeout_goes_on_with_the_first_gradients(self):
+        for rank, result in enumerate(self.results["late"]):
+            self.assertEqual(result, {"seen": [[2.0], [15.0]], "last_step": 2, "was_late": rank == 0})
+
+    def test_a_gradient_that_the_daemon_has_to_read_still_is_not_overwritten(self):
+        zero, one = self.results["open_gradient"]
+        self.assertRegex(zero["text"], "busy: .*'weight': its last step has no outcome yet: allowed is submit after wait; wait")
+        self.assertEqual([zero["is_first"], one["is_first"]], [True, True])
 
 
 class LocalTest(unittest.TestCase):
@@ -205,6 +259,115 @@ class BindingTest(unittest.TestCase):
         self.assertIsNone(self.member.buffer_to_bind(torch.zeros(3)))
 
 
+def bare_state(fallback=None):
+    """A State that has no model, no job and no thread: what its waiter does with a bucket."""
+    state = object.__new__(gradsieve.torch.State)
+    state._fallback, state._timeout, state._group, state.job, state.error = fallback, 1.0, "", unittest.mock.Mock(), None
+    state._lost_step = None
+    return state
+
+
+class LostOnCardTest(unittest.TestCase):
+    """A daemon is lost while buckets lie on a GPU, without a GPU: whether a bucket's step raises is the same on all ranks."""
+
+    def setUp(self):
+        self.fallback = object.__new__(gradsieve.torch.fallback.Fallback)
+        self.fallback.is_taken, self.fallback.steps, self.fallback.average = False, 0, unittest.mock.Mock()
+        self.fallback.agree = self.agree
+        self.is_lost = False
+        self.state = bare_state(self.fallback)
+
+    def agree(self, missing, device):
+        self.fallback.is_taken |= self.is_lost
+        return self.fallback.is_taken
+
+    def take(self, step, handed_in, error=None, is_cuda=True):
+        """What the waiter makes of a bucket: "raised" or "plain"."""
+        members = [(unittest.mock.Mock(), unittest.mock.Mock(is_cuda=is_cuda))] if handed_in else []
+        work = gradsieve.torch.ddp._Work(step, unittest.mock.Mock(is_cuda=is_cuda), members, None, True, error)
+        try:
+            self.state._take(work)
+        except gradsieve.GradsieveError:
+            return "raised"
+        return "plain" if self.fallback.is_taken else "averaged"
+
+    def test_every_bucket_of_the_lost_step_raises_and_the_next_step_goes_on(self):
+        for name, handed_in, error in (("lost", True, gradsieve.Unavailable("gone")), ("other rank", True, None),
+                                       ("lost before it was handed in", False, gradsieve.Unavailable("gone"))):
+            with self.subTest(rank=name):
+                self.setUp()
+                self.assertEqual(self.take(4, True), "averaged")
+                self.is_lost = True
+                self.assertEqual(self.take(5, handed_in, error), "raised")
+                self.assertEqual(self.take(5, True), "raised")  # was on its way already
+                self.assertEqual(self.take(5, False), "raised")  # came after the loss was known
+                self.fallback.average.assert_not_called()
+                self.assertEqual(self.take(6, False), "plain")
+                self.fallback.average.assert_called_once()
+
+    def test_the_plain_path_from_the_start_loses_no_step(self):
+        self.fallback.is_taken = True
+        self.assertEqual(self.take(1, False), "plain")
+
+    def test_on_the_host_the_lost_step_takes_the_plain_path(self):
+        self.is_lost = True
+        self.assertEqual(self.take(5, True, is_cuda=False), "plain")
+
+
+class WaiterTest(unittest.TestCase):
+    """The waiter thread's loop: every Future ends, whatever happens to one of them."""
+
+    def run_waiter(self, *futures):
+        state = bare_state()
+        state._queue = queue.SimpleQueue()
+        for step, future in enumerate(futures, 1):
+            state._queue.put(gradsieve.torch.ddp._Work(step, torch.zeros(2), [], future, True))
+        state._queue.put(None)
+        state._wait_for_work()
+        return state
+
+    def test_a_future_that_takes_no_result_is_ended_with_the_error_and_the_next_one_has_its_own(self):
+        class Refusing(torch.futures.Future):
+            def set_result(self, result):
+                if isinstance(result, torch.Tensor):
+                    raise RuntimeError("not on this device")
+                super().set_result(result)
+
+        refusing, good = Refusing(), torch.futures.Future()
+        state = self.run_waiter(refusing, good)
+        with self.assertRaisesRegex(gradsieve.GradsieveError, "averaging step 1: not on this device"):
+            refusing.wait()
+        self.assertEqual(good.wait().tolist(), [0.0, 0.0])
+        self.assertRegex(str(state.error), "not on this device")
+
+    def test_a_future_that_takes_nothing_does_not_end_the_thread(self):
+        nothing = unittest.mock.Mock()
+        nothing.set_result.side_effect = nothing.set_exception.side_effect = RuntimeError("broken")
+        good = torch.futures.Future()
+        self.run_waiter(nothing, good)
+        self.assertEqual(good.wait().tolist(), [0.0, 0.0])
+
+
+class ScaleTest(unittest.TestCase):
+    def test_the_loss_scale_is_read_once_a_step(self):
+        scaler = unittest.mock.Mock()
+        scaler.get_scale.side_effect = [8.0, 4.0]
+        parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
+        optimizer = torch.optim.SGD(parameters, 0.5)
+        scale = gradsieve.torch.members.Scale(optimizer, scaler)
+        self.assertEqual([scale.of(parameter, 1) for parameter in parameters], [16.0] * 3)
+        self.assertEqual([scale.of(parameter, 2) for parameter in parameters], [8.0] * 3)
+        self.assertEqual(scaler.get_scale.call_count, 2)
+
+    def test_a_learning_rate_of_zero_keeps_the_last_scale(self):
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([parameter], 0.5)
+        scale = gradsieve.torch.members.Scale(optimizer, None)
+        self.assertEqual(scale.of(parameter, 1), 2.0)
+        optimizer.param_groups[0]["lr"] = 0.0
+        self.assertEqual(scale.of(parameter, 2), 2.0)
+
+
 class RefusalsTest(unittest.TestCase):
     """Before anybody is asked: no daemon, no process group."""
 
@@ -234,6 +397,14 @@ class RefusalsTest(unittest.TestCase):
             gradsieve.torch.register(torch.nn.Linear(2, 2), "refused")
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "fallback is 'nccl': allowed is None"):
             gradsieve.torch.fallback.check_fallback("nccl")
+
+    def test_a_fallback_for_a_part_of_the_ranks_is_refused(self):
+        part = object()
+        with unittest.mock.patch("torch.distributed.get_world_size", side_effect=lambda group=None: 2 if group is part else 4), \
+                unittest.mock.patch("torch.distributed.new_group") as new_group:
+            with self.assertRaisesRegex(gradsieve.Unimplemented, "over 2 of 4 ranks: allowed is .*all ranks.*; use fallback=None"):
+                gradsieve.torch.fallback.Fallback(part)
+            new_group.assert_not_called()
 
     def test_a_codec_beside_a_job_is_refused(self):
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "beside a Job"):

@@ -2,13 +2,25 @@
 thread, where Ctrl-C ends it."""
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 
-from ..errors import InvalidArgument
+from ..errors import GradsieveError, InvalidArgument, Timeout
 from ..job import Job, NonFinitePolicy
-from .members import Members, Scale, finish_step, trainable
+from .members import Member, Members, Scale, finish_step, trainable
 from .refusals import refuse_sharding, refuse_sparse
+
+
+@dataclass
+class _OpenStep:
+    """A step that was begun and has no outcome."""
+
+    number: int
+    pairs: list[tuple[Member, torch.Tensor]]
+    handed_in: int = 0  # of `pairs`; one more if a signal came right after its hand-in
+    is_resumed: bool = False
 
 
 class Averager:
@@ -36,6 +48,8 @@ class Averager:
         self._members = Members(self.job, parameters, prefix)
         self._scale = Scale(optimizer, grad_scaler)
         self._group, self._timeout = prefix, timeout
+        self._open: _OpenStep | None = None
+        self._broadcast = 0  # members that are done in a broadcast that is under way
         self.last_step = 0  # the number of the last step that was begun; 0 before the first
         if is_own:
             self.job.start(start_timeout)
@@ -45,43 +59,67 @@ class Averager:
         """Hands in every parameter's `grad` (zeros where there is none), waits, and writes the average back; every
         parameter that is not frozen has a `grad` afterwards. Called by all ranks after each backward pass. Gives back
         the step's number. On a GPU, gradients that stay where they are (`zero_grad(set_to_none=False)`) need not be
-        bound again. Errors: FailedPrecondition (a parameter that was frozen when this was made has a gradient), and
-        those of Tensor.submit and Tensor.wait."""
+        bound again. After Timeout or Ctrl-C the same call again goes on with the step that is open, and gives the
+        average of the gradients that were handed in. Errors: FailedPrecondition (a parameter that was frozen when this
+        was made has a gradient), and those of Tensor.submit and Tensor.wait."""
+        self._open = step = self._begin() if self._open is None else self._open
+        self.last_step = step.number
+        try:
+            self._finish(step)
+        except GradsieveError as error:
+            step.is_resumed = isinstance(error, Timeout)
+            self._open = step if step.is_resumed else None  # a step that failed is over
+            raise
+        except BaseException:
+            step.is_resumed = True
+            raise
+        self._open = None
+        return step.number
+
+    def _begin(self) -> _OpenStep:
         for name, parameter in self._model.named_parameters():
             if parameter.grad is not None:
                 self._members.of(parameter, name)
-        self.last_step = self.last_step + 1 if self.last_step else self.job.first_step(self._group)
         pairs = []
         for member in self._members:
             gradient = member.parameter.grad
             pairs.append((member, torch.zeros_like(member.parameter) if gradient is None else gradient))
         self._members.bind(pairs, self._timeout)
-        for member, gradient in pairs:
-            member.hand_in(self.last_step, gradient, self._scale.of(member.parameter))
-        addresses = [member.tensor.wait_for_address(self._timeout) for member, _ in pairs]
-        finish_step(self.job, self.last_step, self._group, self._timeout)
-        for (member, gradient), address in zip(pairs, addresses):
+        return _OpenStep(self.last_step + 1 if self.last_step else self.job.first_step(self._group), pairs)
+
+    def _finish(self, step: _OpenStep) -> None:
+        for member, gradient in step.pairs[step.handed_in:]:
+            if not step.is_resumed or member.tensor.is_ready():
+                member.hand_in(step.number, gradient, self._scale.of(member.parameter, step.number))
+            step.handed_in += 1
+        addresses = [member.tensor.wait_for_address(self._timeout) for member, _ in step.pairs]
+        finish_step(self.job, step.number, self._group, self._timeout)
+        for (member, gradient), address in zip(step.pairs, addresses):
             if not gradient.is_cuda:
                 gradient.copy_(member.average(address))
             if member.parameter.requires_grad:
                 member.parameter.grad = gradient
-        return self.last_step
 
     @torch.no_grad()
     def broadcast_parameters(self, root: int = 0) -> None:
         """Copies rank `root`'s parameters to every rank, as DistributedDataParallel does at its start; between steps.
-        Called by all ranks. Gradients are zero afterwards. Buffers, such as BatchNorm's, stay each rank's own. Errors:
-        those of Job.broadcast."""
-        for member in self._members:
-            parameter = member.parameter
-            if not parameter.is_cuda:
-                member.slab().copy_(parameter)
-                parameter.copy_(member.average(self.job.broadcast_address(member.tensor, root, self._timeout)))
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad.copy_(parameter)
-            self._members.bind([(member, parameter.grad)], self._timeout)
-            self.job.broadcast_address(member.tensor, root, self._timeout)
-            parameter.copy_(parameter.grad)
-            parameter.grad.zero_()
+        Called by all ranks. Gradients are zero afterwards. Buffers, such as BatchNorm's, stay each rank's own. After
+        Timeout or Ctrl-C the same call again goes on. Errors: those of Job.broadcast."""
+        for member in list(self._members)[self._broadcast:]:
+            self._broadcast_one(member, root)
+            self._broadcast += 1
+        self._broadcast = 0
+
+    def _broadcast_one(self, member: Member, root: int) -> None:
+        parameter = member.parameter
+        if not parameter.is_cuda:
+            member.fill(parameter)
+            parameter.copy_(member.average(self.job.broadcast_address(member.tensor, root, self._timeout)))
+            return
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad.copy_(parameter)
+        self._members.bind([(member, parameter.grad)], self._timeout)
+        self.job.broadcast_address(member.tensor, root, self._timeout)
+        parameter.copy_(parameter.grad)
+        parameter.grad.zero_()

@@ -3,6 +3,7 @@ bucket is ready; a waiter thread takes the averages in the same order, writes th
 Future, while the backward pass goes on. The hook runs on autograd's thread and waits for nobody. Annotations are not
 postponed in this file: DDP compares those of the hook with the types themselves."""
 import atexit
+import contextlib
 import queue
 import threading
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ class _Work:
     future: Any
     is_last: bool
     error: GradsieveError | None = None
+
+
+def _is_written_by_daemon(buffer: torch.Tensor) -> bool:
+    return buffer.is_cuda
 
 
 def _settled(work: _Work, buffer: torch.Tensor) -> torch.Tensor:
@@ -77,6 +82,7 @@ class State:
         self._scale = Scale(optimizer, grad_scaler)
         self._group, self._timeout = prefix, timeout
         self._step = 0  # of the backward pass at hand; 0: not known yet
+        self._lost_step: int | None = None  # in which the plain path was taken first; of the waiter thread
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.error: GradsieveError | None = None
@@ -109,7 +115,12 @@ class State:
             self._queue.put(None)
             self._thread.join(_STOP_TIMEOUT_S)
             self._thread = None
-            atexit.unregister(self._stop)
+            atexit.unregister(self._leave_at_exit)
+
+    def _leave_at_exit(self) -> None:
+        """Objects of C++ that keep this State may outlive the interpreter: the job is not left to its destructor."""
+        with contextlib.suppress(GradsieveError):
+            self.close(_STOP_TIMEOUT_S)
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """What `hook` does. On autograd's thread; buckets come in order, the last one of a pass is marked."""
@@ -126,7 +137,7 @@ class State:
         if self._thread is None:
             self._thread = threading.Thread(target=self._wait_for_work, name="gradsieve-waiter", daemon=True)
             self._thread.start()
-            atexit.register(self._stop)
+            atexit.register(self._leave_at_exit)
         self._queue.put(work)
         return done  # type: ignore[no-any-return]
 
@@ -141,7 +152,7 @@ class State:
                  for parameter, gradient in zip(bucket.parameters(), bucket.gradients())]
         self._members.bind(pairs, self._timeout)
         for member, gradient in pairs:
-            member.hand_in(work.step, gradient, self._scale.of(member.parameter))
+            member.hand_in(work.step, gradient, self._scale.of(member.parameter, work.step))
             work.handed_in.append((member, gradient))
 
     def _wait_for_work(self) -> None:
@@ -152,18 +163,30 @@ class State:
                 work.error = error
             except Exception as error:  # of torch: the Future has to end all the same
                 work.error = GradsieveError(f"averaging step {work.step}: {error}")
-            self.error = work.error or self.error
-            work.future.set_result(work.buffer)
+            self.error = work.error or self.error  # before whoever waits goes on
+            self._end(work)
             del work  # or the bucket would live until the next one
+
+    def _end(self, work: _Work) -> None:
+        """Completes the bucket's Future, in every case: DDP waits for it without a deadline."""
+        try:
+            work.future.set_result(work.buffer)
+        except Exception as refusal:
+            self.error = work.error = work.error or GradsieveError(f"averaging step {work.step}: {refusal}")
+            with contextlib.suppress(Exception):  # of one that is complete already
+                work.future.set_exception(work.error)
 
     def _take(self, work: _Work) -> None:
         """Waits for a bucket and writes its averages. Only when all ranks have theirs where there is a fallback: until
-        then the bucket holds this rank's own gradients (on a GPU the daemon writes it, so that a step that is under way
-        there fails instead)."""
+        then the bucket holds this rank's own gradients (on a GPU the daemon writes it, so that all the rest of a step
+        that is under way there fails on all ranks instead)."""
         averages = self._averages(work) if not (self._fallback and self._fallback.is_taken) else None
         if self._fallback:
             missing = work.error if isinstance(work.error, MISSING) else None
+            was_taken = self._fallback.is_taken
             if self._fallback.agree(missing, work.buffer.device):
+                if not was_taken:
+                    self._lost_step = work.step
                 self._take_plain(work, missing)
                 return
         if work.error is not None:
@@ -188,7 +211,8 @@ class State:
 
     def _take_plain(self, work: _Work, missing: GradsieveError | None) -> None:
         assert self._fallback is not None
-        if work.buffer.is_cuda and work.handed_in:
+        # Not by what this rank handed in: others may have done otherwise, and all of them take part in a collective.
+        if _is_written_by_daemon(work.buffer) and work.step == self._lost_step:
             raise missing or GradsieveError(f"step {work.step}: another rank lost its daemon: allowed on a GPU is to go on "
                                             "with the next step; drop this one")
         work.error = None

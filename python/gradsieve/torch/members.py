@@ -59,10 +59,16 @@ class Member:
         self._bound = (buffer.pointer, buffer.stream)
 
     def hand_in(self, step: int, gradient: torch.Tensor, scale: float) -> None:
-        """Copies a gradient on the host into the slab, widening half types exactly, and submits."""
+        """Copies a gradient on the host into the slab, widening half types exactly, and submits. Errors: Busy (the last
+        step is not settled; its gradient stays as it is), and those of Tensor.submit."""
         if not gradient.is_cuda:
-            self.slab().copy_(gradient)
+            self.fill(gradient)
         self.tensor.submit(step, scale=scale)
+
+    def fill(self, values: torch.Tensor) -> None:
+        """Copies values on the host into the slab. Errors: Busy (the daemon reads it still)."""
+        self.tensor.require_settled()
+        self.slab().copy_(values)
 
     def slab(self) -> torch.Tensor:
         """The tensor's shared memory."""
@@ -79,21 +85,24 @@ class Member:
 
 class Scale:
     """loss scale / learning rate of each parameter, by which kept state follows both. 1 where neither is known. A
-    learning rate of 0, as at the start of a warm-up, keeps the last scale."""
+    learning rate of 0, as at the start of a warm-up, keeps the last scale. The loss scale lies on the GPU, so that it is
+    read once a step, whatever the number of parameters."""
 
     def __init__(self, optimizer: torch.optim.Optimizer | None, grad_scaler: Any) -> None:
         self._groups = {id(parameter): group for group in (optimizer.param_groups if optimizer else [])
                         for parameter in group["params"]}
         self._grad_scaler = grad_scaler
+        self._loss_scale, self._step = 1.0, 0  # the step in which it was read
         self._last: dict[int, float] = {}
 
-    def of(self, parameter: torch.nn.Parameter) -> float:
-        """For the next hand-in of `parameter`."""
+    def of(self, parameter: torch.nn.Parameter, step: int) -> float:
+        """For the hand-in of `parameter` in step `step`."""
+        if self._grad_scaler is not None and step != self._step:
+            self._loss_scale, self._step = float(self._grad_scaler.get_scale()), step
         group = self._groups.get(id(parameter))
         rate = float(group["lr"]) if group else 1.0
-        loss_scale = float(self._grad_scaler.get_scale()) if self._grad_scaler is not None else 1.0
-        if rate > 0 and loss_scale > 0:
-            self._last[id(parameter)] = loss_scale / rate
+        if rate > 0 and self._loss_scale > 0:
+            self._last[id(parameter)] = self._loss_scale / rate
         return self._last.get(id(parameter), 1.0)
 
 
