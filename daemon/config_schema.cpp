@@ -46,16 +46,13 @@ std::string integer_text(const Config& config) {
     return fmt::format("{}", config.*kMember / kUnit);
 }
 
-/// `kUnitNs` is the key's unit in nanoseconds; the limits are in that unit.
-template <auto kMember, std::int64_t kUnitNs, auto kLow, auto kHigh>
+/// `kUnitNs` is the key's unit in nanoseconds, and so are the limits.
+template <auto kMember, std::int64_t kUnitNs, std::int64_t kLowNs, std::int64_t kHighNs>
 Refusal set_duration(Config& config, const ConfigValue& value) {
     const auto units = as_real(value);
     if (!units || !std::isfinite(*units)) return "";
-    const auto nanoseconds = std::llround(std::clamp(*units, -1e6, 1e9) * static_cast<double>(kUnitNs));
-    const auto bound = [](auto units_of_bound) {
-        return static_cast<double>(units_of_bound) * static_cast<double>(kUnitNs);
-    };
-    if (static_cast<double>(nanoseconds) < bound(kLow) || static_cast<double>(nanoseconds) > bound(kHigh)) return "";
+    const auto nanoseconds = std::llround(std::clamp(*units, -1e6, 1e8) * static_cast<double>(kUnitNs));
+    if (nanoseconds < kLowNs || nanoseconds > kHighNs) return "";
     config.*kMember = Duration(nanoseconds);
     return std::nullopt;
 }
@@ -173,16 +170,19 @@ std::vector<ConfigKey> network_rows() {
         {"network", "lanes", "1 to 16 connections", "Data connections to each peer.", false,
          set_integer<&Config::lanes, 1, 16, 1>, integer_text<&Config::lanes, 1>},
         {"network", "heartbeat_ms", "10 to 60000 ms", "Time between heartbeats to each peer.", false,
-         set_duration<&Config::heartbeat, kMillisecond, 10, 60000>, duration_text<&Config::heartbeat, kMillisecond>},
+         set_duration<&Config::heartbeat, kMillisecond, 10 * kMillisecond, 60 * kSecond>,
+         duration_text<&Config::heartbeat, kMillisecond>},
         {"network", "silent_ms", "20 to 600000 ms, at least twice heartbeat_ms",
          "A peer from which nothing came for that long is named as silent.", false,
-         set_duration<&Config::silent_after, kMillisecond, 20, 600000>,
+         set_duration<&Config::silent_after, kMillisecond, 20 * kMillisecond, 600 * kSecond>,
          duration_text<&Config::silent_after, kMillisecond>},
         {"network", "peer_timeout_s", "0.1 to 86400 s", "A peer named as silent or closed for that long has failed.",
-         true, set_duration<&Config::peer_timeout, kSecond, 0.1, 86400>, duration_text<&Config::peer_timeout, kSecond>},
+         true, set_duration<&Config::peer_timeout, kSecond, 100 * kMillisecond, 86'400 * kSecond>,
+         duration_text<&Config::peer_timeout, kSecond>},
         {"network", "round_deadline_s", "0.1 to 86400 s",
          "Longest time from the last rank's hand-in of a step to its result.", true,
-         set_duration<&Config::round_deadline, kSecond, 0.1, 86400>, duration_text<&Config::round_deadline, kSecond>},
+         set_duration<&Config::round_deadline, kSecond, 100 * kMillisecond, 86'400 * kSecond>,
+         duration_text<&Config::round_deadline, kSecond>},
         {"network", "max_late_s", "0.001 to 604800 s",
          "Longest time that a live rank may be late; absent = without limit.", true, set_max_late, max_late_text},
         {"network", "credit_mib", "1 to 65536 MiB", "Most payload bytes in flight to one peer.", true,
@@ -208,7 +208,8 @@ std::vector<ConfigKey> state_rows() {
     return {
         {"state", "keep_minutes", "0 to 100000 minutes",
          "How long the state of a job that ended early waits for its next run; 0 = it is not kept.", true,
-         set_duration<&Config::keep_state_for, kMinute, 0, 100'000>, duration_text<&Config::keep_state_for, kMinute>},
+         set_duration<&Config::keep_state_for, kMinute, 0, 100'000 * kMinute>,
+         duration_text<&Config::keep_state_for, kMinute>},
         {"state", "snapshot_steps", "0 to 1000000000 steps",
          "Steps from one snapshot on disk to the next, and one at a clean stop; 0 = none.", true,
          set_integer<&Config::snapshot_steps, 0, 1'000'000'000, 1>, integer_text<&Config::snapshot_steps, 1>},
