@@ -3,6 +3,7 @@
 #include "cli/human.hpp"
 
 #include "codec/noise_trial.hpp"
+#include "codec/pipeline_text.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -64,21 +65,19 @@ Result<CodecTrial> try_codec(const codec::Pipeline& pipeline, std::uint64_t elem
     return found;
 }
 
-/// The stages named in a canonical text, in its order.
-std::vector<StageView> stages_of(const std::string& text) {
+/// The stages named in a canonical text, in its order, with the arguments that they have there.
+Result<std::vector<StageView>> stages_of(const std::string& text) {
+    GRADSIEVE_ASSIGN(const auto named, codec::split_pipeline(text));
     std::vector<StageView> stages;
-    std::size_t begin = 0;
-    while (begin < text.size()) {
-        const auto end = std::min(text.find(" | ", begin), text.size());
-        const auto stage = text.substr(begin, end - begin);
-        const auto name = stage.substr(0, stage.find('('));
+    for (const auto& stage : named)
         for (const auto& row : codec::stage_table())
-            if (row.name == name) {
+            if (row.name == stage.name) {
                 stages.push_back(view_of(row));
-                stages.back().parameters = stage.substr(name.size());
+                stages.back().parameters.clear();
+                for (const auto& [name, value] : stage.arguments)
+                    stages.back().parameters +=
+                        fmt::format("{}{}={}", stages.back().parameters.empty() ? "" : ", ", name, value);
             }
-        begin = end + 3;
-    }
     return stages;
 }
 
@@ -134,7 +133,7 @@ StageView view_of(const codec::StageRow& row) {
 Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements) {
     CodecExplanation explanation;
     explanation.text = codec::canonical_text(pipeline, codec::Knobs::kKeep);
-    explanation.stages = stages_of(explanation.text);
+    GRADSIEVE_ASSIGN(explanation.stages, stages_of(explanation.text));
     explanation.elements = elements;
     constexpr std::uint64_t kGenerations = 2;
     const unsigned arrays = (codec::has_residual(pipeline) ? 1U : 0U) + (codec::has_variance(pipeline) ? 1U : 0U);

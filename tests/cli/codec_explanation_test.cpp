@@ -20,7 +20,7 @@ TEST(CodecExplanation, Names_its_stages_in_order_with_every_parameter) {
     EXPECT_EQ(found.text, "topk(ratio=0.05, scope=tensor, gate=0) | f32 | auto");
     ASSERT_EQ(found.stages.size(), 3U);
     EXPECT_EQ(found.stages[0].name, "topk");
-    EXPECT_EQ(found.stages[0].parameters, "(ratio=0.05, scope=tensor, gate=0)");
+    EXPECT_EQ(found.stages[0].parameters, "ratio=0.05, scope=tensor, gate=0");
     EXPECT_EQ(found.stages[1].name, "f32");
     EXPECT_EQ(found.stages[2].name, "auto");
 }

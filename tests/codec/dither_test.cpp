@@ -4,6 +4,7 @@
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
 #include "tests/codec/payload_form.hpp"
+#include "tests/codec/random_trials.hpp"
 
 #include <cfloat>
 #include <cmath>
@@ -27,7 +28,7 @@ Plain dither_plainly(const DitherRule& rule, const DitherUnit& unit, const Rando
     Plain plain;
     for (std::size_t i = 0; i < values.size(); ++i) {
         const std::uint64_t element = kFirst + (indices.empty() ? i : indices[i]);
-        const std::uint32_t word = philox(rounding_counter(random, element / 4), random.key).words[element % 4];
+        const std::uint32_t word = rounding_word(random, element);
         const float in_levels = std::fabs(values[i]) * unit.to_levels;
         const double most = std::ldexp(rule.levels, 24);
         const double whole = std::floor(std::min(static_cast<double>(in_levels), most));

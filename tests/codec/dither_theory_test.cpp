@@ -3,20 +3,15 @@
 #include "codec/dither_coder.hpp"
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
+#include "tests/codec/random_trials.hpp"
 
 #include <cmath>
-#include <numeric>
 
 namespace gradsieve::codec {
 namespace {
 
 using test::make_values;
 using test::Shape;
-
-double square_norm(const std::vector<float>& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0,
-                           [](double sum, float value) { return sum + double{value} * value; });
-}
 
 /// One tile and what its unit is, by either norm.
 struct Operator {
@@ -54,44 +49,23 @@ struct Operator {
     }
 };
 
-/// Decoded values of one tile in trial after trial.
-template <typename See>
-void run_trials(int levels, Norm norm, Feedback feedback, const std::vector<float>& values, int trials, See see) {
-    const Pipeline pipeline = dither_pipeline({}, levels, norm, feedback);
-    std::vector<float> decoded(values.size());
-    CodeScratch scratch;
-    for (int trial = 0; trial < trials; ++trial) {
-        const ChunkSelection selection{
-            values.size(), true, {}, values, 0, rounding_stream(1, 2, static_cast<Step>(trial)), 0};
-        static_cast<void>(code_chunk(pipeline, selection, scratch, decoded));
-        see(decoded);
-    }
-}
-
 TEST(DitherTheory, Means_are_the_values_and_errors_are_as_large_as_they_should_be) {
     constexpr int kTrials = 4000;
     const auto values = make_values(Shape::kGaussian, 300, 41);
     for (const int levels : {1, 7, 127})
         for (const Norm norm : {Norm::kMax, Norm::kL2}) {
             const Operator one(levels, norm, Feedback::kNone, values);
-            std::vector<double> sums(values.size(), 0.0);
-            double errors = 0;
-            double squared_errors = 0;
+            TrialMoments moments(values);
             double nonzeros = 0;
-            run_trials(levels, norm, Feedback::kNone, values, kTrials, [&](const std::vector<float>& decoded) {
-                double error = 0;
-                for (std::size_t i = 0; i < values.size(); ++i) {
-                    sums[i] += decoded[i];
-                    error += std::pow(double{decoded[i]} - values[i], 2);
-                    nonzeros += decoded[i] != 0 ? 1 : 0;
-                }
-                errors += error;
-                squared_errors += error * error;
-            });
+            run_trials(dither_pipeline({}, levels, norm, Feedback::kNone), values, kTrials,
+                       [&](const std::vector<float>& decoded) {
+                           moments.add(decoded);
+                           for (const float value : decoded) nonzeros += value != 0 ? 1 : 0;
+                       });
             double chi = 0;
             std::size_t random = 0;
             for (std::size_t i = 0; i < values.size(); ++i) {
-                const double deviation = sums[i] / kTrials - values[i];
+                const double deviation = moments.deviation(i);
                 const double variance = one.variance(values[i]);
                 if (variance < 1e-6 * one.unit.scale * one.unit.scale) {
                     EXPECT_NEAR(deviation, 0.0, 1e-3 * one.unit.scale) << levels << " element " << i;
@@ -103,9 +77,7 @@ TEST(DitherTheory, Means_are_the_values_and_errors_are_as_large_as_they_should_b
                 ++random;
             }
             EXPECT_LT(std::fabs(chi - static_cast<double>(random)), 6 * std::sqrt(2.0 * static_cast<double>(random)));
-            const double mean_error = errors / kTrials;
-            const double spread = std::sqrt((squared_errors / kTrials - mean_error * mean_error) / kTrials);
-            EXPECT_NEAR(mean_error, one.expected_error(values), 5 * spread + 1e-9) << levels;
+            EXPECT_NEAR(moments.mean_error(), one.expected_error(values), 5 * moments.error_spread() + 1e-9) << levels;
             if (norm == Norm::kL2) {
                 const double root = std::sqrt(static_cast<double>(values.size()));
                 EXPECT_LE(nonzeros / kTrials, levels * (levels + root)) << levels;
@@ -127,7 +99,7 @@ TEST(DitherTheory, Ternary_errs_by_the_max_norm_times_the_sum_less_the_squares) 
     }
     const double expected = largest * sum - square_norm(values);
     EXPECT_NEAR(ternary.expected_error(values), expected, 1e-5 * expected);
-    run_trials(1, Norm::kMax, Feedback::kNone, values, 20, [&](const std::vector<float>& decoded) {
+    run_trials(dither_pipeline({}, 1, Norm::kMax, Feedback::kNone), values, 20, [&](const std::vector<float>& decoded) {
         for (const float value : decoded)
             ASSERT_TRUE(value == 0 || std::fabs(std::fabs(value) - largest) < 1e-6 * largest) << value;
     });
@@ -207,7 +179,7 @@ TEST(DitherTheory, Error_feedback_contracts_at_every_step_in_the_mean) {
                     before += square_norm(sum);
                     allowed += (1 - 1 / scaled.z) * square_norm(sum);
                     node.step(gradient);
-                    after += square_norm({node.residual().begin(), node.residual().end()});
+                    after += square_norm(node.residual());
                 }
                 EXPECT_LE(after, allowed * 1.02) << levels << " levels, step " << step << ", before " << before;
             }

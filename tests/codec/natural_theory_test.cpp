@@ -3,6 +3,7 @@
 #include "codec/natural.hpp"
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
+#include "tests/codec/random_trials.hpp"
 
 #include <cmath>
 
@@ -13,12 +14,6 @@ using test::make_values;
 using test::Shape;
 
 constexpr double kZ = 9.0 / 8.0;
-
-double square_norm(std::span<const float> values) {
-    double sum = 0;
-    for (const float value : values) sum += double{value} * value;
-    return sum;
-}
 
 /// (x - lo)(hi - x) of the powers of two beside x.
 double variance_of(double x) {
@@ -37,53 +32,29 @@ double expected_error(std::span<const float> values, Feedback feedback) {
     return sum;
 }
 
-template <typename See>
-void run_trials(Feedback feedback, const std::vector<float>& values, int trials, See see) {
-    const Pipeline pipeline = natural_pipeline({}, feedback);
-    std::vector<float> decoded(values.size());
-    CodeScratch scratch;
-    for (int trial = 0; trial < trials; ++trial) {
-        const ChunkSelection selection{
-            values.size(), true, {}, values, 0, rounding_stream(1, 2, static_cast<Step>(trial)), 0};
-        static_cast<void>(code_chunk(pipeline, selection, scratch, decoded));
-        see(decoded);
-    }
-}
-
 TEST(NaturalTheory, Means_are_the_values_and_errors_are_as_large_as_they_should_be) {
     constexpr int kTrials = 4000;
     const auto values = make_values(Shape::kGaussian, 500, 51);
-    std::vector<double> sums(values.size(), 0.0);
-    double errors = 0;
-    double squared_errors = 0;
-    run_trials(Feedback::kNone, values, kTrials, [&](const std::vector<float>& decoded) {
-        double error = 0;
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            ASSERT_EQ(element::bits_of(decoded[i]) & 0x007FFFFFU, 0U) << "a power of two";
-            sums[i] += decoded[i];
-            error += std::pow(double{decoded[i]} - values[i], 2);
-        }
-        errors += error;
-        squared_errors += error * error;
+    TrialMoments moments(values);
+    run_trials(natural_pipeline({}, Feedback::kNone), values, kTrials, [&](const std::vector<float>& decoded) {
+        for (const float value : decoded) ASSERT_EQ(element::bits_of(value) & 0x007FFFFFU, 0U) << "a power of two";
+        moments.add(decoded);
     });
     double chi = 0;
     std::size_t random = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
-        const double deviation = sums[i] / kTrials - values[i];
         const double variance = variance_of(values[i]);
         // Scores are normal only where both neighbours are drawn often.
         if (variance < 0.01 * values[i] * values[i]) continue;
-        const double score = deviation / std::sqrt(variance / kTrials);
+        const double score = moments.deviation(i) / std::sqrt(variance / kTrials);
         EXPECT_LT(std::fabs(score), 6.0) << "element " << i;
         chi += score * score;
         ++random;
     }
     ASSERT_GT(random, 300U);
     EXPECT_LT(std::fabs(chi - static_cast<double>(random)), 6 * std::sqrt(2.0 * static_cast<double>(random)));
-    const double mean_error = errors / kTrials;
-    const double spread = std::sqrt((squared_errors / kTrials - mean_error * mean_error) / kTrials);
-    EXPECT_NEAR(mean_error, expected_error(values, Feedback::kNone), 5 * spread);
-    EXPECT_LE(mean_error, square_norm(values) / 8);
+    EXPECT_NEAR(moments.mean_error(), expected_error(values, Feedback::kNone), 5 * moments.error_spread());
+    EXPECT_LE(moments.mean_error(), square_norm(values) / 8);
 }
 TEST(NaturalTheory, The_second_moment_is_nine_eighths_at_a_mantissa_of_a_third_and_nowhere_more) {
     double worst = 0;
@@ -100,7 +71,7 @@ TEST(NaturalTheory, The_second_moment_is_nine_eighths_at_a_mantissa_of_a_third_a
     constexpr int kTrials = 2000;
     const std::vector<float> thirds(4096, 4.0F / 3.0F);
     double moment = 0;
-    run_trials(Feedback::kNone, thirds, kTrials,
+    run_trials(natural_pipeline({}, Feedback::kNone), thirds, kTrials,
                [&](const std::vector<float>& decoded) { moment += square_norm(decoded) / kTrials; });
     EXPECT_NEAR(moment / square_norm(thirds), kZ, 1e-3);
 }
@@ -110,7 +81,7 @@ TEST(NaturalTheory, Second_moment_on_gaussian_vectors_agrees_with_the_table) {
     std::mt19937_64 random(52);
     for (int vector = 0; vector < kVectors; ++vector) {
         const auto values = make_gradient(DataKind::kGaussian, 10000, random);
-        run_trials(Feedback::kNone, values, 1, [&](const std::vector<float>& decoded) {
+        run_trials(natural_pipeline({}, Feedback::kNone), values, 1, [&](const std::vector<float>& decoded) {
             ratio += square_norm(decoded) / square_norm(values) / kVectors;
         });
     }
@@ -127,7 +98,7 @@ TEST(NaturalTheory, Scaled_by_eight_ninths_it_contracts_every_vector) {
     EXPECT_NEAR(expected_error(vectors[0], Feedback::kScaled), square_norm(vectors[0]) / 9, 1e-9);
     constexpr int kTrials = 1000;
     double error = 0;
-    run_trials(Feedback::kScaled, vectors[0], kTrials, [&](const std::vector<float>& decoded) {
+    run_trials(natural_pipeline({}, Feedback::kScaled), vectors[0], kTrials, [&](const std::vector<float>& decoded) {
         for (const float value : decoded) error += std::pow(double{value} - 1.5, 2) / kTrials;
     });
     EXPECT_NEAR(error, square_norm(vectors[0]) / 9, 0.01 * error) << "the bound is attained";

@@ -3,28 +3,21 @@
 
 #include "exchange/job_machine.hpp"
 #include "exchange/record.hpp"
+#include "tests/exchange/golden_frames.hpp"
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <functional>
 #include <random>
-#include <sstream>
 
 namespace gradsieve::exchange {
 namespace {
 
 constexpr std::uint64_t kHash = 0x1122334455667788ULL;
 
-/// Hex digits, blanks between them, '#' starts a comment.
 Bytes golden(const std::string& name) {
-    std::ifstream file(std::string(GOLDEN_DIRECTORY) + "/" + name + ".hex");
-    EXPECT_TRUE(file) << name;
-    Bytes bytes;
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line.substr(0, line.find('#')));
-        for (std::string word; words >> word;) bytes.push_back(static_cast<std::byte>(std::stoul(word, nullptr, 16)));
-    }
+    auto bytes = read_golden_frame(std::string(GOLDEN_DIRECTORY) + "/" + name + ".hex");
+    EXPECT_FALSE(bytes.empty()) << name;
     return bytes;
 }
 

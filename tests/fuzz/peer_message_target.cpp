@@ -1,12 +1,11 @@
 // What another node's daemon says about a job: one byte tells the message, the rest is a frame's body.
 #include "exchange/messages.hpp"
 #include "exchange/record.hpp"
+#include "tests/exchange/golden_frames.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 namespace gradsieve::fuzz {
@@ -73,23 +72,12 @@ constexpr Run kRuns[] = {
 };
 constexpr std::size_t kRunCount = std::size(kRuns);
 
-/// The golden frames' bodies: hexadecimal, comments behind '#'.
-Bytes read_hex(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    Bytes bytes;
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line.substr(0, line.find('#')));
-        for (std::string word; words >> word;) bytes.push_back(static_cast<std::byte>(std::stoul(word, nullptr, 16)));
-    }
-    return bytes;
-}
-
 }  // namespace
 
 std::vector<Bytes> seeds() {
     std::vector<Bytes> made;
     for (const auto& file : std::filesystem::directory_iterator(FUZZ_GOLDEN_FRAMES)) {
-        const auto bytes = read_hex(file.path());
+        const auto bytes = exchange::read_golden_frame(file.path());
         // Whoever takes it keeps it: the message that it is, and any that reads alike.
         for (std::size_t run = 0; run < kRunCount; ++run) made.push_back(tagged(static_cast<std::uint8_t>(run), bytes));
     }

@@ -85,14 +85,22 @@ class Process:
 
     def wait_for_line(self, prefix, timeout_s=DEADLINE_S):
         """The rest of the next line that begins with `prefix`."""
+        return self._next_line(lambda line: line.startswith(prefix), f"'{prefix}...'", timeout_s)[len(prefix):]
+
+    def wait_for_words(self, words, timeout_s=DEADLINE_S):
+        """The next line that has `words` somewhere, from them on."""
+        line = self._next_line(lambda line: words in line, f"'...{words}...'", timeout_s)
+        return line[line.index(words):]
+
+    def _next_line(self, is_wanted, name, timeout_s):
         deadline = time.monotonic() + timeout_s
         while True:
             while (end := self.output.find("\n", self._scanned)) >= 0:
                 line, self._scanned = self.output[self._scanned:end], end + 1
-                if line.startswith(prefix):
-                    return line[len(prefix):]
+                if is_wanted(line):
+                    return line
             if not self._read_more(deadline):
-                raise AssertionError(f"no line '{prefix}...' in {timeout_s} s; it said:\n{self.output}")
+                raise AssertionError(f"no line {name} in {timeout_s} s; it said:\n{self.output}")
 
     def wait_for_exit(self, timeout_s=DEADLINE_S):
         """The exit status, and all output in `output`."""

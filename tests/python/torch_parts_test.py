@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Parts of gradsieve.torch by themselves, without daemons and without a GPU: binding, the waiter, scales, and what is
+refused. Skipped as a whole where Debian's python3-torch is not installed."""
+import queue
+import unittest
+import unittest.mock
+
+from python_cluster import require_module
+
+require_module("torch", "python3-torch")
+import torch
+
+import gradsieve
+import gradsieve.torch
+from gradsieve.torch.members import Member
+
+
+class OnCard:
+    """A gradient on a GPU, as far as binding looks at it."""
+
+    is_cuda, dtype, device = True, torch.bfloat16, "cuda:0"
+
+    def __init__(self, address, is_dense=True):
+        self.address, self.is_dense = address, is_dense
+
+    def data_ptr(self):
+        return self.address
+
+    def numel(self):
+        return 6
+
+    def dim(self):
+        return 2
+
+    def stride(self):
+        return (3, 1)
+
+    def is_contiguous(self):
+        return self.is_dense
+
+
+class BindingTest(unittest.TestCase):
+    """When gradients on a GPU are bound, without a GPU."""
+
+    def setUp(self):
+        stream = unittest.mock.Mock(cuda_stream=7)
+        patch = unittest.mock.patch("torch.cuda.current_stream", return_value=stream)
+        self.stream = stream
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.member = Member("weight", None, None)
+
+    def test_a_gradient_is_bound_once_and_again_when_it_moves_or_its_stream_changes(self):
+        first = self.member.buffer_to_bind(OnCard(0x7000))
+        self.assertEqual((first.pointer, first.elements, first.element_type, first.stream),
+                         (0x7000, 6, gradsieve.ElementType.BF16, 7))
+        self.member.on_bound(first)
+        self.assertIsNone(self.member.buffer_to_bind(OnCard(0x7000)))
+        self.assertEqual(self.member.buffer_to_bind(OnCard(0x9000)).pointer, 0x9000)
+        self.stream.cuda_stream = 8
+        self.assertEqual(self.member.buffer_to_bind(OnCard(0x7000)).stream, 8)
+
+    def test_a_bind_that_failed_is_tried_again(self):
+        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
+        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
+
+    def test_a_gradient_with_gaps_is_refused_by_name(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "'weight' has strides .*: allowed is dense memory"):
+            self.member.buffer_to_bind(OnCard(0x7000, is_dense=False))
+
+    def test_a_gradient_on_the_host_is_not_bound(self):
+        self.assertIsNone(self.member.buffer_to_bind(torch.zeros(3)))
+
+
+def bare_state(fallback=None):
+    """A State that has no model, no job and no thread: what its waiter does with a bucket."""
+    state = object.__new__(gradsieve.torch.State)
+    state._fallback, state._timeout, state._group, state.job, state.error = fallback, 1.0, "", unittest.mock.Mock(), None
+    state._lost_step = None
+    return state
+
+
+class LostOnCardTest(unittest.TestCase):
+    """A daemon is lost while buckets lie on a GPU, without a GPU: whether a bucket's step raises is the same on all ranks."""
+
+    def setUp(self):
+        self.fallback = object.__new__(gradsieve.torch.fallback.Fallback)
+        self.fallback.is_taken, self.fallback.steps, self.fallback.average = False, 0, unittest.mock.Mock()
+        self.fallback.agree = self.agree
+        self.is_lost = False
+        self.state = bare_state(self.fallback)
+
+    def agree(self, missing, device):
+        self.fallback.is_taken |= self.is_lost
+        return self.fallback.is_taken
+
+    def take(self, step, handed_in, error=None, is_cuda=True):
+        """What the waiter makes of a bucket: "raised" or "plain"."""
+        members = [(unittest.mock.Mock(), unittest.mock.Mock(is_cuda=is_cuda))] if handed_in else []
+        work = gradsieve.torch.ddp._Work(step, unittest.mock.Mock(is_cuda=is_cuda), members, None, True, error)
+        try:
+            self.state._take(work)
+        except gradsieve.GradsieveError:
+            return "raised"
+        return "plain" if self.fallback.is_taken else "averaged"
+
+    def test_every_bucket_of_the_lost_step_raises_and_the_next_step_goes_on(self):
+        for name, handed_in, error in (("lost", True, gradsieve.Unavailable("gone")), ("other rank", True, None),
+                                       ("lost before it was handed in", False, gradsieve.Unavailable("gone"))):
+            with self.subTest(rank=name):
+                self.setUp()
+                self.assertEqual(self.take(4, True), "averaged")
+                self.is_lost = True
+                self.assertEqual(self.take(5, handed_in, error), "raised")
+                self.assertEqual(self.take(5, True), "raised")  # was on its way already
+                self.assertEqual(self.take(5, False), "raised")  # came after the loss was known
+                self.fallback.average.assert_not_called()
+                self.assertEqual(self.take(6, False), "plain")
+                self.fallback.average.assert_called_once()
+
+    def test_the_plain_path_from_the_start_loses_no_step(self):
+        self.fallback.is_taken = True
+        self.assertEqual(self.take(1, False), "plain")
+
+    def test_on_the_host_the_lost_step_takes_the_plain_path(self):
+        self.is_lost = True
+        self.assertEqual(self.take(5, True, is_cuda=False), "plain")
+
+
+class WaiterTest(unittest.TestCase):
+    """The waiter thread's loop: every Future ends, whatever happens to one of them."""
+
+    def run_waiter(self, *futures):
+        state = bare_state()
+        state._queue = queue.SimpleQueue()
+        for step, future in enumerate(futures, 1):
+            state._queue.put(gradsieve.torch.ddp._Work(step, torch.zeros(2), [], future, True))
+        state._queue.put(None)
+        state._wait_for_work()
+        return state
+
+    def test_a_future_that_takes_no_result_is_ended_with_the_error_and_the_next_one_has_its_own(self):
+        class Refusing(torch.futures.Future):
+            def set_result(self, result):
+                if isinstance(result, torch.Tensor):
+                    raise RuntimeError("not on this device")
+                super().set_result(result)
+
+        refusing, good = Refusing(), torch.futures.Future()
+        state = self.run_waiter(refusing, good)
+        with self.assertRaisesRegex(gradsieve.GradsieveError, "averaging step 1: not on this device"):
+            refusing.wait()
+        self.assertEqual(good.wait().tolist(), [0.0, 0.0])
+        self.assertRegex(str(state.error), "not on this device")
+
+    def test_a_future_that_takes_nothing_does_not_end_the_thread(self):
+        nothing = unittest.mock.Mock()
+        nothing.set_result.side_effect = nothing.set_exception.side_effect = RuntimeError("broken")
+        good = torch.futures.Future()
+        self.run_waiter(nothing, good)
+        self.assertEqual(good.wait().tolist(), [0.0, 0.0])
+
+
+class ScaleTest(unittest.TestCase):
+    def test_the_loss_scale_is_read_once_a_step(self):
+        scaler = unittest.mock.Mock()
+        scaler.get_scale.side_effect = [8.0, 4.0]
+        parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
+        optimizer = torch.optim.SGD(parameters, 0.5)
+        scale = gradsieve.torch.members.Scale(optimizer, scaler)
+        self.assertEqual([scale.of(parameter, 1) for parameter in parameters], [16.0] * 3)
+        self.assertEqual([scale.of(parameter, 2) for parameter in parameters], [8.0] * 3)
+        self.assertEqual(scaler.get_scale.call_count, 2)
+
+    def test_a_learning_rate_of_zero_keeps_the_last_scale(self):
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([parameter], 0.5)
+        scale = gradsieve.torch.members.Scale(optimizer, None)
+        self.assertEqual(scale.of(parameter, 1), 2.0)
+        optimizer.param_groups[0]["lr"] = 0.0
+        self.assertEqual(scale.of(parameter, 2), 2.0)
+
+
+class RefusalsTest(unittest.TestCase):
+    """Before anybody is asked: no daemon, no process group."""
+
+    def check(self, error, words, model, **options):
+        with self.assertRaisesRegex(error, words):
+            gradsieve.torch.Averager(model, "refused", **options)
+
+    def test_sparse_gradients_are_refused_by_layer(self):
+        model = torch.nn.Sequential(torch.nn.Embedding(10, 3, sparse=True))
+        self.check(gradsieve.Unimplemented, "layer '0' makes sparse gradients.*docs/python.md", model)
+
+    def test_fsdp_and_zero_are_refused_by_name(self):
+        for name, words in (("FullyShardedDataParallel", "FSDP"), ("DeepSpeedEngine", "ZeRO")):
+            model = torch.nn.Sequential(type(name, (torch.nn.Linear,), {})(2, 2))
+            self.check(gradsieve.Unimplemented, f"{name}: .*{words}.*docs/python.md", model)
+        optimizer = type("DeepSpeedZeroOptimizer", (), {"param_groups": []})()
+        self.check(gradsieve.Unimplemented, "DeepSpeedZeroOptimizer: ZeRO-2", torch.nn.Linear(2, 2), optimizer=optimizer)
+
+    def test_other_element_types_are_refused_by_parameter(self):
+        self.check(gradsieve.InvalidArgument, "'weight' is torch.float64: allowed are float32", torch.nn.Linear(2, 2).double())
+
+    def test_a_frozen_model_is_refused(self):
+        self.check(gradsieve.InvalidArgument, "0 parameters", torch.nn.Linear(2, 2).requires_grad_(False))
+
+    def test_register_wants_ddp_and_known_fallbacks(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "model is a Linear: allowed is a DistributedDataParallel"):
+            gradsieve.torch.register(torch.nn.Linear(2, 2), "refused")
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "fallback is 'nccl': allowed is None"):
+            gradsieve.torch.fallback.check_fallback("nccl")
+
+    def test_a_fallback_for_a_part_of_the_ranks_is_refused(self):
+        part = object()
+        with unittest.mock.patch("torch.distributed.get_world_size", side_effect=lambda group=None: 2 if group is part else 4), \
+                unittest.mock.patch("torch.distributed.new_group") as new_group:
+            with self.assertRaisesRegex(gradsieve.Unimplemented, "over 2 of 4 ranks: allowed is .*all ranks.*; use fallback=None"):
+                gradsieve.torch.fallback.Fallback(part)
+            new_group.assert_not_called()
+
+    def test_a_codec_beside_a_job_is_refused(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "beside a Job"):
+            gradsieve.torch.Averager(torch.nn.Linear(2, 2), gradsieve.Job("x", 0, 1), codec="all | f32")
+
+
+if __name__ == "__main__":
+    unittest.main()
