@@ -58,6 +58,10 @@ public:
     [[nodiscard]] Step last_coded_step() const;
     /// Since when somebody here waits for others.
     [[nodiscard]] std::optional<TimePoint> waiting_since() const { return current_.opened_at; }
+    /// The open step still wants payloads of that member.
+    [[nodiscard]] bool waits_for(std::size_t member) const {
+        return current_.opened_at.has_value() && !current_.has_all_from(member);
+    }
     [[nodiscard]] std::optional<RoundSnapshot> snapshot(TimePoint now) const;
     [[nodiscard]] ByteCount retained_bytes() const;
 

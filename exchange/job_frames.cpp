@@ -88,12 +88,9 @@ void JobMachine::Impl::on_prepared_while_running(PeerIndex from, const Prepared&
     if (prepared.nonce != member->nonce) {
         // All of its ranks have left our run, and it forms the next one already: nothing of ours is broken by that, and
         // it announces itself again to who ends later.
-        const bool is_needed = std::ranges::any_of(plans, [&](const auto& plan) {
-            const auto round = plan.snapshot(now);
-            return round && std::ranges::find(round->peers_waited_for, from) != round->peers_waited_for.end();
-        });
         const auto number = context.member_of(from);
-        if (number && context.is_gone(*number) && !is_needed) return;
+        const auto is_needed = [&](const auto& plan) { return plan.waits_for(*number); };
+        if (number && context.is_gone(*number) && std::ranges::none_of(plans, is_needed)) return;
         if (!prepared.ranks.empty() && formation.is_new_life(from, prepared))
             fail_peer(from,
                       context.node_text(from) + " began job '" + context.key.name +
