@@ -5,6 +5,7 @@ namespace gradsieve::daemon {
 EncodeAddresses encode_addresses(const CodecTask& task, std::span<const int> ordinals) {
     EncodeAddresses addresses;
     addresses.parts = task.gpu_parts;
+    if (ordinals.size() == 1) return addresses;
     addresses.samples.resize(task.gpu_parts.size());
     addresses.second_moments.resize(task.gpu_parts.size());
     for (std::size_t place = 0; place < task.gpu_parts.size(); ++place) {
@@ -25,6 +26,7 @@ EncodeAddresses encode_addresses(const CodecTask& task, std::span<const int> ord
 
 std::vector<std::vector<void*>> result_addresses(const CodecTask& task, std::span<const int> ordinals) {
     std::vector<std::vector<void*>> addresses(task.gpu_buffers.size());
+    if (ordinals.size() == 1) return addresses;
     for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank)
         for (const int ordinal : ordinals) addresses[rank].push_back(task.gpu_buffers[rank]->slice_on(ordinal, 0));
     return addresses;

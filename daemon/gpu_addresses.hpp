@@ -10,14 +10,14 @@
 
 namespace gradsieve::daemon {
 
-/// By the GPU's place; null: out of its reach.
+/// By the GPU's place; null: out of its reach. Of a set of one GPU, empty: everything lies where the task says.
 struct EncodeAddresses {
     std::vector<std::vector<const float*>> samples, second_moments;
     std::vector<codec::cuda::GpuEncodePart> parts;  ///< the task's, with these
 };
 [[nodiscard]] EncodeAddresses encode_addresses(const CodecTask& task, std::span<const int> ordinals);
 
-/// Of each rank's average, by the GPU's place; null: out of its reach.
+/// Of each rank's average, by the GPU's place; null: out of its reach. Empty likewise.
 [[nodiscard]] std::vector<std::vector<void*>> result_addresses(const CodecTask& task, std::span<const int> ordinals);
 
 }  // namespace gradsieve::daemon
