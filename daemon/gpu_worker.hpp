@@ -60,6 +60,7 @@ private:
     struct Context;
 
     void run();
+    void spin_for_work() const;
     void run_batch(std::deque<GpuTask>& batch);
     [[nodiscard]] Status ensure_context();
     void give_context_back();
@@ -96,6 +97,8 @@ private:
     std::deque<GpuTask> todo_;
     std::deque<GpuTask> done_;
     std::vector<GpuFigures> figures_;
+    // any thread
+    std::atomic<bool> has_todo_ = false;  ///< a hint: something is in todo_
     bool is_stopping_ = false;
 
     std::thread thread_;

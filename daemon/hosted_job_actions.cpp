@@ -238,7 +238,7 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     for (auto& chunk : encoded.chunks) {
         totals.payload_bytes += chunk.bytes.size();
-        chunks.emplace_back(chunk.chunk_index, codec::share(std::move(chunk.bytes)));
+        chunks.emplace_back(chunk.chunk_index, share(std::move(chunk.bytes)));
     }
     totals.payload_bytes_all += totals.payload_bytes;
     ++totals.steps;

@@ -2,6 +2,7 @@
 #include "exchange/outbox.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace gradsieve::exchange {
 namespace {
@@ -140,25 +141,31 @@ void Outbox::send_reserved(PeerIndex to) {
 void Outbox::emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> records, bool is_credit_wanted) {
     const auto type = type_of(key, context_.self);
     const std::uint8_t flags = is_credit_wanted ? kFlagCreditWanted : 0;
-    auto bytes = type == FrameType::kRelay ? build_relay_prefix(context_.hash, flags, key.origin)
-                                           : build_data_prefix(context_.hash, flags);
+    const auto prefix = type == FrameType::kRelay ? build_relay_prefix(context_.hash, flags, key.origin)
+                                                  : build_data_prefix(context_.hash, flags);
     SendFrame frame{.to = to,
                     .is_bulk = true,
                     .type = static_cast<std::uint16_t>(type),
                     .epoch = context_.epoch,
                     .step = key.step,
                     .parts = {}};
-    SharedView large;
-    for (auto& record : records) {
-        bytes.insert(bytes.end(), record.header.begin(), record.header.end());
-        const auto payload = record.payload.bytes();
-        if (record.frame_bytes() > context_.limits.frame_target_bytes)
-            large = std::move(record.payload);  // alone in its frame: travels without a copy
-        else
-            bytes.insert(bytes.end(), payload.begin(), payload.end());
+    // One that is alone in its frame because of its size travels without a copy.
+    const bool is_large = records.front().frame_bytes() > context_.limits.frame_target_bytes;
+    ByteCount frame_bytes = prefix.size();
+    for (const auto& record : records) frame_bytes += is_large ? record.header.size() : record.frame_bytes();
+    auto bytes = frames_.take(frame_bytes);
+    auto* end = bytes.data();
+    const auto append = [&end](ByteView view) {
+        if (!view.empty()) std::memcpy(end, view.data(), view.size());
+        end += view.size();
+    };
+    append(prefix);
+    for (const auto& record : records) {
+        append(record.header);
+        if (!is_large) append(record.payload.bytes());
     }
-    frame.parts.push_back(SharedView::take(std::move(bytes)));
-    if (!large.bytes().empty()) frame.parts.push_back(std::move(large));
+    frame.parts.push_back(share(std::move(bytes)));
+    if (is_large) frame.parts.push_back(std::move(records.front().payload));
     context_.actions.emplace_back(std::move(frame));
 }
 

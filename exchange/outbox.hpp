@@ -8,6 +8,7 @@
 // at least the lowest record, whatever the window and the order in which the nodes hand in.
 #pragma once
 
+#include "base/byte_pool.hpp"
 #include "exchange/job_context.hpp"
 
 #include <deque>
@@ -79,6 +80,7 @@ private:
     void emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> records, bool is_credit_wanted);
 
     JobContext& context_;
+    BytePool frames_;  ///< of records that travel together
     std::vector<Side> sides_;  ///< by peer
 };
 

@@ -9,6 +9,7 @@
 
 #include <sys/eventfd.h>
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <random>
 
@@ -61,7 +62,8 @@ private:
     const std::uint64_t instance_ = random_instance();
     std::string bound_address_ = "none (single node)";
 
-    UniqueFd wake_fd_;  ///< any thread writes, the network thread reads
+    UniqueFd wake_fd_;                     ///< any thread writes, the network thread reads
+    std::atomic<bool> is_wanted_ = false;  ///< any thread sets it with the above: arrivals have to wait for a turn
 
     // owned by the network thread; the context comes before the sockets, so that it ends after them
     std::unique_ptr<ZmqContext> context_;
@@ -131,7 +133,8 @@ Status ZmqTransport::poll(Duration timeout, Inbox& ret_inbox) {
         const bool is_woken = take_wake();
         GRADSIEVE_TRY(run_turn(ret_inbox));
         const bool has_news = !events_.empty() || !notices_.empty() || ret_inbox.frames.size() != frames_before;
-        if (!has_news && !is_woken && steady.now() < deadline) continue;
+        const bool is_wanted = is_woken || is_wanted_.load(std::memory_order_relaxed);
+        if (!has_news && !is_wanted && steady.now() < deadline) continue;
         std::move(events_.begin(), events_.end(), std::back_inserter(ret_inbox.events));
         events_.clear();
         std::move(notices_.begin(), notices_.end(), std::back_inserter(ret_inbox.notices));
@@ -189,6 +192,8 @@ Status ZmqTransport::take_arrivals(TimePoint now, Inbox& ret_inbox) {
             is_drained_ = true;
             return {};
         }
+        // Whoever woke us has something to send: it leaves before what else comes in is looked at.
+        const bool is_wanted = is_wanted_.load(std::memory_order_relaxed);
         if (auto* arrival = std::get_if<Arrival>(&*received)) {
             bytes += arrival->wire_bytes;
             GRADSIEVE_TRY(take(*arrival, now, ret_inbox));
@@ -196,6 +201,7 @@ Status ZmqTransport::take_arrivals(TimePoint now, Inbox& ret_inbox) {
             const auto& refusal = std::get<Refusal>(*received);
             peers_[refusal.from.value_or(options_.self)].on_refusal(refusal);
         }
+        if (is_wanted) return {};
     }
     return {};
 }
@@ -232,12 +238,14 @@ Duration ZmqTransport::until_upkeep() const {
 
 void ZmqTransport::wake() {
     const std::uint64_t one = 1;
+    is_wanted_.store(true, std::memory_order_relaxed);  // a hint; what counts is the descriptor
     // Fails only if the counter is full, and then the poll ends just as well.
     if (write(wake_fd_.get(), &one, sizeof one) < 0) return;
 }
 
 bool ZmqTransport::take_wake() {
     std::uint64_t count = 0;
+    is_wanted_.store(false, std::memory_order_relaxed);
     return read(wake_fd_.get(), &count, sizeof count) == sizeof count;
 }
 

@@ -1,13 +1,9 @@
-// The payload of one chunk out of the lists of its tiles: sizes first, then every field at its own bit, so that no
-// order of threads can show. A block of kCodeThreads for each chunk, whose first threads have a tile each. A payload
-// is put together in shared memory, or where it goes if it is too large. docs/payload-format.md is the authority.
-// Device code only.
+// The payload of one chunk out of the lists of its tiles: sizes first (chunk_plan.cuh), then every field at its own
+// bit, so that no order of threads can show. A block of kCodeThreads for each chunk. A payload is put together in
+// shared memory, or where it goes if it is too large. docs/payload-format.md is the authority. Device code only.
 #pragma once
 
-#include "codec/cuda/async_copy.cuh"
-#include "codec/cuda/block_scan.cuh"
-#include "codec/cuda/encode_kernels.hpp"
-#include "codec/cuda/payload_layout.cuh"
+#include "codec/cuda/chunk_plan.cuh"
 
 namespace gradsieve::codec::cuda {
 
@@ -15,140 +11,22 @@ namespace gradsieve::codec::cuda {
 inline constexpr unsigned kEntriesAhead = 4;
 /// Consecutive tiles that a warp writes.
 inline constexpr std::uint32_t kWarpTiles = kChunkTiles / (kCodeThreads / 32);
-/// Warps whose threads have a tile.
-inline constexpr unsigned kTileWarps = kChunkTiles / 32;
-static_assert(kCodeThreads >= kChunkTiles);
 
-/// What a block shares while it codes.
-struct CodeShared {
-    ScanShared<kCodeThreads> scan;
-    std::uint32_t begins[kChunkTiles + 1];  ///< position of each tile's first entry in the chunk's list
-    std::uint32_t unary[kChunkTiles];       ///< quotient bits before each tile
-    std::uint32_t ends[kChunkTiles];        ///< index behind the last entry before each tile
-    std::uint32_t partial[kTileWarps][32];  ///< one row per warp, on its way into a sum
-    PayloadLayout layout;
-};
-
-/// One tile of the chunk, held by the thread of its number.
-struct TileShare {
-    TileInfo info;
-    std::uint32_t begin = 0;     ///< entries before it
-    std::uint32_t rank = 0;      ///< tiles with entries before it
-    std::uint32_t boundary = 0;  ///< gap in front of its first entry
-    std::uint32_t end_before = 0;
-};
-
-__device__ inline TileShare load_tile(const EncodeRound& round, std::uint32_t chunk, std::uint32_t tiles,
-                                      CodeShared& shared, ListShape& ret_shape) {
-    TileShare share;
-    share.info = TileInfo{};
-    if (threadIdx.x < tiles) {
-        const auto* words = reinterpret_cast<const uint4*>(round.tiles + round.first_tiles[chunk] + threadIdx.x);
-        uint4 loaded[sizeof(TileInfo) / sizeof(uint4)];
-#pragma unroll
-        for (unsigned word = 0; word < sizeof(TileInfo) / sizeof(uint4); ++word) loaded[word] = __ldcg(words + word);
-        share.info = *reinterpret_cast<const TileInfo*>(loaded);
-    }
-    constexpr unsigned kRankShift = 21;  // a chunk's count needs 21 bits
-    const bool has_entries = share.info.count > 0;
-    std::uint32_t total = 0;
-    const std::uint32_t before =
-        scan_block(share.info.count | (has_entries ? 1U << kRankShift : 0U), Sum{}, shared.scan, total);
-    share.begin = before & ((1U << kRankShift) - 1U);
-    share.rank = before >> kRankShift;
-    ret_shape.count = total & ((1U << kRankShift) - 1U);
-    ret_shape.tiles = total >> kRankShift;
-    const std::uint32_t tile_begin = threadIdx.x * kTile;  // not of a tile: it has no entries
-    share.end_before = scan_block(has_entries ? tile_begin + share.info.last + 1U : 0U, Largest{}, shared.scan, total);
-    share.boundary = has_entries ? tile_begin + share.info.first - share.end_before : 0U;
-    return share;
-}
-
-/// Quotient sum of a tile, the gap in front of it included.
-__device__ inline std::uint32_t tile_quotients(const TileShare& share, unsigned parameter) {
-    std::uint32_t inside = 0;
-#pragma unroll
-    for (unsigned r = 0; r < kRiceSums; ++r) inside = r == parameter ? share.info.quotients[r] : inside;
-    return inside + (share.boundary >> parameter);
-}
-
-/// The Rice parameter of the fewest bits, the lower one on a tie; every thread gets it.
-__device__ inline void plan_rice(const TileShare& share, CodeShared& shared, ListShape& ret_shape) {
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned warp = threadIdx.x / 32;
-    if (warp < kTileWarps) {
-#pragma unroll
-        for (unsigned r = 0; r <= kLargestRice; ++r) {
-            const std::uint32_t inside = r < kRiceSums ? share.info.quotients[r < kRiceSums ? r : 0] : 0U;
-            const std::uint32_t sum = __reduce_add_sync(~0U, inside + (share.boundary >> r));
-            if (lane == r) shared.partial[warp][r] = sum;
-        }
-    }
-    __syncthreads();
-    std::uint32_t key = ~0U;
-    if (lane <= kLargestRice) {
-        std::uint32_t quotients = 0;
-#pragma unroll
-        for (unsigned other = 0; other < kTileWarps; ++other) quotients += shared.partial[other][lane];
-        key = (ret_shape.count * lane + quotients) << 5U | lane;  // 2^25 bits at most, and 5 for the parameter
-    }
-    key = __reduce_min_sync(~0U, key);
-    ret_shape.rice_parameter = key & 31U;
-    ret_shape.unary_bits = (key >> 5U) - ret_shape.count * ret_shape.rice_parameter + ret_shape.count;
-    __syncthreads();
-}
-
-/// Base exponent and the parameter of the fewest bits for the distances from it; every thread gets them.
-__device__ inline void plan_exponents(const TileShare& share, CodeShared& shared, ListShape& ret_shape) {
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned warp = threadIdx.x / 32;
-    scan_block(share.info.count > 0 ? share.info.scale : 0U, Largest{}, shared.scan, ret_shape.base_exponent);
-    const std::uint32_t octaves = share.info.count > 0 ? ret_shape.base_exponent - share.info.scale : 0U;
-    if (warp < kTileWarps) {
-#pragma unroll
-        for (unsigned p = 0; p < kNoExponents; ++p) {
-            const std::uint32_t sum = __reduce_add_sync(~0U, octaves >> p);
-            if (lane == p) shared.partial[warp][p] = sum;
-        }
-    }
-    __syncthreads();
-    std::uint32_t key = ~0U;
-    std::uint32_t quotients = 0;
-    if (lane < kNoExponents) {
-#pragma unroll
-        for (unsigned other = 0; other < kTileWarps; ++other) quotients += shared.partial[other][lane];
-        key = (ret_shape.tiles * (1U + lane) + quotients) << 3U | lane;
-    }
-    key = __reduce_min_sync(~0U, key);
-    const bool are_equal = __shfl_sync(~0U, quotients, 0) == 0;
-    ret_shape.exponent_parameter = are_equal ? kNoExponents : key & 7U;
-    ret_shape.exponent_bits = are_equal ? 0U : key >> 3U;
-    __syncthreads();
-}
-
-// ---- writing ----
-
-/// Tile scales: pow2's distances from the base exponent, or sign's and dither's numbers.
+/// Tile scales: pow2's distances from the base exponent, or sign's and dither's numbers. `exponent_bit`: where the
+/// tile's distance stands among them. Planning threads.
 __device__ inline void write_scales(const TensorPlan& plan, const TileShare& share, const PayloadLayout& layout,
-                                    CodeShared& shared, std::uint32_t* words) {
-    const bool has_entries = share.info.count > 0;
+                                    std::uint32_t exponent_bit, std::uint32_t* words) {
+    if (share.info.count == 0) return;
     if (has_tile_scales(plan)) {
-        if (!has_entries) return;
         if (layout.form == IndexForm::kEvery)
             or_bits(words, layout.scales_bit + share.rank * 32U, share.info.scale << 16U, 32);
         else
             or_bits(words, layout.scales_bit + share.rank * 16U, share.info.scale, 16);
     }
-    if (layout.quantizer != QuantizerKind::kPow2 || layout.exponent_parameter == kNoExponents) return;
-    const std::uint32_t octaves = has_entries ? layout.base_exponent - share.info.scale : 0U;
-    const std::uint32_t quotient = octaves >> layout.exponent_parameter;
-    std::uint32_t total = 0;
-    const std::uint32_t bit =
-        layout.scales_bit +
-        scan_block(has_entries ? quotient + 1U + layout.exponent_parameter : 0U, Sum{}, shared.scan, total);
-    if (!has_entries) return;
-    const std::uint32_t remainder = octaves & ((1U << layout.exponent_parameter) - 1U);
-    or_bits(words, bit + quotient, (remainder << 1U) | 1U, 1U + layout.exponent_parameter);
+    if (exponent_width(share, layout) == 0) return;
+    const std::uint32_t quotient = share.octaves >> layout.exponent_parameter;
+    const std::uint32_t remainder = share.octaves & ((1U << layout.exponent_parameter) - 1U);
+    or_bits(words, layout.scales_bit + exponent_bit + quotient, (remainder << 1U) | 1U, 1U + layout.exponent_parameter);
 }
 
 /// One entry of a chunk's list.
@@ -291,76 +169,56 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
     }
 }
 
-/// A place for the payload. The result goes to the host.
-__device__ inline void make_room(const EncodeRound& round, std::uint32_t chunk, std::uint32_t sent,
-                                 PayloadLayout& inout_layout) {
-    const ByteCount reserved = (inout_layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
-    inout_layout.offset = atomicAdd(reinterpret_cast<unsigned long long*>(round.cursor), reserved);
-    round.chunk_results[chunk] = ChunkResult{inout_layout.offset, inout_layout.bytes, sent};
+/// Clears the block's threads' share, those from `first_thread` on.
+__device__ inline void clear_words(std::uint32_t* words, std::uint32_t bytes, std::uint32_t first_thread) {
+    const std::uint32_t vector_count = (bytes + kPayloadAlignment - 1) / kPayloadAlignment;
+    for (std::uint32_t at = threadIdx.x - first_thread; at < vector_count; at += kCodeThreads - first_thread)
+        reinterpret_cast<uint4*>(words)[at] = make_uint4(0, 0, 0, 0);
+}
+
+/// Copies a payload from shared memory to where it goes.
+__device__ inline void deliver_payload(const EncodeRound& round, ByteCount offset, std::uint32_t bytes,
+                                       const std::uint32_t* from) {
+    const std::uint32_t vector_count = (bytes + kPayloadAlignment - 1) / kPayloadAlignment;
+    auto* payload = reinterpret_cast<uint4*>(round.payload + offset);
+    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kCodeThreads)
+        payload[at] = reinterpret_cast<const uint4*>(from)[at];
 }
 
 /// All fields of the payload, in cleared memory.
 template <bool kIsNear>
 __device__ inline void write_payload(const EncodeRound& round, std::uint32_t chunk, const TensorPlan& plan,
-                                     const TileShare& share, CodeShared& shared, std::uint32_t* words) {
-    const std::uint32_t vector_count = (shared.layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kCodeThreads)
-        reinterpret_cast<uint4*>(words)[at] = make_uint4(0, 0, 0, 0);
-    __syncthreads();
-    if (threadIdx.x == 0) write_header(plan, shared.layout, words);
-    write_scales(plan, share, shared.layout, shared, words);
+                                     const ChunkShare& share, const CodeShared& shared, std::uint32_t* words) {
+    if (threadIdx.x == kChunkTiles) write_header(plan, shared.layout, words);
+    if (threadIdx.x < kChunkTiles) write_scales(plan, share.tile, shared.layout, share.exponent_bit, words);
     write_entries<kIsNear>(round, chunk, plan.value_bytes, shared, words);
-    __syncthreads();
-}
-
-/// Copies a payload from shared memory to where it goes.
-__device__ inline void deliver_payload(const EncodeRound& round, const PayloadLayout& layout,
-                                       const std::uint32_t* from) {
-    const std::uint32_t vector_count = (layout.bytes + kPayloadAlignment - 1) / kPayloadAlignment;
-    auto* payload = reinterpret_cast<uint4*>(round.payload + layout.offset);
-    for (std::uint32_t at = threadIdx.x; at < vector_count; at += kCodeThreads)
-        payload[at] = reinterpret_cast<const uint4*>(from)[at];
 }
 
 /// Codes a chunk whose tiles all hold what is sent. A block of kCodeThreads.
 __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk, CodeShared& shared) {
     const ChunkPlan& chunk_plan = round.chunks[chunk];
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];
-    const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
-    ListShape shape;
-    shape.elements = chunk_plan.elements;
-    const TileShare share = load_tile(round, chunk, chunk_plan.tiles, shared, shape);
-    if (shape.count == 0) {
-        if (threadIdx.x == 0) round.chunk_results[chunk] = ChunkResult{0, 0, 0};
-        return;
-    }
-    if (coder == IndexCoderKind::kAuto || coder == IndexCoderKind::kRice) plan_rice(share, shared, shape);
-    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2) plan_exponents(share, shared, shape);
-    if (threadIdx.x == 0) {
-        const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
-        PayloadLayout layout = choose_layout(plan, shape);
-        make_room(round, chunk, sends_all ? shape.elements : shape.count, layout);
-        shared.layout = layout;
-        shared.begins[kChunkTiles] = shape.count;
-    }
-    if (threadIdx.x < kChunkTiles) {
-        shared.begins[threadIdx.x] = share.begin;
-        shared.ends[threadIdx.x] = share.end_before;
+    auto* near = reinterpret_cast<std::uint32_t*>(dynamic_shared());
+    ChunkShare share;
+    if (threadIdx.x < kChunkTiles)
+        share = plan_chunk(round, chunk, chunk_plan, plan, shared);
+    else
+        clear_words(near, kNearPayloadBytes, kChunkTiles);
+    __syncthreads();
+    const bool is_first = threadIdx.x == 0;
+    const std::uint32_t bytes = shared.layout.bytes;
+    const bool is_near = bytes <= kNearPayloadBytes;
+    if (bytes > 0 && is_near) write_payload<true>(round, chunk, plan, share, shared, near);
+    if (is_first) {
+        shared.offset = share.offset;
+        round.chunk_results[chunk] = ChunkResult{share.offset, bytes, share.sent};
     }
     __syncthreads();
-    const bool is_rice = shared.layout.form == IndexForm::kRice;
-    const std::uint32_t quotients = is_rice ? tile_quotients(share, shared.layout.rice_parameter) : 0U;
-    std::uint32_t total = 0;
-    const std::uint32_t unary = scan_block(share.info.count + quotients, Sum{}, shared.scan, total);
-    if (threadIdx.x < kChunkTiles) shared.unary[threadIdx.x] = unary;
-    if (shared.layout.bytes <= kNearPayloadBytes) {
-        auto* words = reinterpret_cast<std::uint32_t*>(dynamic_shared());
-        write_payload<true>(round, chunk, plan, share, shared, words);
-        deliver_payload(round, shared.layout, words);
-    } else {
-        auto* words = reinterpret_cast<std::uint32_t*>(round.payload + shared.layout.offset);
-        write_payload<false>(round, chunk, plan, share, shared, words);
-    }
+    if (is_near) return deliver_payload(round, shared.offset, bytes, near);
+    auto* far = reinterpret_cast<std::uint32_t*>(round.payload + shared.offset);
+    clear_words(far, bytes, 0);
+    __syncthreads();
+    write_payload<false>(round, chunk, plan, share, shared, far);
 }
 
 }  // namespace gradsieve::codec::cuda

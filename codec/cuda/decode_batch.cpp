@@ -42,7 +42,8 @@ Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests, const De
     GRADSIEVE_TRY(stream_.make_current());
     GRADSIEVE_TRY(plan_.make(requests, place, limits));
     const UploadLayout& layout = plan_.layout();
-    GRADSIEVE_TRY(grow(staging_, layout.total_bytes, "GPU decoder's staged payloads"));
+    GRADSIEVE_TRY(grow(staging_, layout.sent_bytes, "GPU decoder's staged payloads"));
+    GRADSIEVE_TRY(grow(fetches_, plan_.fetch_rows() * sizeof(FetchPiece), "GPU decoder's list of payloads"));
     GRADSIEVE_TRY(grow(answers_, layout.answers_bytes, "GPU decoder's answers"));
     GRADSIEVE_TRY(grow(upload_, layout.total_bytes, stream_, "GPU decoder's payloads"));
     GRADSIEVE_TRY(grow(entries_, plan_.round_entries() * kEntryBytes, stream_, "GPU decoder's lists"));
@@ -72,8 +73,17 @@ void DecodeBatch::point_tables() {
 
 Status DecodeBatch::upload() {
     GRADSIEVE_TRY(stream_.make_current());
+    GRADSIEVE_TRY(fetch());  // on its way while the host gathers
     plan_.write_tables(staging_.data(), result_staging_.data());
     return upload_pieces(plan_.pieces(), plan_.layout(), staging_.data(), upload_.data(), stream_, threads_);
+}
+
+Status DecodeBatch::fetch() {
+    const auto rows = static_cast<std::uint32_t>(plan_.fetch_rows());
+    if (rows == 0) return {};
+    plan_.write_fetches(fetches_.as<FetchPiece>());
+    return launched(launch_fetch_pieces(fetches_.as<FetchPiece>(), rows, upload_.data(), stream_.handle()),
+                    "fetching payloads to a GPU");
 }
 
 Status DecodeBatch::read_lists(const DecodeRound& round) {

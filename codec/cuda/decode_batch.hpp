@@ -39,13 +39,14 @@ public:
 
 private:
     void point_tables();
+    [[nodiscard]] Status fetch();
 
     Stream stream_;
     StreamEvent event_;
     GatherThreads threads_;
     AverageBlocks average_blocks_;
     DecodePlan plan_;
-    PinnedMemory staging_, answers_;
+    PinnedMemory staging_, fetches_, answers_;
     DeviceMemory upload_, entries_, list_tables_, result_staging_;
     DecodeTables tables_;
 };

@@ -20,6 +20,8 @@ constexpr std::uint64_t kRoundTableWords = std::uint64_t{1} << 26U;
 /// Kernels load whole vectors.
 constexpr ByteCount kReadBehind = kVectorBytes;
 constexpr std::size_t kMaximumContributions = std::numeric_limits<std::uint16_t>::max();
+/// Marks what the device fetches while it is being placed.
+constexpr ByteCount kFetched = ByteCount{1} << 63U;
 /// Longest section of tile exponents: 254 zeros, a one and 6 bits for each tile.
 constexpr std::uint64_t kLongestExponents = bytes_of_bits(kMaximumTiles * (254 + 1 + 6));
 
@@ -97,6 +99,7 @@ Status DecodePlan::make(std::span<const GpuDecodeRequest> requests, const Device
                         const GpuDecoderLimits& limits) {
     clear();
     requests_ = requests;
+    mirrors_ = limits.mirrors.get();
     for (std::size_t place = 0; place < requests.size(); ++place) {
         GRADSIEVE_TRY(check_request(requests[place], place, device.count));
         TensorDecodePlan plan;
@@ -128,8 +131,10 @@ void DecodePlan::clear() {
     results_.clear();
     last_touched_.clear();
     pieces_.clear();
+    fetched_pieces_.clear();
     rounds_.clear();
     piece_bytes_ = 0;
+    fetched_bytes_ = 0;
     units_ = 0;
 }
 
@@ -146,7 +151,9 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request, const DevicePlac
 
     const std::size_t chunks = chunks_.size();
     const std::size_t pieces = pieces_.size();
+    const std::size_t fetched_pieces = fetched_pieces_.size();
     const ByteCount piece_bytes = piece_bytes_;
+    const ByteCount fetched_bytes = fetched_bytes_;
     const std::uint32_t units = units_;
     const std::uint64_t count = (request.elements + kChunkElements - 1) / kChunkElements;
     Status status = check_chunk_order(request.contributions, count);
@@ -154,9 +161,11 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request, const DevicePlac
     if (status.is_ok()) return status;
     chunks_.resize(chunks);  // a refused tensor has no work
     pieces_.resize(pieces);
+    fetched_pieces_.resize(fetched_pieces);
     payloads_.resize(plan.first_payload);
     sources_.resize(plan.first_payload);
     piece_bytes_ = piece_bytes;
+    fetched_bytes_ = fetched_bytes;
     units_ = units;
     return status;
 }
@@ -242,10 +251,16 @@ void DecodePlan::add_dense(const PayloadView& view, DevicePayload& inout_payload
 }
 
 ByteCount DecodePlan::place(ByteView bytes) {
-    const ByteCount offset = piece_bytes_;
-    pieces_.push_back({bytes.data(), bytes.size(), offset});
-    piece_bytes_ = aligned(offset + bytes.size());
-    return offset;
+    const bool is_fetched = mirrors_ != nullptr && mirrors_->holds(bytes.data(), bytes.size());
+    ByteCount& end = is_fetched ? fetched_bytes_ : piece_bytes_;
+    const ByteCount offset = end;
+    (is_fetched ? fetched_pieces_ : pieces_).push_back({bytes.data(), bytes.size(), offset});
+    end = aligned(offset + bytes.size());
+    return is_fetched ? offset | kFetched : offset;
+}
+
+ByteCount DecodePlan::offset_of(ByteCount placed) const noexcept {
+    return (placed & kFetched) == 0 ? layout_.tables_bytes + placed : layout_.sent_bytes + (placed & ~kFetched);
 }
 
 // Each kernel gets consecutive chunks: those of lists alone, which a leaner kernel averages, first.
@@ -330,11 +345,13 @@ void DecodePlan::lay_out() {
     layout_.results = take(results_.rows(), sizeof(DeviceResult));
     layout_.last_touched = take(last_touched_.size(), sizeof(std::uint32_t));
     layout_.tables_bytes = end;
-    layout_.total_bytes = end + piece_bytes_ + kReadBehind;
-    for (UploadPiece& piece : pieces_) piece.offset += end;
+    layout_.sent_bytes = end + piece_bytes_ + kReadBehind;
+    layout_.total_bytes = layout_.sent_bytes + fetched_bytes_ + kReadBehind;
+    for (UploadPiece& piece : pieces_) piece.offset += layout_.tables_bytes;
+    for (UploadPiece& piece : fetched_pieces_) piece.offset += layout_.sent_bytes;
     for (DevicePayload& payload : payloads_) {
-        payload.body_offset += end;
-        payload.scale_offset += end;
+        payload.body_offset = offset_of(payload.body_offset);
+        payload.scale_offset = offset_of(payload.scale_offset);
     }
 }
 
@@ -346,6 +363,24 @@ void DecodePlan::write_tables(std::byte* ret_upload, const std::byte* staging) c
     write_rows(std::span(tensors_), ret_upload + layout_.tensors);
     results_.write_rows(staging, reinterpret_cast<DeviceResult*>(ret_upload + layout_.results));
     write_rows(std::span(last_touched_), ret_upload + layout_.last_touched);
+}
+
+std::size_t DecodePlan::fetch_rows() const noexcept {
+    std::size_t rows = 0;
+    for (const UploadPiece& piece : fetched_pieces_) rows += (piece.bytes + kFetchBytes - 1) / kFetchBytes;
+    return rows;
+}
+
+void DecodePlan::write_fetches(FetchPiece* ret_rows) const {
+    FetchPiece* row = ret_rows;
+    for (const UploadPiece& piece : fetched_pieces_) {
+        for (ByteCount first = 0; first < piece.bytes; first += kFetchBytes) {
+            const ByteCount bytes = std::min<ByteCount>(kFetchBytes, piece.bytes - first);
+            *row++ = {piece.source + first, piece.offset + first, static_cast<std::uint32_t>(bytes),
+                      static_cast<std::uint32_t>(aligned(bytes))};
+        }
+    }
+    if (row != ret_rows) row[-1].target_bytes += kReadBehind;
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -18,13 +18,15 @@ struct UploadPiece {
     ByteCount offset = 0;
 };
 
-/// Where the parts of the upload begin. `answers` stands first: it is uploaded as zeros and comes back.
+/// Where the parts of the upload begin; pieces that the GPU fetches by itself lie behind all others. `answers` stands
+/// first: it is uploaded as zeros and comes back.
 struct UploadLayout {
     ByteCount reports = 0, touched = 0, payload_faults = 0;
     ByteCount answers_bytes = 0;
     ByteCount payloads = 0, lists = 0, chunks = 0, tensors = 0, results = 0, last_touched = 0;
     ByteCount tables_bytes = 0;  ///< all of the above
-    ByteCount total_bytes = 0;   ///< with the payloads, and what a kernel may read behind them
+    ByteCount sent_bytes = 0;    ///< with the pieces that the host gathers, and what a kernel may read behind them
+    ByteCount total_bytes = 0;   ///< with those that the GPU fetches, and as much again
 };
 
 /// One request: refused on the host, or a part of the tables.
@@ -46,9 +48,15 @@ public:
     /// results().bytes().
     void write_tables(std::byte* ret_upload, const std::byte* staging = nullptr) const;
 
+    /// Rows of what the device fetches, and these.
+    [[nodiscard]] std::size_t fetch_rows() const noexcept;
+    void write_fetches(FetchPiece* ret_rows) const;
+
     [[nodiscard]] std::span<const GpuDecodeRequest> requests() const noexcept { return requests_; }
     [[nodiscard]] const UploadLayout& layout() const noexcept { return layout_; }
+    /// For the host to gather; for the GPU to fetch, since it reads that memory. Offsets ascend.
     [[nodiscard]] std::span<const UploadPiece> pieces() const noexcept { return pieces_; }
+    [[nodiscard]] std::span<const UploadPiece> fetched_pieces() const noexcept { return fetched_pieces_; }
     [[nodiscard]] std::span<const DecodeRound> rounds() const noexcept { return rounds_; }
     [[nodiscard]] const StagedResults& results() const noexcept { return results_; }
     [[nodiscard]] const TensorDecodePlan& plan_of(std::size_t request) const { return plans_[request]; }
@@ -68,13 +76,16 @@ private:
                                    DeviceChunk& inout_chunk);
     void add_list(const PayloadView& view, DevicePayload& inout_payload);
     void add_dense(const PayloadView& view, DevicePayload& inout_payload);
+    /// Where the bytes will lie: kFetched and behind those that are fetched, or behind those that are not.
     ByteCount place(ByteView bytes);
+    [[nodiscard]] ByteCount offset_of(ByteCount placed) const noexcept;
     void order_chunks();
     Status cut_rounds(const GpuDecoderLimits& limits);
     void add_lists(const DeviceChunk& chunk, std::uint64_t& inout_entries, std::uint64_t& inout_words);
     void lay_out();
 
     std::span<const GpuDecodeRequest> requests_;
+    const MirrorPool* mirrors_ = nullptr;
     std::vector<TensorDecodePlan> plans_;
     std::vector<PlannedPayload> sources_;
     std::vector<std::size_t> cursors_;
@@ -84,10 +95,10 @@ private:
     std::vector<DeviceTensor> tensors_;
     StagedResults results_;
     std::vector<std::uint32_t> last_touched_;
-    std::vector<UploadPiece> pieces_;
+    std::vector<UploadPiece> pieces_, fetched_pieces_;
     std::vector<DecodeRound> rounds_;
     UploadLayout layout_;
-    ByteCount piece_bytes_ = 0;
+    ByteCount piece_bytes_ = 0, fetched_bytes_ = 0;
     std::uint32_t units_ = 0;
     std::uint64_t round_entries_ = 0;
     std::uint64_t round_table_words_ = 0;

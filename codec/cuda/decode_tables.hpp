@@ -119,6 +119,19 @@ struct DecodeRound {
     std::uint32_t first_copy = 0, copies = 0;  ///< of staged results, by the host
 };
 
+/// A piece of payload in host memory that the device reads, and where in the upload it goes; what lies behind it up to
+/// `target_bytes`, a multiple of 4, is cleared.
+struct FetchPiece {
+    const std::byte* source;
+    ByteCount offset;
+    std::uint32_t bytes;
+    std::uint32_t target_bytes;
+};
+/// The longest that one block should fetch.
+inline constexpr std::uint32_t kFetchBytes = 1U << 16U;
+/// Fetches all of them; `pieces` is memory that the device reads too. As the others, a cudaError_t.
+[[nodiscard]] int launch_fetch_pieces(const FetchPiece* pieces, std::uint32_t count, std::byte* upload, void* stream);
+
 /// Reads and checks every list of the round: `indices`, `values` and `list_tables`; marks what is corrupt. Enqueues on
 /// `stream` (cudaStream_t); the answer is a cudaError_t.
 [[nodiscard]] int launch_decode_lists(const DecodeTables& tables, const DecodeRound& round, void* stream);

@@ -22,15 +22,14 @@ struct Segment {
     ByteCount begin = 0, end = 0;
 };
 
-/// The whole upload in consecutive segments; the tables belong to the first, what is read behind the last piece to the
-/// last.
+/// What is sent, in consecutive segments; the tables belong to the first.
 std::vector<Segment> cut_segments(std::span<const UploadPiece> pieces, const UploadLayout& layout) {
-    const ByteCount segment_bytes = std::clamp(layout.total_bytes / kSegments, kLeastSegmentBytes, kMostSegmentBytes);
-    std::vector<Segment> segments = {{0, 0, 0, layout.total_bytes}};
+    const ByteCount segment_bytes = std::clamp(layout.sent_bytes / kSegments, kLeastSegmentBytes, kMostSegmentBytes);
+    std::vector<Segment> segments = {{0, 0, 0, layout.sent_bytes}};
     for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
         if (pieces[piece].offset - segments.back().begin >= segment_bytes) {
             segments.back().end = pieces[piece].offset;
-            segments.push_back({piece, piece, pieces[piece].offset, layout.total_bytes});
+            segments.push_back({piece, piece, pieces[piece].offset, layout.sent_bytes});
         }
         segments.back().end_piece = piece + 1;
     }
@@ -73,7 +72,7 @@ Status upload_pieces(std::span<const UploadPiece> pieces, const UploadLayout& la
                      std::byte* device_memory, const Stream& stream, GatherThreads& threads) {
     const std::vector<Segment> segments = cut_segments(pieces, layout);
     Gathering gathering(pieces, segments, staging);
-    const auto helpers = static_cast<unsigned>(layout.total_bytes / kBytesPerThread);
+    const auto helpers = static_cast<unsigned>(layout.sent_bytes / kBytesPerThread);
     if (helpers > 0) threads.start([&gathering] { return gathering.gather_one(); }, helpers);
     Status status;
     for (std::size_t place = 0; place < segments.size(); ++place) {

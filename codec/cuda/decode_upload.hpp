@@ -9,7 +9,7 @@
 namespace gradsieve::codec::cuda {
 
 /// Copies `pieces` (ascending offsets) into `staging` behind its first `tables_bytes`, which are filled already, and
-/// enqueues the copy of `total_bytes` to `device_memory`. After an error, what was enqueued is still under way.
+/// enqueues the copy of `sent_bytes` to `device_memory`. After an error, what was enqueued is still under way.
 [[nodiscard]] Status upload_pieces(std::span<const UploadPiece> pieces, const UploadLayout& layout, std::byte* staging,
                                    std::byte* device_memory, const Stream& stream, GatherThreads& threads);
 

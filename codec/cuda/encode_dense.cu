@@ -283,6 +283,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
     constexpr unsigned kArrays = kDenseArrays<kSamples>;
     const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
     open_pipe(shared.pipe, round.stages);
+    begin_kernel();
     if (threadIdx.x / 32 == kPassWarps) {
         const auto arrays_of = [](const TileWork& work) {
             ArrayList list{};

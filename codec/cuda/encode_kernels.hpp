@@ -40,8 +40,17 @@ struct PassKernel {
 /// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes
 /// of dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;
-/// Copies the payloads of lists to the batch's host memory, as far as it reaches; a grid of any size of kCodeThreads.
-[[nodiscard]] KernelHandle copy_kernel() noexcept;
+/// Bytes that a kernel copies; whole vectors of 16 at both ends.
+struct ByteCopy {
+    const std::byte* from;
+    std::byte* to;
+    ByteCount bytes;
+};
+/// The batch's plan on its way in: a small copy by a kernel is on its way sooner than one by the copy engine, and the
+/// next kernel need not wait for another engine. A grid of any size of kCodeThreads, as the next one.
+[[nodiscard]] auto take_plan_kernel() noexcept -> void (*)(ByteCopy);
+/// Its results on their way out, and the payloads of lists to the batch's host memory, as far as it reaches.
+[[nodiscard]] auto give_results_kernel() noexcept -> void (*)(EncodeRound, ByteCopy);
 /// Payloads up to this size are put together in shared memory.
 inline constexpr std::uint32_t kNearPayloadBytes = 64U << 10U;
 

@@ -2,6 +2,7 @@
 
 #include "codec/cuda/launch.hpp"
 #include "codec/cuda/runtime.hpp"
+#include "codec/cuda/vector_bytes.hpp"
 
 #include <algorithm>
 
@@ -12,12 +13,14 @@ namespace {
 constexpr ByteCount kScratchBytes = ByteCount{256} << 20U;
 /// That keep the bus to the host busy.
 constexpr std::uint32_t kCopyBlocks = 32;
+/// Larger plans are left to the copy engine.
+constexpr ByteCount kMostPlanBytes = ByteCount{128} << 10U;
 
 cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
 }  // namespace
 
-Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multiprocessors) {
+Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multiprocessors, bool is_alone) {
     auto lane = std::make_unique<EncodeLane>();
     GRADSIEVE_ASSIGN(lane->stream_, Stream::make(device));
     GRADSIEVE_ASSIGN(lane->event_, StreamEvent::make(device));
@@ -27,6 +30,9 @@ Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multip
         cudaFuncSetAttribute(reinterpret_cast<const void*>(code_kernel()), cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kNearPayloadBytes)),
         "asking for shared memory");
+    if (is_alone) {
+        GRADSIEVE_CUDA_TRY(ask_early_start(code_kernel(), lane->may_begin_early_), "asking what a kernel was made for");
+    }
     if (multiprocessors > 0)
         lane->multiprocessors_ = std::min(lane->multiprocessors_, static_cast<int>(multiprocessors));
     return Result<std::unique_ptr<EncodeLane>>(std::move(lane));
@@ -97,6 +103,8 @@ Result<ByteCount> EncodeLane::scratch_bytes() {
 Status EncodeLane::prepare(const GpuEncoderLimits& limits) {
     GRADSIEVE_TRY(stream_.make_current());
     GRADSIEVE_ASSIGN(const ByteCount scratch, scratch_bytes());
+    mirror_.reset();
+    GRADSIEVE_ASSIGN(mirror_, limits.mirrors->take(EncodeMemory::mirror_bytes(batch_)));
     if (memory_.fits(batch_, scratch)) return {};
     GRADSIEVE_TRY(stream_.synchronize());
     return memory_.fit(stream_, batch_, scratch, limits.workspace_bytes);
@@ -112,28 +120,40 @@ Status EncodeLane::start(SharedCounts* shared) {
     if (batch_.chunks().empty()) return {};
     GRADSIEVE_TRY(stream_.make_current());
     batch_.write_upload(memory_.upload.data(), {memory_.plan.data(), memory_.staging.data(), shared});
-    GRADSIEVE_CUDA_TRY(cudaMemcpyAsync(memory_.plan.data(), memory_.upload.data(), batch_.layout().end,
-                                       cudaMemcpyHostToDevice, handle_of(stream_)),
-                       "copying a batch's plan to a GPU");
+    GRADSIEVE_TRY(take_plan());
     const std::size_t rounds = first_shared();
     for (std::size_t round = 0; round < rounds; ++round) GRADSIEVE_TRY(run_round(round));
     return {};
 }
 
+Status EncodeLane::take_plan() {
+    const ByteCount bytes = batch_.layout().end;
+    if (bytes > kMostPlanBytes)
+        return status_of(cudaMemcpyAsync(memory_.plan.data(), memory_.upload.data(), bytes, cudaMemcpyHostToDevice,
+                                         handle_of(stream_)),
+                         "copying a batch's plan to a GPU");
+    const ByteCopy plan{memory_.upload.data(), memory_.plan.data(), bytes};
+    const auto blocks = static_cast<std::uint32_t>(bytes / (kCodeThreads * kVectorBytes) + 1);
+    return status_of(
+        cuda::launch(take_plan_kernel(), {.blocks = blocks, .threads = kCodeThreads}, handle_of(stream_), plan),
+        "copying a batch's plan to a GPU");
+}
+
 Status EncodeLane::end() {
     if (batch_.chunks().empty()) return {};
     GRADSIEVE_TRY(stream_.make_current());
-    GRADSIEVE_CUDA_TRY(
-        cudaMemcpyAsync(memory_.download.data(), memory_.plan.data() + batch_.layout().tensor_states,
-                        EncodeMemory::download_bytes(batch_), cudaMemcpyDeviceToHost, handle_of(stream_)),
-        "copying a batch's results from a GPU");
-    if (batch_.payload_bound_bytes() > batch_.dense_payload_bytes())
-        GRADSIEVE_TRY(launch(copy_kernel(), kCopyBlocks, describe(0), kCodeThreads));
-    const ByteCount dense = std::min(batch_.dense_payload_bytes(), memory_.mirror.size());
+    const ByteCopy results{memory_.plan.data() + batch_.layout().tensor_states, memory_.download.data(),
+                           EncodeMemory::download_bytes(batch_)};
+    GRADSIEVE_TRY(
+        status_of(cuda::launch(give_results_kernel(),
+                               {.blocks = kCopyBlocks, .threads = kCodeThreads, .begins_early = may_begin_early_},
+                               handle_of(stream_), describe(0), results),
+                  "copying a batch's results from a GPU"));
+    const ByteCount dense = std::min(batch_.dense_payload_bytes(), mirror_->size());
     if (dense == 0) return {};
-    return status_of(cudaMemcpyAsync(memory_.mirror.data(), memory_.payload.data(), dense, cudaMemcpyDeviceToHost,
-                                     handle_of(stream_)),
-                     "copying payloads from a GPU");
+    return status_of(
+        cudaMemcpyAsync(mirror_->data(), memory_.payload.data(), dense, cudaMemcpyDeviceToHost, handle_of(stream_)),
+        "copying payloads from a GPU");
 }
 
 EncodeRound EncodeLane::describe(std::size_t number) const {
@@ -159,16 +179,16 @@ EncodeRound EncodeLane::describe(std::size_t number) const {
     round.slot_value_bytes = plan.value_bytes;
     round.scratch_samples = plan.scratch_samples;
     round.payload = memory_.payload.data();
-    round.mirror = memory_.mirror.data();
+    round.mirror = mirror_->data();
     round.cursor = memory_.plan.as<std::uint64_t>(layout.cursor);
-    round.mirror_bytes = memory_.mirror.size();
+    round.mirror_bytes = mirror_->size();
     round.first_list_byte = batch_.dense_payload_bytes();
     return round;
 }
 
 Status EncodeLane::launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round, unsigned threads,
                           std::uint32_t shared_bytes) {
-    return status_of(cuda::launch(kernel, {blocks, threads, shared_bytes}, handle_of(stream_), round),
+    return status_of(cuda::launch(kernel, {blocks, threads, shared_bytes, may_begin_early_}, handle_of(stream_), round),
                      "starting a kernel of the encoder");
 }
 
@@ -244,9 +264,15 @@ void EncodeLane::take_chunks(std::span<const GpuEncodeRequest> requests, const P
         const bool is_dense = batch_.is_dense(plan.tensor);
         if (result.non_finite || (!is_dense && coded.bytes == 0)) continue;
         const ByteCount bytes = is_dense ? batch_.dense_chunk_bytes(plan) : coded.bytes;
-        const PayloadPool* pool = requests[plan.tensor].request.payloads;
-        auto payload = (pool == nullptr ? own_pool : *pool).take(bytes);
-        places_.push_back({is_dense ? plan.payload_offset : coded.offset, bytes, payload.data()});
+        const ByteCount offset = is_dense ? plan.payload_offset : coded.offset;
+        PayloadBytes payload;
+        if (offset + bytes <= mirror_->size()) {
+            payload = PayloadBytes::part_of(mirror_, mirror_->data() + offset, bytes);
+        } else {
+            const PayloadPool* pool = requests[plan.tensor].request.payloads;
+            payload = (pool == nullptr ? own_pool : *pool).take(bytes);
+            places_.push_back({offset, bytes, payload.data()});
+        }
         result.chunks.push_back({batch_.range(plan.tensor).first_chunk() + plan.chunk_index, std::move(payload)});
         result.kept_elements += is_dense ? plan.elements : coded.sent;
     }

@@ -13,7 +13,8 @@ namespace gradsieve::codec::cuda {
 
 class EncodeLane {
 public:
-    [[nodiscard]] static Result<std::unique_ptr<EncodeLane>> make(int device, unsigned multiprocessors);
+    /// `is_alone`: no other lane's events are waited for between its kernels, which may begin early then.
+    [[nodiscard]] static Result<std::unique_ptr<EncodeLane>> make(int device, unsigned multiprocessors, bool is_alone);
 
     // ---- before a batch; nothing is under way ----
     /// Errors: kInvalidArgument.
@@ -41,12 +42,12 @@ public:
     [[nodiscard]] const TensorState& state_of(std::size_t tensor) const {
         return downloaded<TensorState>(batch_.layout().tensor_states)[tensor];
     }
-    /// Adds the chunks of tensors without trouble to their results, with memory from their pools, and notes where their
-    /// bytes are. `own_pool`: of requests that bring none.
+    /// Adds the chunks of tensors without trouble to their results. Those beyond the batch's mirror get memory from
+    /// their pools, and it is noted where their bytes are. `own_pool`: of requests that bring none.
     void take_chunks(std::span<const GpuEncodeRequest> requests, const PayloadPool& own_pool,
                      std::span<EncodeResult> inout_results);
     /// Copies the bytes of what was noted. Errors: kUnavailable.
-    [[nodiscard]] Status fetch() { return fetch_payloads(stream_, memory_, memory_.mirror.size(), places_); }
+    [[nodiscard]] Status fetch() { return fetch_payloads(stream_, memory_, places_); }
 
     [[nodiscard]] const EncodeBatch& batch() const noexcept { return batch_; }
     [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
@@ -55,6 +56,7 @@ public:
 
 private:
     [[nodiscard]] std::size_t first_shared() const noexcept;
+    [[nodiscard]] Status take_plan();
     [[nodiscard]] Status run_round(std::size_t number);
     [[nodiscard]] Status run_passes(std::size_t number);
     [[nodiscard]] Status stage(const PassPlan& pass);
@@ -80,8 +82,10 @@ private:
     Stream stream_;
     StreamEvent event_;
     int multiprocessors_ = 0;
+    bool may_begin_early_ = false;
     // Of the batch under way.
     EncodeBatch batch_;
+    std::shared_ptr<HostMirror> mirror_;  ///< where its payloads come to lie, and stay
     std::vector<PayloadPlace> places_;
     // Kept from batch to batch.
     EncodeMemory memory_;

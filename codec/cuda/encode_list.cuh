@@ -216,6 +216,7 @@ __global__ void __launch_bounds__(kPickBlock, (kListBlocks<kSource, kSamples>))
     const StageRoom room{kStagesBegin<ListPassShared<kIsDeferred>>, Arrays::kBytes};
     if constexpr (kIsDeferred) open_counts(shared.counts);
     open_pipe(shared.pipe, round.stages);
+    begin_kernel();
     if (threadIdx.x >= kPickThreads) {
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
                                            [](const TileWork& work) { return Arrays::of(work); });

@@ -8,15 +8,18 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-/// The mirror holds what sparse pipelines send: at 12 bits an element, 4 % of the elements. More comes in pieces.
+/// The mirror holds what sparse pipelines send: at 12 bits an element, 4 % of the elements. And all that dense ones do,
+/// up to a limit, since it is page-locked. More comes in pieces.
 constexpr ByteCount kMirrorPerElements = 16;
 constexpr ByteCount kLeastMirrorBytes = ByteCount{1} << 20U;
+constexpr ByteCount kMostMirrorBytes = ByteCount{512} << 20U;
+constexpr ByteCount kPiecesBytes = ByteCount{16} << 20U;
 constexpr ByteCount kGranularityBytes = ByteCount{1} << 16U;
 
 ByteCount rounded(ByteCount bytes) { return (bytes + kGranularityBytes - 1) / kGranularityBytes * kGranularityBytes; }
 
-ByteCount mirror_bytes(const EncodeBatch& batch) {
-    return std::min(batch.payload_bound_bytes(), std::max(kLeastMirrorBytes, batch.elements() / kMirrorPerElements));
+ByteCount pieces_bytes(const EncodeBatch& batch) {
+    return batch.payload_bound_bytes() > EncodeMemory::mirror_bytes(batch) ? kPiecesBytes : 0;
 }
 
 struct Region {
@@ -50,6 +53,11 @@ Status fit_pinned(PinnedMemory& memory, ByteCount bytes, const char* name) {
 
 }  // namespace
 
+ByteCount EncodeMemory::mirror_bytes(const EncodeBatch& batch) noexcept {
+    const ByteCount sparse = std::max(kLeastMirrorBytes, batch.elements() / kMirrorPerElements);
+    return std::min(batch.payload_bound_bytes(), sparse + std::min(batch.dense_payload_bytes(), kMostMirrorBytes));
+}
+
 ByteCount EncodeMemory::device_bytes() const noexcept {
     return plan.size() + indices.size() + values.size() + infos.size() + gates.size() + payload.size() +
            histograms.size() + scratch.size() + staging.size();
@@ -60,7 +68,7 @@ bool EncodeMemory::fits(const EncodeBatch& batch, ByteCount scratch_bytes) const
     const Regions regions = regions_of(memory, batch, scratch_bytes);
     return std::ranges::all_of(regions, [](const Region& region) { return region.bytes <= region.memory->size(); }) &&
            batch.layout().end <= upload.size() && download_bytes(batch) <= download.size() &&
-           mirror_bytes(batch) <= mirror.size();
+           pieces_bytes(batch) <= pieces.size();
 }
 
 Status EncodeMemory::fit(const Stream& stream, const EncodeBatch& batch, ByteCount scratch_bytes,
@@ -87,7 +95,7 @@ Status EncodeMemory::fit(const Stream& stream, const EncodeBatch& batch, ByteCou
     }
     GRADSIEVE_TRY(fit_pinned(upload, batch.layout().end, "plans on their way to the GPU"));
     GRADSIEVE_TRY(fit_pinned(download, download_bytes(batch), "results on their way from the GPU"));
-    return fit_pinned(mirror, mirror_bytes(batch), "payloads on their way from the GPU");
+    return fit_pinned(pieces, pieces_bytes(batch), "payloads on their way from the GPU");
 }
 
 }  // namespace gradsieve::codec::cuda

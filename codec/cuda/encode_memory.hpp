@@ -15,9 +15,11 @@ struct EncodeMemory {
     DeviceMemory staging;     ///< samples of devices out of reach
     PinnedMemory upload;      ///< the plan on its way in
     PinnedMemory download;    ///< states and results on their way back
-    PinnedMemory mirror;      ///< the first bytes of `payload`, and the way for the rest
+    PinnedMemory pieces;      ///< the way out for payloads beyond the batch's mirror
 
     [[nodiscard]] ByteCount device_bytes() const noexcept;
+    /// Of `payload`, from its beginning: what goes to the batch's mirror on the host.
+    [[nodiscard]] static ByteCount mirror_bytes(const EncodeBatch& batch) noexcept;
     [[nodiscard]] static ByteCount download_bytes(const EncodeBatch& batch) noexcept {
         return batch.layout().end - batch.layout().tensor_states;
     }

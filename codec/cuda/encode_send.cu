@@ -91,6 +91,7 @@ __device__ inline std::uint32_t count_ties_before(const EncodeRound& round, cons
 
 template <bool kMayDraw>
 __global__ void __launch_bounds__(kTileThreads, 4) send_tiles(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     const GroupWork work = group_work(round, blockIdx.x);
     const std::uint32_t ties_before = are_ties_cut(work) ? count_ties_before(round, work) : 0U;
     __syncthreads();  // everyone has read

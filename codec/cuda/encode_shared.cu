@@ -26,6 +26,7 @@ __device__ inline bool find_part(const EncodeRound& round, PartWork& ret_work) {
 }
 
 __global__ void __launch_bounds__(kTileThreads) share_listed(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     PartWork work;
     if (!find_part(round, work) || threadIdx.x != 0) return;
     SharedCounts& own = work.of.plan->shared[work.of.plan->part];
@@ -34,6 +35,7 @@ __global__ void __launch_bounds__(kTileThreads) share_listed(const __grid_consta
 }
 
 __global__ void __launch_bounds__(kTileThreads) take_listed(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     PartWork work;
     if (!find_part(round, work) || threadIdx.x != 0) return;
     std::uint32_t listed = 0;
@@ -59,6 +61,7 @@ __device__ inline void take_relisted(const PartWork& work) {
 
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) take_bins(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     __shared__ ScanShared<kTileThreads> shared;
     PartWork work;
     if (!find_part(round, work) || !is_top_k(work.of)) return;
@@ -75,6 +78,7 @@ __global__ void __launch_bounds__(kTileThreads) take_bins(const __grid_constant_
 }
 
 __global__ void __launch_bounds__(kTileThreads) take_ties(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     PartWork work;
     if (!find_part(round, work) || threadIdx.x != 0 || !are_ties_cut(work.of)) return;
     std::uint32_t before = 0;

@@ -164,14 +164,16 @@ void Encoder::take_result(std::size_t tensor, EncodeResult& ret_result) {
 Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int> devices, const GpuEncoderLimits& limits) {
     std::vector<std::unique_ptr<EncodeLane>> lanes;
     for (const int device : devices) {
-        GRADSIEVE_ASSIGN(auto lane, EncodeLane::make(device, limits.multiprocessors));
+        GRADSIEVE_ASSIGN(auto lane, EncodeLane::make(device, limits.multiprocessors, devices.size() == 1));
         lanes.push_back(std::move(lane));
     }
     PeerAccess peers = PeerAccess::none(devices);
     if (limits.uses_peers) {
         GRADSIEVE_ASSIGN(peers, PeerAccess::open(devices));
     }
-    return std::unique_ptr<GpuEncoder>(std::make_unique<Encoder>(limits, std::move(peers), std::move(lanes)));
+    GpuEncoderLimits own = limits;
+    if (own.mirrors == nullptr) own.mirrors = std::make_shared<MirrorPool>();
+    return std::unique_ptr<GpuEncoder>(std::make_unique<Encoder>(own, std::move(peers), std::move(lanes)));
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -6,6 +6,7 @@
 
 #include "codec/cuda/device.hpp"
 #include "codec/cuda/device_split.hpp"
+#include "codec/cuda/mirror_pool.hpp"
 #include "codec/encoder.hpp"
 
 #include <memory>
@@ -54,6 +55,8 @@ struct GpuEncoderLimits {
     /// A dense pass runs as many blocks at a time as so many multiprocessors hold (the device spreads them over all of
     /// its own), so that a trainer keeps the rest; 0: all. What works on lists alone is short and not limited.
     unsigned multiprocessors = 0;
+    /// Where payloads lie on the host; null: blocks of the encoder's own.
+    std::shared_ptr<MirrorPool> mirrors = nullptr;
 };
 
 class GpuEncoder {

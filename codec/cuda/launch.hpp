@@ -11,6 +11,9 @@ struct LaunchShape {
     dim3 blocks;
     dim3 threads;
     std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+    /// Its blocks may come before the kernel before it in the stream has ended: it calls begin_kernel
+    /// (early_start.cuh).
+    bool begins_early = false;
 };
 }  // namespace gradsieve::codec::cuda
 
@@ -19,6 +22,12 @@ struct LaunchShape {
 #include <emulated_launch.hpp>
 
 namespace gradsieve::codec::cuda {
+/// Of this card none can.
+template <typename... Parameters>
+cudaError_t ask_early_start(void (*)(Parameters...), bool& ret_can) {
+    ret_can = false;
+    return cudaSuccess;
+}
 /// Dynamic shared memory has its full size always.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
@@ -35,6 +44,17 @@ cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape, cuda
 
 namespace gradsieve::codec::cuda {
 
+/// Whether the kernel, as it was loaded for the current device, can be launched to begin early: it is of a form that
+/// waits by itself. Errors: CUDA's own.
+template <typename... Parameters>
+cudaError_t ask_early_start(void (*kernel)(Parameters...), bool& ret_can) {
+    constexpr int kFirstCompute = 90;
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+    ret_can = error == cudaSuccess && attributes.ptxVersion >= kFirstCompute;
+    return error;
+}
+
 /// Errors: CUDA's own, of the launch alone.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
@@ -43,8 +63,17 @@ cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape, cuda
     return std::apply(
         [&](auto&... value) {
             std::array<void*, sizeof...(value)> pointers{&value...};
-            return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.blocks, shape.threads, pointers.data(),
-                                    shape.shared_bytes, stream);
+            cudaLaunchAttribute early{};
+            early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            early.val.programmaticStreamSerializationAllowed = 1;
+            cudaLaunchConfig_t config{};
+            config.gridDim = shape.blocks;
+            config.blockDim = shape.threads;
+            config.dynamicSmemBytes = shape.shared_bytes;
+            config.stream = stream;
+            config.attrs = &early;
+            config.numAttrs = shape.begins_early ? 1 : 0;
+            return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers.data());
         },
         values);
 }

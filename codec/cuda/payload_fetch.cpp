@@ -32,7 +32,7 @@ std::size_t take_piece(const Piece& piece, const std::byte* source, std::span<co
 class PieceCopier {
 public:
     PieceCopier(const Stream& stream, const EncodeMemory& memory)
-        : stream_(stream), memory_(memory), half_bytes_(memory.mirror.size() / 2) {}
+        : stream_(stream), memory_(memory), half_bytes_(memory.pieces.size() / 2) {}
 
     Status copy(std::span<const PayloadPlace> places) {
         std::size_t first = 0;
@@ -52,7 +52,7 @@ public:
     }
 
 private:
-    std::byte* half(unsigned turn) const { return memory_.mirror.data() + turn * half_bytes_; }
+    std::byte* half(unsigned turn) const { return memory_.pieces.data() + turn * half_bytes_; }
     Status start(const Piece& piece, unsigned turn) const {
         return status_of(cudaMemcpyAsync(half(turn), memory_.payload.data() + piece.begin, piece.end - piece.begin,
                                          cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream_.handle())),
@@ -66,16 +66,10 @@ private:
 
 }  // namespace
 
-Status fetch_payloads(const Stream& stream, const EncodeMemory& memory, ByteCount mirrored_bytes,
-                      std::span<PayloadPlace> places) {
-    const auto rest = std::partition(places.begin(), places.end(), [&](const PayloadPlace& place) {
-        return place.offset + place.bytes <= mirrored_bytes;
-    });
-    for (auto place = places.begin(); place != rest; ++place)
-        std::memcpy(place->target, memory.mirror.data() + place->offset, place->bytes);
-    if (rest == places.end()) return {};
-    std::sort(rest, places.end(), [](const auto& left, const auto& right) { return left.offset < right.offset; });
-    return PieceCopier(stream, memory).copy({rest, places.end()});
+Status fetch_payloads(const Stream& stream, const EncodeMemory& memory, std::span<PayloadPlace> places) {
+    if (places.empty()) return {};
+    std::ranges::sort(places, {}, &PayloadPlace::offset);
+    return PieceCopier(stream, memory).copy(places);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -1,5 +1,5 @@
-// Takes the payloads of a finished batch out of the encoder's memory: those that the kernels mirrored are there
-// already, the others are copied in pieces through the mirror, two pieces under way. One thread.
+// Takes those payloads of a finished batch out of the encoder's memory that have no place in its mirror on the host: in
+// pieces, two of them under way. One thread.
 #pragma once
 
 #include "codec/cuda/encode_memory.hpp"
@@ -13,9 +13,7 @@ struct PayloadPlace {
     std::byte* target = nullptr;  ///< `bytes` of them, owned by the result
 };
 
-/// Copies each payload to its target. `places` is sorted in passing. `mirrored_bytes`: what the mirror holds already.
-/// Errors: kUnavailable.
-[[nodiscard]] Status fetch_payloads(const Stream& stream, const EncodeMemory& memory, ByteCount mirrored_bytes,
-                                    std::span<PayloadPlace> places);
+/// Copies each payload to its target. `places` is sorted in passing. Errors: kUnavailable.
+[[nodiscard]] Status fetch_payloads(const Stream& stream, const EncodeMemory& memory, std::span<PayloadPlace> places);
 
 }  // namespace gradsieve::codec::cuda

@@ -26,7 +26,6 @@ struct ListShape {
 
 /// A payload: what its header says, and the first bit of each section.
 struct PayloadLayout {
-    ByteCount offset;  ///< in the batch's payload memory
     std::uint32_t bytes;
     std::uint32_t count;
     QuantizerKind quantizer;

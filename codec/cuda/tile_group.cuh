@@ -2,6 +2,7 @@
 // tensor. Device code only.
 #pragma once
 
+#include "codec/cuda/early_start.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_send.cuh"
 #include "codec/cuda/tile_work.cuh"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "codec/cuda/async_copy.cuh"
+#include "codec/cuda/early_start.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_work.cuh"
 

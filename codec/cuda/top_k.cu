@@ -71,6 +71,7 @@ __device__ inline void pick_fine(const EncodeRound& round, const GroupWork& work
 
 /// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
 __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     const GroupWork work = group_work(round, blockIdx.x);
     const bool is_first = round.chunks[work.chunk].chunk_index == 0 && work.first_in_chunk == 0;
     if (is_first && work.plan->has_fine_counts != 0) pick_fine(round, work);
@@ -101,6 +102,7 @@ __device__ inline bool is_counted(const GroupWork& work) {
 
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     __shared__ std::uint32_t counts[Level<kLevel>::kBins];
     __shared__ ScanShared<kTileThreads> shared;
     const GroupWork work = group_work(round, blockIdx.x);
@@ -134,6 +136,7 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
 
 /// Where not all of those equal to the k-th are kept: how many there are in each tile, and before each group.
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     __shared__ ScanShared<kTileThreads> shared;
     __shared__ std::uint32_t of_group;
     const GroupWork work = group_work(round, blockIdx.x);

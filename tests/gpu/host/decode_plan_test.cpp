@@ -140,6 +140,42 @@ TEST(DecodePlan, Upload_and_rounds_hold_every_tensor_once) {
     EXPECT_EQ(upload[plan.layout().tables_bytes], std::byte{0xEE}) << "wrote behind the tables";
 }
 
+TEST(DecodePlan, What_lies_in_a_mirror_is_fetched_behind_what_is_sent) {
+    const auto mirrors = std::make_shared<MirrorPool>();
+    const Bytes far = coded("topk(0.1) | pow2(bits=4) | auto", 5000);
+    const auto block = mirrors->take(200'000);
+    if (!block.is_ok()) GTEST_SKIP() << block.status().to_string();
+    const Bytes dense = coded("all | f32 | auto", 30'000);
+    ASSERT_LT(far.size() + dense.size() + 16, (*block)->size());
+    std::copy(dense.begin(), dense.end(), (*block)->data() + 16);
+    const ChunkView near_chunk{0, {(*block)->data() + 16, dense.size()}};
+    const Bytes other = coded("topk(0.1) | pow2(bits=4) | auto", 30'000);
+    const ChunkView far_chunk{0, other};
+    const std::vector<Contribution> contributions = {{0.5F, {&near_chunk, 1}}, {0.5F, {&far_chunk, 1}}};
+    std::byte memory[16] = {};
+    const GpuResult result{memory, ElementType::kF32, false};
+    const GpuDecodeRequest request{1, 1, 30'000, contributions, {&result, 1}, nullptr};
+    DecodePlan plan;
+    GpuDecoderLimits limits;
+    limits.mirrors = mirrors;
+    ASSERT_TRUE(plan.make({&request, 1}, {}, limits).is_ok());
+    ASSERT_EQ(plan.pieces().size(), 1U);
+    ASSERT_EQ(plan.fetched_pieces().size(), 1U);
+    EXPECT_GE(plan.fetched_pieces()[0].offset, plan.layout().sent_bytes);
+    std::vector<FetchPiece> rows(plan.fetch_rows());
+    plan.write_fetches(rows.data());
+    ASSERT_EQ(rows.size(), 2U) << "120,000 bytes in rows of 65,536";
+    EXPECT_EQ(rows[0].bytes, kFetchBytes);
+    EXPECT_EQ(rows[0].target_bytes, kFetchBytes);
+    EXPECT_EQ(rows[1].source, rows[0].source + kFetchBytes);
+    EXPECT_EQ(rows[1].offset, rows[0].offset + kFetchBytes);
+    EXPECT_EQ(rows[0].bytes + rows[1].bytes, 120'000U);
+    EXPECT_GE(rows[1].target_bytes, rows[1].bytes + 7) << "kernels read a few bytes behind the last piece";
+    EXPECT_EQ(rows[1].offset + rows[1].target_bytes, plan.layout().total_bytes);
+    ASSERT_TRUE(plan.make({&request, 1}).is_ok());
+    EXPECT_EQ(plan.pieces().size(), 2U) << "without mirrors the host gathers all";
+}
+
 TEST(GatherThreads, All_work_is_done_once_in_batch_after_batch) {
     GatherThreads threads;
     for (unsigned batch = 0; batch < 50; ++batch) {

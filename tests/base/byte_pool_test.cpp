@@ -1,4 +1,4 @@
-#include "codec/payload_pool.hpp"
+#include "base/byte_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,23 +7,23 @@
 #include <thread>
 #include <vector>
 
-namespace gradsieve::codec {
+namespace gradsieve {
 namespace {
 
-TEST(PayloadPool, A_payload_has_its_size_its_alignment_and_slack) {
-    const PayloadPool pool;
+TEST(BytePool, A_payload_has_its_size_its_alignment_and_slack) {
+    const BytePool pool;
     for (const std::size_t size : {1U, 7U, 63U, 64U, 255U, 256U, 257U, 4096U, 1000000U})
         for (const std::size_t aligned_at : {0U, 2U, 10U, 64U, 1026U}) {
-            PayloadBytes payload = pool.take(size, aligned_at);
+            PooledBytes payload = pool.take(size, aligned_at);
             ASSERT_EQ(payload.size(), size);
             EXPECT_FALSE(payload.empty());
             EXPECT_EQ((reinterpret_cast<std::uintptr_t>(payload.data()) + aligned_at) % 64, 0U);
-            std::memset(payload.data(), 0xEE, size + PayloadPool::kSlackBytes);  // the address sanitizer watches
+            std::memset(payload.data(), 0xEE, size + BytePool::kSlackBytes);  // the address sanitizer watches
         }
 }
-TEST(PayloadPool, Memory_comes_back_and_is_used_again) {
-    const PayloadPool pool;
-    PayloadBytes first = pool.take(100000);
+TEST(BytePool, Memory_comes_back_and_is_used_again) {
+    const BytePool pool;
+    PooledBytes first = pool.take(100000);
     const std::byte* memory = first.data();
     EXPECT_EQ(pool.idle_bytes(), 0U);
     first = {};
@@ -33,9 +33,9 @@ TEST(PayloadPool, Memory_comes_back_and_is_used_again) {
     EXPECT_EQ(pool.take(60000).data(), memory) << "a little too large is better than fresh";
     EXPECT_NE(pool.take(20000).data(), memory) << "much too large is waste";
 }
-TEST(PayloadPool, Payloads_in_use_never_share_memory) {
-    const PayloadPool pool;
-    std::vector<PayloadBytes> payloads;
+TEST(BytePool, Payloads_in_use_never_share_memory) {
+    const BytePool pool;
+    std::vector<PooledBytes> payloads;
     for (int round = 0; round < 3; ++round) {
         for (std::uint8_t number = 0; number < 40; ++number) {
             payloads.push_back(pool.take(1000U + number * 100U));
@@ -46,10 +46,10 @@ TEST(PayloadPool, Payloads_in_use_never_share_memory) {
         payloads.clear();
     }
 }
-TEST(PayloadPool, What_lies_idle_for_long_is_freed_and_what_is_used_is_kept) {
-    const PayloadPool pool;
+TEST(BytePool, What_lies_idle_for_long_is_freed_and_what_is_used_is_kept) {
+    const BytePool pool;
     {
-        std::vector<PayloadBytes> burst;
+        std::vector<PooledBytes> burst;
         for (int payload = 0; payload < 10; ++payload) burst.push_back(pool.take(1 << 20U));
     }
     EXPECT_GE(pool.idle_bytes(), 10U << 20U);
@@ -57,10 +57,10 @@ TEST(PayloadPool, What_lies_idle_for_long_is_freed_and_what_is_used_is_kept) {
     EXPECT_GE(pool.idle_bytes(), 1U << 20U);
     EXPECT_LT(pool.idle_bytes(), 3U << 20U);
 }
-TEST(PayloadPool, Payloads_may_outlive_their_pool) {
-    std::optional<PayloadPool> pool;
+TEST(BytePool, Payloads_may_outlive_their_pool) {
+    std::optional<BytePool> pool;
     pool.emplace();
-    PayloadBytes payload = pool->take(1000);
+    PooledBytes payload = pool->take(1000);
     SharedView shared = share(pool->take(500));
     pool.reset();
     std::memset(payload.data(), 1, payload.size());
@@ -69,25 +69,25 @@ TEST(PayloadPool, Payloads_may_outlive_their_pool) {
     shared = {};
     EXPECT_EQ(part.bytes().size(), 20U);
 }
-TEST(PayloadPool, A_moved_payload_is_empty_and_gives_nothing_back) {
-    const PayloadPool pool;
-    PayloadBytes first = pool.take(1000);
+TEST(BytePool, A_moved_payload_is_empty_and_gives_nothing_back) {
+    const BytePool pool;
+    PooledBytes first = pool.take(1000);
     const std::byte* memory = first.data();
-    PayloadBytes second = std::move(first);
+    PooledBytes second = std::move(first);
     EXPECT_TRUE(first.empty());  // NOLINT: the state after a move is promised
     EXPECT_EQ(second.data(), memory);
     first = {};
     EXPECT_EQ(pool.idle_bytes(), 0U);
-    PayloadBytes third = pool.take(1000);
+    PooledBytes third = pool.take(1000);
     second = std::move(third);
     EXPECT_GT(pool.idle_bytes(), 0U) << "what the target held before went back";
 }
-TEST(PayloadPool, Another_thread_may_give_back_while_this_one_takes) {
-    const PayloadPool pool;
+TEST(BytePool, Another_thread_may_give_back_while_this_one_takes) {
+    const BytePool pool;
     for (int round = 0; round < 20; ++round) {
         std::vector<SharedView> sent;
         for (int payload = 0; payload < 50; ++payload) {
-            PayloadBytes bytes = pool.take(5000);
+            PooledBytes bytes = pool.take(5000);
             std::memset(bytes.data(), payload, bytes.size());
             sent.push_back(share(std::move(bytes)));
         }
@@ -98,16 +98,16 @@ TEST(PayloadPool, Another_thread_may_give_back_while_this_one_takes) {
             }
         });
         for (int payload = 0; payload < 50; ++payload) {
-            PayloadBytes bytes = pool.take(5000);
+            PooledBytes bytes = pool.take(5000);
             std::memset(bytes.data(), 0xEE, bytes.size());
         }
         sender.join();
     }
 }
-TEST(PayloadPool, Payloads_compare_by_their_bytes) {
-    const PayloadPool pool;
-    PayloadBytes left = pool.take(3);
-    PayloadBytes right = pool.take(3, 2);
+TEST(BytePool, Payloads_compare_by_their_bytes) {
+    const BytePool pool;
+    PooledBytes left = pool.take(3);
+    PooledBytes right = pool.take(3, 2);
     std::memset(left.data(), 1, 3);
     std::memset(right.data(), 1, 3);
     EXPECT_TRUE(left == right);
@@ -116,5 +116,21 @@ TEST(PayloadPool, Payloads_compare_by_their_bytes) {
     EXPECT_FALSE(left == pool.take(2));
 }
 
+TEST(BytePool, Parts_of_a_block_keep_it_until_the_last_of_them_goes) {
+    auto block = std::make_shared<std::vector<std::byte>>(100, std::byte{7});
+    const std::weak_ptr<std::vector<std::byte>> watched = block;
+    PooledBytes first = PooledBytes::part_of(block, block->data() + 10, 20);
+    SharedView second = share(PooledBytes::part_of(block, block->data() + 30, 40));
+    block.reset();
+    EXPECT_EQ(first.size(), 20U);
+    EXPECT_EQ(second.bytes()[39], std::byte{7});
+    PooledBytes moved = std::move(first);
+    EXPECT_TRUE(first.empty());
+    moved = {};
+    EXPECT_FALSE(watched.expired()) << "the other part still needs it";
+    second = {};
+    EXPECT_TRUE(watched.expired());
+}
+
 }  // namespace
-}  // namespace gradsieve::codec
+}  // namespace gradsieve

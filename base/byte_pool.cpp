@@ -1,4 +1,4 @@
-#include "codec/payload_pool.hpp"
+#include "base/byte_pool.hpp"
 
 #include <array>
 #include <bit>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace gradsieve::codec {
+namespace gradsieve {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -39,7 +39,7 @@ void free_block(std::byte* block) noexcept { ::operator delete[](block, std::ali
 
 }  // namespace
 
-struct PayloadPool::State {
+struct BytePool::State {
     struct SizeClass {
         std::vector<std::byte*> idle;
         std::size_t blocks = 0;      ///< idle or in use
@@ -62,7 +62,7 @@ struct PayloadPool::State {
 };
 
 /// An idle block of the class or one a little above it; a fresh one of the class if there is none.
-std::byte* PayloadPool::State::take(unsigned& inout_class) {
+std::byte* BytePool::State::take(unsigned& inout_class) {
     {
         const std::lock_guard lock(mutex);
         if (++takes % kTrimPeriod == 0) trim();
@@ -82,7 +82,7 @@ std::byte* PayloadPool::State::take(unsigned& inout_class) {
     return static_cast<std::byte*>(::operator new[](class_bytes(inout_class), std::align_val_t{kAlignment}));
 }
 
-void PayloadPool::State::trim() noexcept {
+void BytePool::State::trim() noexcept {
     for (SizeClass& size_class : classes) {
         for (; size_class.least_idle > 0; --size_class.least_idle) {
             free_block(size_class.idle.back());
@@ -93,20 +93,20 @@ void PayloadPool::State::trim() noexcept {
     }
 }
 
-PayloadPool::PayloadPool() : state_(std::make_shared<State>()) {}
+BytePool::BytePool() : state_(std::make_shared<State>()) {}
 
-PayloadBytes PayloadPool::take(std::size_t size_bytes, std::size_t aligned_at) const {
-    PayloadBytes payload;
+PooledBytes BytePool::take(std::size_t size_bytes, std::size_t aligned_at) const {
+    PooledBytes payload;
     const std::size_t lead = (kAlignment - aligned_at % kAlignment) % kAlignment;
     payload.size_class_ = class_of(lead + size_bytes + kSlackBytes);
     payload.block_ = state_->take(payload.size_class_);
-    payload.pool_ = state_;
+    payload.owner_ = state_;
     payload.data_ = payload.block_ + lead;
     payload.size_ = size_bytes;
     return payload;
 }
 
-std::size_t PayloadPool::idle_bytes() const {
+std::size_t BytePool::idle_bytes() const {
     const std::lock_guard lock(state_->mutex);
     std::size_t sum = 0;
     for (unsigned size_class = 0; size_class < kClassCount; ++size_class)
@@ -114,17 +114,17 @@ std::size_t PayloadPool::idle_bytes() const {
     return sum;
 }
 
-PayloadBytes::PayloadBytes(PayloadBytes&& other) noexcept
-    : pool_(std::move(other.pool_)),
+PooledBytes::PooledBytes(PooledBytes&& other) noexcept
+    : owner_(std::move(other.owner_)),
       block_(std::exchange(other.block_, nullptr)),
       size_class_(other.size_class_),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
 
-PayloadBytes& PayloadBytes::operator=(PayloadBytes&& other) noexcept {
+PooledBytes& PooledBytes::operator=(PooledBytes&& other) noexcept {
     if (this == &other) return *this;
     give_back();
-    pool_ = std::move(other.pool_);
+    owner_ = std::move(other.owner_);
     block_ = std::exchange(other.block_, nullptr);
     size_class_ = other.size_class_;
     data_ = std::exchange(other.data_, nullptr);
@@ -132,22 +132,30 @@ PayloadBytes& PayloadBytes::operator=(PayloadBytes&& other) noexcept {
     return *this;
 }
 
-PayloadBytes::~PayloadBytes() { give_back(); }
+PooledBytes PooledBytes::part_of(std::shared_ptr<void> block, std::byte* data, std::size_t size_bytes) {
+    PooledBytes part;
+    part.owner_ = std::move(block);
+    part.data_ = data;
+    part.size_ = size_bytes;
+    return part;
+}
 
-void PayloadBytes::give_back() noexcept {
-    if (block_ == nullptr) return;
-    {
-        const std::lock_guard lock(pool_->mutex);
-        pool_->classes[size_class_].idle.push_back(block_);  // has room, see take
+PooledBytes::~PooledBytes() { give_back(); }
+
+void PooledBytes::give_back() noexcept {
+    if (block_ != nullptr) {
+        auto& pool = *static_cast<BytePool::State*>(owner_.get());
+        const std::lock_guard lock(pool.mutex);
+        pool.classes[size_class_].idle.push_back(block_);  // has room, see take
     }
     block_ = nullptr;
-    pool_.reset();  // outside of the lock: this may end the pool
+    owner_.reset();  // outside of the lock: this may end the pool
 }
 
-SharedView share(PayloadBytes payload) {
-    auto owner = std::make_shared<const PayloadBytes>(std::move(payload));
-    const ByteView view = owner->view();
-    return {std::move(owner), view};
+SharedView share(PooledBytes bytes) {
+    const ByteView view = bytes.view();
+    if (bytes.block_ == nullptr) return {std::move(bytes.owner_), view};
+    return {std::make_shared<const PooledBytes>(std::move(bytes)), view};
 }
 
-}  // namespace gradsieve::codec
+}  // namespace gradsieve
