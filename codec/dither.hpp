@@ -86,9 +86,9 @@ GRADSIEVE_HOST_DEVICE inline float largest_list_scale(std::uint32_t bits) {
     return element::float_of(element::bits_of(largest_dither_scale(bits)) & 0xFFFF0000U);
 }
 
-/// z of a tile whose unit is `unit`, or larger by kMostEnlarged in a list.
-GRADSIEVE_HOST_DEVICE inline double dither_bound(const DitherRule& rule, const DitherTile& tile, double unit) {
-    const double count = tile.count;
+/// What of z follows from a tile's count: with l2 all of it, with max what it is at most.
+GRADSIEVE_HOST_DEVICE inline double worst_dither_bound(const DitherRule& rule, std::uint32_t tile_count) {
+    const double count = tile_count;
     const double levels = rule.is_list ? rule.levels / kMostEnlarged : static_cast<double>(rule.levels);
     if (!rule.is_max_norm) {
         const double ratio = std::sqrt(count) / levels;
@@ -96,19 +96,26 @@ GRADSIEVE_HOST_DEVICE inline double dither_bound(const DitherRule& rule, const D
     }
     // In a list the largest magnitude is no whole level, and errs too.
     const double erring = rule.is_list ? count : count - 1;
-    const double worst = (1 + std::sqrt(1 + erring / (levels * levels))) / 2;
+    return (1 + std::sqrt(1 + erring / (levels * levels))) / 2;
+}
+
+/// z of a tile whose unit is `unit`, or larger by kMostEnlarged in a list. `worst`: worst_dither_bound of its count.
+GRADSIEVE_HOST_DEVICE inline double dither_bound(const DitherRule& rule, const DitherTile& tile, double unit,
+                                                 double worst) {
+    if (!rule.is_max_norm) return worst;
     const double widest = rule.is_list ? unit * kMostEnlarged : unit;
-    const double even = 1 + count * (widest * widest) / (4 * tile.square_sum);
+    const double even = 1 + static_cast<double>(tile.count) * (widest * widest) / (4 * tile.square_sum);
     return worst < even ? worst : even;
 }
 
-GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, const DitherTile& tile) {
+/// `worst`: worst_dither_bound of the tile's count; not read if the rule is not scaled.
+GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, const DitherTile& tile, double worst) {
     if (!(tile.largest > 0.0F)) return {};
     const double norm = rule.is_max_norm ? static_cast<double>(tile.largest) : std::sqrt(tile.square_sum);
     const double unit = norm / static_cast<double>(rule.levels);
     if (!(unit >= kSmallestUnit)) return {};
-    const double z = rule.is_scaled ? dither_bound(rule, tile, unit) : 1.0;
-    const double wanted = unit / z;
+    const double z = rule.is_scaled ? dither_bound(rule, tile, unit, worst) : 1.0;
+    const double wanted = rule.is_scaled ? unit / z : unit;
     const float limit = rule.is_list ? largest_list_scale(rule.bits) : largest_dither_scale(rule.bits);
     float scale = limit;
     // Down, so that the largest magnitude is S whole levels; up in a list, where as much as bf16 loses would be cut
@@ -116,15 +123,28 @@ GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, cons
     if (wanted < static_cast<double>(limit)) scale = rule.is_list ? rounded_up_to_bf16(wanted) : rounded_down(wanted);
     return {scale, rounded_up(0x1p24 / (static_cast<double>(scale) * z))};
 }
+GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, const DitherTile& tile) {
+    return dither_unit(rule, tile, rule.is_scaled ? worst_dither_bound(rule, tile.count) : 1.0);
+}
 
-/// The level of a magnitude, at most `levels`. `word`: the element's random word.
-GRADSIEVE_HOST_DEVICE inline std::uint32_t dither_level(float magnitude, float to_levels, std::uint32_t levels,
-                                                        std::uint32_t word) {
+/// fp32 bits of S in 2^-24 levels.
+GRADSIEVE_HOST_DEVICE inline std::uint32_t most_bits(std::uint32_t levels) {
+    return element::bits_of(static_cast<float>(levels << kLevelFractionBits));
+}
+/// A magnitude in 2^-24 levels and the element's random number: its upper byte is the level, at most S. `most`:
+/// most_bits of S. `word`: the element's random word.
+GRADSIEVE_HOST_DEVICE inline std::uint32_t raised_magnitude(float magnitude, float to_levels, std::uint32_t most,
+                                                            std::uint32_t word) {
     // Bits of numbers that are not negative have their order.
-    const std::uint32_t most = element::bits_of(static_cast<float>(levels << kLevelFractionBits));
     const std::uint32_t exact = element::bits_of(magnitude * to_levels);
     const auto whole = static_cast<std::int32_t>(element::float_of(exact < most ? exact : most));
-    return (static_cast<std::uint32_t>(whole) + (word >> 8U)) >> kLevelFractionBits;
+    return static_cast<std::uint32_t>(whole) + (word >> 8U);
+}
+
+/// The level of a magnitude, at most `levels`.
+GRADSIEVE_HOST_DEVICE inline std::uint32_t dither_level(float magnitude, float to_levels, std::uint32_t levels,
+                                                        std::uint32_t word) {
+    return raised_magnitude(magnitude, to_levels, most_bits(levels), word) >> kLevelFractionBits;
 }
 
 /// fp32 bits of what a code decodes to.

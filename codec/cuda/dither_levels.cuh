@@ -8,6 +8,8 @@
 #include "codec/natural.hpp"
 #include "codec/pipeline.hpp"
 
+#include <cmath>
+
 namespace gradsieve::codec::cuda {
 
 inline constexpr unsigned kTileStretches = kTile / kSquareStretch;
@@ -29,7 +31,7 @@ __device__ inline double sum_squares_of(const Vector& first, const Vector& secon
     for (unsigned c = 0; c < 4; ++c) {
         const auto one = static_cast<double>(first.at[c]);
         const auto other = static_cast<double>(second.at[c]);
-        sums[c] = one * one + other * other;
+        sums[c] = std::fma(other, other, one * one);  // squares are exact, so only their sum is rounded
     }
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
@@ -59,12 +61,6 @@ __device__ inline double sum_squares(std::uint32_t count, Value value) {
     return fold_sums(own, kTileStretches / 2);
 }
 
-/// The random words of elements 4 `block` .. 4 `block` + 3 of the tensor.
-__device__ inline PhiloxBlock random_block(const TensorPlan& plan, std::uint32_t block) {
-    const RandomStream stream{{plan.random_key_low, plan.random_key_high}, plan.step_low, plan.step_high};
-    return philox(rounding_counter(stream, block), stream.key);
-}
-
 /// The code of a value: its sign above its level.
 __device__ inline std::uint32_t dither_code(const TensorPlan& plan, float to_levels, float value, std::uint32_t word) {
     const std::uint32_t level = dither_level(element::magnitude(value), to_levels, plan.levels, word);
@@ -80,7 +76,7 @@ struct Drawn {
 static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_levels, float scale, float value,
                                              std::uint32_t element_of_part) {
     const std::uint32_t number = plan.first_element + element_of_part;
-    const PhiloxBlock random = random_block(plan, number / 4);
+    const PhiloxBlock random = random_block(plan.random, number / 4);
     const std::uint32_t low = number % 2 == 0 ? random.words[0] : random.words[1];
     const std::uint32_t high = number % 2 == 0 ? random.words[2] : random.words[3];
     const std::uint32_t word = (number & 2U) == 0 ? low : high;
@@ -92,16 +88,11 @@ static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_le
     return {code, dither_decoded_bits(code, plan.code_bits, scale)};
 }
 
-/// The word of eight lanes' codes, 32 elements, that this lane writes: number `ret_word` of plan.code_bits; false if
-/// this lane writes none. Called by a whole warp.
+/// The word of eight lanes' codes, 32 elements, that this lane writes: number `ret_word` of `bits`; false if this lane
+/// writes none. Called by a whole warp.
 __device__ inline bool join_codes(std::uint32_t own, std::uint32_t bits, std::uint32_t& ret_joined,
                                   std::uint32_t& ret_word) {
     const std::uint32_t lane = threadIdx.x % 8;
-    if (bits == 4) {
-        ret_joined = own | __shfl_down_sync(~0U, own, 1) << 16U;
-        ret_word = lane / 2;
-        return lane % 2 == 0;
-    }
     const std::uint32_t first = threadIdx.x % 32 - lane;
     ret_joined = 0;
     ret_word = lane;
@@ -115,55 +106,82 @@ __device__ inline bool join_codes(std::uint32_t own, std::uint32_t bits, std::ui
     return lane < bits;
 }
 
-/// The random words of a lane's vector `number` of the tile.
-__device__ inline PhiloxBlock random_block_of(const TileWork& work, unsigned number) {
-    return random_block(work.plan, (work.plan.first_element + work.first + place_of(work, number).local) / 4);
+/// Number of the tile's first block of random words; one is for four elements.
+__device__ inline std::uint32_t first_block_of(const TileWork& work) {
+    return (work.plan.first_element + work.first) / 4;
 }
+/// The block of this lane's vector `number`, counted from the tile's first.
+__device__ inline std::uint32_t own_block(unsigned number) { return number * 32 + threadIdx.x % 32; }
 
-/// A tile whose elements are coded one by one: in registers, not to be read again after each store.
-struct LevelCoder {
-    DitherUnit unit;
-    std::uint32_t levels;
-    std::uint32_t bits;
-    std::uint32_t elements;  ///< of the tile
-    std::byte* codes;        ///< of the tile
+/// What a tile's levels follow from. Read at once.
+struct alignas(16) LevelRule {
+    float scale;
+    float to_levels;
+    std::uint32_t most;        ///< see raised_magnitude
+    std::uint32_t sign_shift;  ///< from a byte's upper bit to a code's
 };
 
-/// dither_code of four elements, side by side; leaves in `inout_r` what the codes lose.
-__device__ inline std::uint32_t code_four(const LevelCoder& coder, const PhiloxBlock& random, Vector& inout_r) {
-    const std::uint32_t sign = 1U << (coder.bits - 1U);
-    std::uint32_t codes = 0;
-#pragma unroll
-    for (unsigned c = 4; c-- > 0;) {
-        const float value = inout_r.at[c];
-        const std::uint32_t level =
-            dither_level(element::magnitude(value), coder.unit.to_levels, coder.levels, random.words[c]);
-        const float size = static_cast<float>(level) * coder.unit.scale;
-        // Without a level this may be -0, which leaves what +0 would: not of -0, which is why that is made +0.
-        const std::uint32_t sign_of_value = element::bits_of(value + 0.0F) & ~element::kMagnitudeMask;
-        const float decoded = element::float_of(element::bits_of(size) | sign_of_value);
-        codes = codes * (2 * sign) + (decoded < 0.0F ? level + sign : level);
-        inout_r.at[c] = value - decoded;
-    }
-    return codes;
+/// The upper bytes of four words, the first one's lowest.
+__device__ inline std::uint32_t upper_bytes(const std::uint32_t (&words)[4]) {
+    return pick_bytes(pick_bytes(words[0], words[1], 0x7373), pick_bytes(words[2], words[3], 0x7373), 0x7610);
 }
 
-/// Codes vector `number` of the tile. `random`: the vector's. Called by a whole warp.
-__device__ inline void store_levels(const LevelCoder& coder, unsigned number, const PhiloxBlock& random,
-                                    Vector& inout_r) {
+/// Four elements' magnitudes in levels, each with its random number: see raised_magnitude.
+struct RaisedFour {
+    std::uint32_t at[4];
+};
+__device__ inline RaisedFour raise_four(const LevelRule& rule, const PhiloxBlock& random, const Vector& r) {
+    RaisedFour raised;
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c)
+        raised.at[c] = raised_magnitude(std::fabs(r.at[c]), rule.to_levels, rule.most, random.words[c]);
+    return raised;
+}
+/// dither_code of each, a byte each.
+__device__ inline std::uint32_t codes_of(const LevelRule& rule, const RaisedFour& raised, const Vector& r) {
+    const std::uint32_t values[4] = {element::bits_of(r.at[0]), element::bits_of(r.at[1]), element::bits_of(r.at[2]),
+                                     element::bits_of(r.at[3])};
+    const std::uint32_t levels = upper_bytes(raised.at);
+    // A byte's upper bit is set by this sum if it has a level; none is above 127, so nothing is carried over.
+    const std::uint32_t signs = upper_bytes(values) & (levels + 0x7F7F7F7FU) & 0x80808080U;
+    return levels | signs >> rule.sign_shift;
+}
+/// What the codes lose.
+__device__ inline Vector rest_of(const LevelRule& rule, const RaisedFour& raised, const Vector& r) {
+    Vector rest;
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) {
+        const float size = static_cast<float>(raised.at[c] >> kLevelFractionBits) * rule.scale;
+        // Without a level this may be -0, which leaves what +0 would: not of -0, which is why that is made +0.
+        const std::uint32_t sign = element::bits_of(r.at[c] + 0.0F) & ~element::kMagnitudeMask;
+        rest.at[c] = r.at[c] - element::float_of(element::bits_of(size) | sign);
+    }
+    return rest;
+}
+
+/// Writes the codes of vector `number` of a tile of `elements` at `codes`. Called by a whole warp.
+__device__ inline void store_codes(std::byte* codes, std::uint32_t elements, std::uint32_t bits, unsigned number,
+                                   std::uint32_t bytes) {
+    const std::uint32_t pairs = (bytes & 0x00FF00FFU) | (bytes & 0xFF00FF00U) >> (8U - bits);
     std::uint32_t joined = 0;
     std::uint32_t word = 0;
-    if (!join_codes(code_four(coder, random, inout_r), coder.bits, joined, word)) return;
+    if (!join_codes((pairs & 0xFFFFU) | pairs >> 16U << (2U * bits), bits, joined, word)) return;
     const std::uint32_t first = number * 128 + threadIdx.x % 32 / 8 * 32;
-    std::byte* at = coder.codes + first / 8 * coder.bits + 4 * word;
-    if (coder.elements >= first + 32) {
+    std::byte* at = codes + first / 8 * bits + 4 * word;
+    if (elements >= first + 32) {
         *reinterpret_cast<std::uint32_t*>(at) = joined;
         return;
     }
-    const std::uint32_t exist = coder.elements > first ? coder.elements - first : 0U;
-    const std::uint32_t bytes = min((exist * coder.bits + 7) / 8, 4 * word + 4);
-    for (std::uint32_t byte = 4 * word; byte < bytes; ++byte)
+    const std::uint32_t exist = elements > first ? elements - first : 0U;
+    const std::uint32_t end = min((exist * bits + 7) / 8, 4 * word + 4);
+    for (std::uint32_t byte = 4 * word; byte < end; ++byte)
         at[byte - 4 * word] = static_cast<std::byte>(joined >> (8 * (byte - 4 * word)));
+}
+/// The same of a whole tile and 4 bits.
+__device__ inline void store_nibbles(std::byte* codes, unsigned number, std::uint32_t bytes) {
+    const std::uint32_t pairs = bytes | bytes >> 4U;
+    reinterpret_cast<std::uint16_t*>(codes)[own_block(number)] =
+        static_cast<std::uint16_t>(pick_bytes(pairs, 0, 0x4420));
 }
 
 }  // namespace gradsieve::codec::cuda

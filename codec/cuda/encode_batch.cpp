@@ -84,17 +84,14 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
             ret_plan.value_bytes = 1;
             ret_plan.levels = static_cast<std::uint32_t>(quantizer.levels);
             ret_plan.is_max_norm = quantizer.norm == Norm::kMax ? 1 : 0;
+            ret_plan.needs_squares = ret_plan.is_max_norm == 0 || ret_plan.is_scaled != 0 ? 1 : 0;
             break;
     }
 }
 
 void fill_random(const EncodeRequest& request, const GpuEncodePart& part, TensorPlan& ret_plan) {
-    const RandomStream random = rounding_stream(request.random_seed, request.tensor, request.step);
     ret_plan.first_element = static_cast<std::uint32_t>(part.range.first);
-    ret_plan.random_key_low = random.key.low;
-    ret_plan.random_key_high = random.key.high;
-    ret_plan.step_low = random.step_low;
-    ret_plan.step_high = random.step_high;
+    ret_plan.random = stream_rounds(rounding_stream(request.random_seed, request.tensor, request.step));
 }
 
 void fill_state(const EncodeRequest& request, const GpuEncodePart& part, const VarianceRule& rule,

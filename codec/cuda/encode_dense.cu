@@ -36,19 +36,18 @@ struct DenseShared {
     DitherShared dither;
 };
 
-/// Sections of a chunk's payload; the host placed it so that values and bits are aligned for vectors.
+/// Sections of a chunk's payload; the host placed it so that values and bits begin at a line.
 struct DensePayload {
     std::byte* header;
     std::byte* scales;  ///< sign, dither: fp32, one per tile
     std::byte* values;
 };
-__device__ inline DensePayload payload_of(const EncodeRound& round, const TileWork& work, QuantizerKind quantizer) {
-    const ChunkPlan& chunk = round.chunks[work.chunk];
+__device__ inline DensePayload payload_of(const TileWork& work, QuantizerKind quantizer) {
     DensePayload payload;
-    payload.header = round.payload + chunk.payload_offset;
+    payload.header = work.payload;
     payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2);
     const bool has_scales = quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither;
-    payload.values = payload.scales + (has_scales ? sizeof(float) * chunk.tiles : 0);
+    payload.values = payload.scales + (has_scales ? sizeof(float) * work.chunk_tiles : 0U);
     return payload;
 }
 
@@ -111,7 +110,7 @@ __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsign
 __device__ inline void store_natural(const TileWork& work, std::byte* codes, unsigned number, Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
     const float factor = natural_factor(work.plan.is_scaled != 0);
-    const PhiloxBlock random = random_block_of(work, number);
+    const PhiloxBlock random = random_block(work.plan.random, first_block_of(work) + own_block(number));
     std::uint32_t word = 0;
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
@@ -134,13 +133,37 @@ __device__ inline void store_header(std::byte* header, QuantizerKind quantizer, 
     if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
 }
 
-/// r of this thread's vectors; false if one is not finite.
+/// r of this thread's vectors of a tile that was fetched with its one sample.
+__device__ inline void accumulate_fetched(const TileStage& stage, Vector (&ret_r)[kThreadVectors]) {
+    const TileWork& work = stage.work;
+    const SampleView sample = work.samples[0];
+    const std::byte* samples = stage.arrays + kArrayBytes;
+    if (sample.type == static_cast<std::uint32_t>(ElementType::kF32)) {
+#pragma unroll
+        for (unsigned j = 0; j < kThreadVectors; ++j) ret_r[j] = staged_floats(samples, own_vector(j));
+    } else {
+#pragma unroll
+        for (unsigned j = 0; j < kThreadVectors; ++j) ret_r[j] = staged_sample(samples, own_vector(j), sample.type);
+    }
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) ret_r[j].at[c] = sample.weight * ret_r[j].at[c];
+    if (work.plan.residual_in == nullptr) return;
+    const float rescale = work.plan.rescale;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+        const Vector before = staged_floats(stage.arrays, own_vector(j));
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) ret_r[j].at[c] = element::carried(rescale, before.at[c], ret_r[j].at[c]);
+    }
+}
+/// The same of any tile.
 template <unsigned kSamples>
-__device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThreadVectors]) {
+__device__ inline void accumulate_any(const TileStage& stage, Vector (&ret_r)[kThreadVectors]) {
     const TileWork& work = stage.work;
     const bool has_residual = work.plan.residual_in != nullptr;
-    const bool is_fetched = work.is_wide != 0;
-    bool is_finite = true;
+    const bool is_fetched = kSamples != 1 && work.is_wide != 0;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         const unsigned number = own_vector(j);
@@ -148,21 +171,35 @@ __device__ inline bool accumulate(const TileStage& stage, Vector (&ret_r)[kThrea
         if (has_residual && is_fetched) before[0] = staged_floats(stage.arrays, number);
         if (has_residual && !is_fetched) load_floats(work, work.plan.residual_in, number, before);
         Observed<1> seen;
-        if (kSamples == 1 && is_fetched) {
-            const Vector sample = staged_sample(stage.arrays + kArrayBytes, number, work.samples[0].type);
-#pragma unroll
-            for (unsigned c = 0; c < 4; ++c) seen.mean[0].at[c] = work.samples[0].weight * sample.at[c];
-        } else {
-            observe<VarianceSource::kNone, kSamples, 1>(work, nullptr, number, seen, is_finite);
-        }
+        bool is_finite = true;  // which r tells, without moments
+        observe<VarianceSource::kNone, kSamples, 1>(work, nullptr, number, seen, is_finite);
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) {
             const float mean = seen.mean[0].at[c];
             ret_r[j].at[c] = has_residual ? element::carried(work.plan.rescale, before[0].at[c], mean) : mean;
-            is_finite = is_finite && element::is_finite(ret_r[j].at[c]);
         }
     }
-    return is_finite;
+}
+/// r of this thread's vectors. Returns their largest magnitude bits; those of what is not finite are above all others.
+template <unsigned kSamples>
+__device__ inline std::uint32_t accumulate(const TileStage& stage, Vector (&ret_r)[kThreadVectors]) {
+    if (kSamples == 1 && stage.work.is_wide != 0)
+        accumulate_fetched(stage, ret_r);
+    else
+        accumulate_any<kSamples>(stage, ret_r);
+    // Of numbers with a sign the largest bits are those of the largest magnitude, of the others the largest signed
+    // ones: three numbers are compared at a time, and no sign is taken off.
+    std::int32_t positive = 0;
+    std::uint32_t any = 0;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) {
+            const std::uint32_t bits = element::bits_of(ret_r[j].at[c]);
+            positive = max(positive, static_cast<std::int32_t>(bits));
+            any = max(any, bits);
+        }
+    return max(static_cast<std::uint32_t>(positive), any & element::kMagnitudeMask);
 }
 
 /// Every thread has read the stage's arrays.
@@ -175,20 +212,18 @@ __device__ inline void release(const TileStage& stage) {
 template <QuantizerKind kQuantizer>
 __device__ inline void code_values(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors]) {
     release(stage);
+    float* const residual_out = stage.work.plan.residual_out;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         if constexpr (kQuantizer == QuantizerKind::kF32)
             store_code_f32(stage.work, payload.values, own_vector(j), r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kBf16 || kQuantizer == QuantizerKind::kF16) {
+        if constexpr (kQuantizer == QuantizerKind::kBf16 || kQuantizer == QuantizerKind::kF16)
             store_halves<kQuantizer>(stage.work, payload.values, own_vector(j), r[j]);
-            store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
-        }
-        if constexpr (kQuantizer == QuantizerKind::kNatural) {
+        if constexpr (kQuantizer == QuantizerKind::kNatural)
             store_natural(stage.work, payload.values, own_vector(j), r[j]);
-            if (stage.work.plan.residual_out != nullptr)
-                store_vector(stage.work, stage.work.plan.residual_out, own_vector(j), r[j]);
-        }
     }
+    if constexpr (kQuantizer != QuantizerKind::kF32)
+        if (residual_out != nullptr) store_vectors(stage.work, residual_out, own_vector(0), r);
 }
 
 /// The sum of this warp's magnitudes in fp64, in any order, and the least exponent of one that is not 0.
@@ -271,10 +306,8 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
     const float scale = mean_of_tile(stage, r, shared);
     if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
 #pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-        store_signs(work, payload.values, own_vector(j), scale, r[j]);
-        store_vector(work, work.plan.residual_out, own_vector(j), r[j]);
-    }
+    for (unsigned j = 0; j < kThreadVectors; ++j) store_signs(work, payload.values, own_vector(j), scale, r[j]);
+    store_vectors(work, work.plan.residual_out, own_vector(0), r);
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>
@@ -282,6 +315,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
     auto& shared = *reinterpret_cast<DenseShared*>(dynamic_shared());
     constexpr unsigned kArrays = kDenseArrays<kSamples>;
     const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
+    if constexpr (kQuantizer == QuantizerKind::kDither) open_units(shared.dither);
     open_pipe(shared.pipe, round.stages);
     begin_kernel();
     if (threadIdx.x / 32 == kPassWarps) {
@@ -300,31 +334,33 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
         return fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of);
     }
     if constexpr (kQuantizer == QuantizerKind::kDither) {
+        UnitFinder finder;
         const auto look = [&](const TileStage& stage) {
-            find_unit(stage, payload_of(round, stage.work, kQuantizer).scales, shared.dither);
+            const DensePayload payload = payload_of(stage.work, kQuantizer);
+            if (stage.work.tile_in_chunk == 0 && threadIdx.x % 32 == 0)
+                store_header(payload.header, kQuantizer, stage.work.plan.code_bits);
+            finder.find(stage, payload.scales, payload.values, shared.dither);
             return false;
         };
         if (threadIdx.x / 32 > kPassWarps) return look_at_tiles(round, shared.pipe, room, look);
     }
     const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
-        const DensePayload payload = payload_of(round, work, kQuantizer);
-        if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer, work.plan.code_bits);
         Vector r[kThreadVectors];
-        bool is_finite = accumulate<kSamples>(stage, r);
-        std::uint32_t own_largest = 0;
-        if constexpr (kQuantizer == QuantizerKind::kDither) {
-            own_largest = largest_of(r);
-            is_finite = own_largest < element::kExponentMask;  // for less than eight tests
-        }
-        if (!is_finite)
+        const std::uint32_t own_largest = accumulate<kSamples>(stage, r);
+        if (own_largest >= element::kExponentMask)
             report_trouble(work, own_vector(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
-        if constexpr (kQuantizer == QuantizerKind::kSign)
-            code_signs(stage, payload, r, shared.sign);
-        else if constexpr (kQuantizer == QuantizerKind::kDither)
-            code_levels(stage, payload.values, r, own_largest, shared.dither);
-        else
-            code_values<kQuantizer>(stage, payload, r);
+        if constexpr (kQuantizer == QuantizerKind::kDither) {
+            code_levels(stage, r, own_largest, shared.dither);
+        } else {
+            const DensePayload payload = payload_of(work, kQuantizer);
+            if (work.tile_in_chunk == 0 && threadIdx.x == 0)
+                store_header(payload.header, kQuantizer, work.plan.code_bits);
+            if constexpr (kQuantizer == QuantizerKind::kSign)
+                code_signs(stage, payload, r, shared.sign);
+            else
+                code_values<kQuantizer>(stage, payload, r);
+        }
         return false;
     };
     look_at_tiles(round, shared.pipe, room, look);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/id.hpp"
+#include "codec/philox.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -70,10 +71,8 @@ struct TensorPlan {
     float rescale, rescale_squared;
     float ratio_floor, zeta;
     float moment_scale, deviation_scale, noise_share, mean_share;
-    std::uint32_t first_element;  ///< of this part in the tensor; natural, dither, as all up to sign_scale
-    std::uint32_t levels;         ///< S of dither
-    std::uint32_t random_key_low, random_key_high;
-    std::uint32_t step_low, step_high;
+    std::uint32_t first_element;   ///< of this part in the tensor; read by natural and dither only
+    std::uint32_t levels;          ///< S of dither
     float sign_scale;              ///< sign(scale=tau): tau; 0: mean magnitude
     std::uint8_t selector;         ///< SelectorKind
     std::uint8_t quantizer;        ///< QuantizerKind
@@ -92,9 +91,11 @@ struct TensorPlan {
     std::uint8_t is_max_norm;      ///< dither: else l2
     std::uint8_t is_scaled;        ///< natural, dither: by 1/z
     std::uint8_t is_random;        ///< natural, dither: rounded at random
-    std::uint8_t reserved[4];
+    std::uint8_t needs_squares;    ///< dither: a tile's unit follows from its squares, too
+    std::uint8_t reserved[3];
+    StreamRounds random;  ///< natural, dither
 };
-static_assert(sizeof(TensorPlan) % 8 == 0);
+static_assert(sizeof(TensorPlan) % 16 == 0);
 
 /// What the kernels find out about a tensor.
 struct TensorState {

@@ -109,7 +109,7 @@ void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& i
     ++inout_round.chunk_count;
     if (is_dense_plan(plan)) {
         const ByteCount header = dense_header_bytes(plan, chunk.tiles);
-        const ByteCount values = aligned(dense_payload_bytes_ + header);
+        const ByteCount values = aligned_to_line(dense_payload_bytes_ + header);
         chunk.payload_offset = values - header;
         dense_payload_bytes_ = values + dense_value_bytes(plan, elements);
     } else {

@@ -1,5 +1,5 @@
-// The few instructions that C++ has no words for: loads that are made once and pass the caches by, and asking for
-// memory ahead of need. On the emulated card they are plain volatile loads. Device code only.
+// The few instructions that C++ has no words for: loads that are made once and pass the caches by, asking for memory
+// ahead of need, and picking bytes. On the emulated card they are plain volatile loads. Device code only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,6 +23,13 @@ inline uint2 load_once(const uint2* address) {
     return {at[0], at[1]};
 }
 inline void prefetch_line(const void*) {}
+inline std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
+    const std::uint64_t both = std::uint64_t{high} << 32U | low;
+    std::uint32_t picked = 0;
+    for (unsigned byte = 0; byte < 4; ++byte)
+        picked |= static_cast<std::uint32_t>(both >> (8 * (which >> (4 * byte) & 7U)) & 0xFFU) << (8 * byte);
+    return picked;
+}
 
 #else
 
@@ -48,6 +55,11 @@ __device__ inline uint2 load_once(const uint2* address) {
     uint2 value;
     asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(address));
     return value;
+}
+/// Four of the eight bytes of `high` above `low`: the hexadecimal digits of `which` number them, the last one's for the
+/// lowest.
+__device__ inline std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
+    return __byte_perm(low, high, which);
 }
 __device__ inline void prefetch_line(const void* address) { asm volatile("prefetch.global.L1 [%0];" ::"l"(address)); }
 

@@ -126,7 +126,27 @@ __device__ inline std::uint32_t join_masks(std::uint32_t mask) {
     return word;
 }
 
-/// Writes those that exist.
+/// Writes vectors from `first_number` on of a tile that is wide. `tile`: where its first element goes.
+template <unsigned kCount>
+__device__ inline void store_whole(float* tile, unsigned first_number, const Vector (&vectors)[kCount]) {
+    float4* at = reinterpret_cast<float4*>(tile) + first_number * 32 + threadIdx.x % 32;
+#pragma unroll
+    for (unsigned j = 0; j < kCount; ++j)
+        at[j * 32] = make_float4(vectors[j].at[0], vectors[j].at[1], vectors[j].at[2], vectors[j].at[3]);
+}
+/// The same of any tile: those elements that exist, one by one.
+template <unsigned kCount>
+__device__ inline void store_some(const TileWork& work, float* tile, unsigned first_number,
+                                  const Vector (&vectors)[kCount]) {
+#pragma unroll
+    for (unsigned j = 0; j < kCount; ++j) {
+        const VectorPlace place = place_of(work, first_number + j);
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c)
+            if (c < place.valid) tile[place.local + c] = vectors[j].at[c];
+    }
+}
+/// Vector `number` of a tile of `array`.
 __device__ inline void store_vector(const TileWork& work, float* array, unsigned number, const Vector& vector) {
     const VectorPlace place = place_of(work, number);
     float* address = array + work.first + place.local;
@@ -137,6 +157,16 @@ __device__ inline void store_vector(const TileWork& work, float* array, unsigned
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c)
         if (c < place.valid) address[c] = vector.at[c];
+}
+/// Vectors from `first_number` on.
+template <unsigned kCount>
+__device__ inline void store_vectors(const TileWork& work, float* array, unsigned first_number,
+                                     const Vector (&vectors)[kCount]) {
+    float* tile = array + work.first;
+    if (work.is_wide != 0)
+        store_whole(tile, first_number, vectors);
+    else
+        store_some(work, tile, first_number, vectors);
 }
 
 __device__ inline float load_sample_at(const SampleView& sample, std::uint32_t element) {

@@ -15,6 +15,9 @@ struct TileWork {
     std::uint32_t first;          ///< its first element in the tensor
     std::uint32_t elements;       ///< kTile, fewer at the tensor's end
     std::uint32_t is_wide;        ///< whole, and aligned for vectors: its arrays are staged
+    std::byte* payload;           ///< dense quantizers: the chunk's
+    std::uint32_t chunk_tiles;    ///< of the chunk
+    std::uint32_t reserved;
     const SampleView* all_samples;
     const float* const* moments;
     TensorPlan plan;
@@ -77,6 +80,8 @@ public:
             ret_work.first = chunk_.chunk_index * static_cast<std::uint32_t>(kChunkElements) + in_chunk * kTile;
             ret_work.elements = min(kTile, ret_work.plan.elements - ret_work.first);
             ret_work.is_wide = ret_work.plan.is_aligned != 0 && ret_work.elements == kTile ? 1U : 0U;
+            ret_work.payload = round_.payload + chunk_.payload_offset;
+            ret_work.chunk_tiles = chunk_.tiles;
             ret_work.all_samples = chunk_.samples;
             ret_work.moments = chunk_.moments;
         }

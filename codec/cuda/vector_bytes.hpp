@@ -12,4 +12,13 @@ inline constexpr ByteCount kVectorBytes = 16;
     return (bytes + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
 }
 
+/// Bytes of a cache line. A warp that stores whole lines, from their beginning, writes no part of a memory sector
+/// twice.
+inline constexpr ByteCount kLineBytes = 128;
+
+/// The next multiple of a line.
+[[nodiscard]] constexpr ByteCount aligned_to_line(ByteCount bytes) noexcept {
+    return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
 }  // namespace gradsieve::codec::cuda

@@ -43,6 +43,19 @@ TEST(Philox, Streams_of_other_seeds_tensors_steps_and_blocks_differ) {
                 }
     EXPECT_EQ(seen.size(), drawn);
 }
+TEST(Philox, Rounds_that_blocks_share_give_the_same_words) {
+    for (const std::uint64_t seed : {0ULL, 5ULL, ~0ULL})
+        for (const Step step : {Step{0}, Step{7}, Step{1} << 32U, ~Step{0}}) {
+            const RandomStream stream = rounding_stream(seed, 9, step);
+            const StreamRounds rounds = stream_rounds(stream);
+            for (std::uint32_t block = 0; block < 1000; ++block)
+                for (const std::uint32_t number : {block, block * 0x9E3779B9U, ~block}) {
+                    const PhiloxBlock drawn = random_block(rounds, number);
+                    EXPECT_EQ(std::vector<std::uint32_t>(std::begin(drawn.words), std::end(drawn.words)),
+                              words(rounding_counter(stream, number), stream.key));
+                }
+        }
+}
 
 }  // namespace
 }  // namespace gradsieve::codec
