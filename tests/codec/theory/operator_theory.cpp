@@ -1,159 +1,14 @@
 #include "operator_theory.hpp"
 
+#include "codec/element.hpp"
+#include "operator_moments.hpp"
 #include "tests/codec/payload_cases.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace gradsieve::codec {
 namespace {
-
-using Values = std::span<const float>;
-using Moments = std::vector<Moment>;
-
-/// Of each element by itself.
-template <typename Round>
-Moments each(Values values, Round round) {
-    Moments moments;
-    for (const float value : values) moments.push_back(round(double{value}));
-    return moments;
-}
-double largest_magnitude(Values values) {
-    double largest = 0;
-    for (const float value : values) largest = std::max(largest, std::fabs(double{value}));
-    return largest;
-}
-double square_sum(Values values) {
-    double sum = 0;
-    for (const float value : values) sum += double{value} * value;
-    return sum;
-}
-double magnitude_sum(Values values) {
-    double sum = 0;
-    for (const float value : values) sum += std::fabs(double{value});
-    return sum;
-}
-
-// ---- deterministic quantizers ----
-
-Moments exactly(Values values) {
-    return each(values, [](double value) { return Moment{value}; });
-}
-/// To the nearest number with `bits` mantissa bits, ties to even; below 2^least_exponent they are as far apart as
-/// there.
-Moments nearest_float(Values values, int bits, int least_exponent = -126) {
-    return each(values, [bits, least_exponent](double value) {
-        if (value == 0) return Moment{};
-        const int exponent = std::max(std::ilogb(value), least_exponent) - bits;
-        return Moment{std::ldexp(std::nearbyint(std::ldexp(value, -exponent)), exponent)};
-    });
-}
-/// Largest |x| <= 2^E: nearest power of two, down to `octaves` below E; above 2^E: 2^E.
-Moments nearest_power(Values values, int octaves) {
-    const double largest = largest_magnitude(values);
-    const int top = largest > 0 ? std::ilogb(largest) : 0;
-    return each(values, [top, octaves](double value) {
-        if (value == 0) return Moment{};
-        const double low = std::ldexp(1.0, std::ilogb(value));
-        const double near = std::fabs(value) >= 1.5 * low ? 2 * low : low;
-        const double rounded = std::min(near, std::ldexp(1.0, top));
-        return Moment{rounded < std::ldexp(1.0, top - octaves) ? 0.0 : std::copysign(rounded, value)};
-    });
-}
-Moments signs_times(Values values, double scale) {
-    return each(values, [scale](double value) { return Moment{value < 0 ? -scale : scale}; });
-}
-Moments scaled_signs(Values values) {
-    return signs_times(values, magnitude_sum(values) / static_cast<double>(values.size()));
-}
-/// A list's scale is a bf16 number.
-Moments scaled_signs_of_list(Values values) {
-    if (values.empty()) return {};
-    const auto mean = static_cast<float>(magnitude_sum(values) / static_cast<double>(values.size()));
-    return signs_times(values, nearest_float(constant_vector(1, mean), 7)[0].mean);
-}
-
-// ---- random quantizers ----
-
-/// Up or down without bias to one of two neighbors.
-Moment unbiased(double magnitude, double low, double high) {
-    return {magnitude, (magnitude - low) * (high - magnitude), low, high};
-}
-Moment times(const Moment& moment, double factor) {
-    return {factor * moment.mean, factor * factor * moment.variance, factor * moment.low, factor * moment.high};
-}
-/// Natural compression of factor * x.
-Moments natural(Values values, double factor) {
-    return each(values, [factor](double value) {
-        const double scaled = std::fabs(value) * factor;
-        if (scaled < 0x1p-108) return Moment{};
-        const double low = std::ldexp(1.0, std::ilogb(scaled));
-        return times(unbiased(scaled, low, 2 * low), value < 0 ? -1 : 1);
-    });
-}
-struct Dither {
-    int levels = 7;
-    bool is_max_norm = true;
-    bool is_scaled = false;
-};
-/// The largest E ||C(x)||^2 / ||x||^2 of standard dithering (codec/dither.hpp derives it).
-double dither_bound(const Dither& rule, double count) {
-    if (rule.is_max_norm) return (1 + std::sqrt(1 + (count - 1) / (rule.levels * rule.levels))) / 2;
-    const double ratio = std::sqrt(count) / rule.levels;
-    return ratio >= 2 ? ratio : 1 + ratio * ratio / 4;
-}
-Moments dithered(Values values, const Dither& rule) {
-    const double norm = rule.is_max_norm ? largest_magnitude(values) : std::sqrt(square_sum(values));
-    const double unit = norm / rule.levels;
-    if (unit == 0) return Moments(values.size());
-    double z = 1;
-    if (rule.is_scaled) {
-        z = dither_bound(rule, static_cast<double>(values.size()));
-        const double even = 1 + static_cast<double>(values.size()) * unit * unit / (4 * square_sum(values));
-        if (rule.is_max_norm) z = std::min(z, even);
-    }
-    return each(values, [unit, z](double value) {
-        const double level = std::fabs(value) / unit;
-        const double low = std::floor(level + 1e-9);  // whole levels stay so in fp32
-        return times(unbiased(std::max(level, low), low, low + 1), (value < 0 ? -unit : unit) / z);
-    });
-}
-
-// ---- selectors ----
-
-std::size_t kept_of(double ratio, std::size_t count) {
-    return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(ratio * static_cast<double>(count))));
-}
-/// A quantizer of what is `kept`, which ascends; the rest is not sent.
-template <typename Quantize>
-Moments scattered(Values values, const std::vector<std::size_t>& kept, Quantize quantize) {
-    std::vector<float> list;
-    for (const std::size_t element : kept) list.push_back(values[element]);
-    const Moments coded = quantize(Values(list));
-    Moments moments(values.size());
-    for (std::size_t entry = 0; entry < kept.size(); ++entry) moments[kept[entry]] = coded[entry];
-    return moments;
-}
-template <typename Quantize>
-Moments largest_then(Values values, double ratio, Quantize quantize) {
-    std::vector<std::size_t> order(values.size());
-    std::iota(order.begin(), order.end(), 0U);
-    std::ranges::stable_sort(order, [values](std::size_t left, std::size_t right) {
-        return std::fabs(values[left]) > std::fabs(values[right]);
-    });
-    order.resize(kept_of(ratio, values.size()));
-    std::erase_if(order, [values](std::size_t element) { return values[element] == 0; });
-    std::ranges::sort(order);
-    return scattered(values, order, quantize);
-}
-template <typename Quantize>
-Moments above_then(Values values, double tau, Quantize quantize) {
-    std::vector<std::size_t> kept;
-    for (std::size_t element = 0; element < values.size(); ++element)
-        if (std::fabs(values[element]) > tau) kept.push_back(element);
-    return scattered(values, kept, quantize);
-}
 
 // ---- constants ----
 
@@ -194,7 +49,7 @@ MakeVector first_and_rest(double first, double rest) {
 /// Where dithering by the max norm errs most.
 MakeVector worst_of_max_norm(int levels) {
     return [levels](std::size_t count) {
-        const double z = dither_bound({levels, true}, static_cast<double>(count));
+        const double z = dither_second_moment({levels, true}, static_cast<double>(count));
         return first_and_rest(1, 1 / (2 * z * levels))(count);
     };
 }
@@ -274,14 +129,15 @@ void add_top_k(std::vector<OperatorTheory>& rows) {
         rows.push_back({top + "natural",
                         true,
                         [ratio](Values values) {
-                            return largest_then(values, ratio, [](Values list) { return natural(list, 8.0 / 9); });
+                            return largest_then(values, ratio,
+                                                [](Values list) { return natural_rounding(list, 8.0 / 9); });
                         },
                         [share](std::size_t count) { return behind_top_k(scaled_classes(9.0 / 8), share(count)); },
                         {constant(9.0 / 8), constant(1.5), constant(1.5), constant(1.5)}});
         rows.push_back({top + "natural(feedback=unscaled)",
                         true,
                         [ratio](Values values) {
-                            return largest_then(values, ratio, [](Values list) { return natural(list, 1); });
+                            return largest_then(values, ratio, [](Values list) { return natural_rounding(list, 1); });
                         },
                         [share](std::size_t count) { return unbiased_behind_top_k(9.0 / 8, share(count)); },
                         {constant(1), constant(4.0 / 3), constant(1), constant(4.0 / 3)}});
@@ -291,28 +147,28 @@ void add_top_k(std::vector<OperatorTheory>& rows) {
 void add_random(std::vector<OperatorTheory>& rows) {
     rows.push_back({"all | natural(feedback=none)",
                     true,
-                    [](Values values) { return natural(values, 1); },
+                    [](Values values) { return natural_rounding(values, 1); },
                     [](std::size_t) { return unbiased_classes(9.0 / 8); },
                     {constant(1), constant(4.0 / 3), constant(1), constant(4.0 / 3)}});
     rows.push_back({"all | natural",
                     true,
-                    [](Values values) { return natural(values, 8.0 / 9); },
+                    [](Values values) { return natural_rounding(values, 8.0 / 9); },
                     [](std::size_t) { return scaled_classes(9.0 / 8); },
                     {constant(9.0 / 8), constant(1.5), constant(1.5), constant(1.5)}});
     for (const int levels : {1, 7, 127})
         for (const bool is_max_norm : {true, false})
             for (const bool is_scaled : {false, true}) {
-                const Dither rule{levels, is_max_norm, is_scaled};
+                const DitherTheory rule{levels, is_max_norm, is_scaled};
                 // By the l2 norm the bound is reached only where all levels are below a half.
                 const bool is_reached = is_max_norm || levels < 16;
                 const MakeVector worst = is_max_norm ? worst_of_max_norm(levels) : constant(1);
                 const auto classes = [rule](std::size_t count) {
-                    const double z = dither_bound(rule, static_cast<double>(count));
+                    const double z = dither_second_moment(rule, static_cast<double>(count));
                     return rule.is_scaled ? scaled_classes(z) : unbiased_classes(z);
                 };
                 rows.push_back({"all | dither(levels=" + std::to_string(levels) + ", norm=" +
                                     (is_max_norm ? "max" : "l2") + ", feedback=" + (is_scaled ? "scaled)" : "none)"),
-                                true, [rule](Values values) { return dithered(values, rule); }, classes,
+                                true, [rule](Values values) { return dithering(values, rule); }, classes,
                                 is_reached ? Extremal{one_hot_vector, worst, worst, worst} : Extremal{}});
             }
 }
@@ -333,6 +189,33 @@ const std::vector<OperatorTheory>& operator_theories() {
     static const std::vector<OperatorTheory> rows = make_rows();
     return rows;
 }
+
+std::vector<std::size_t> rows_with(bool (*predicate)(const OperatorTheory&)) {
+    std::vector<std::size_t> rows;
+    for (std::size_t row = 0; row < operator_theories().size(); ++row)
+        if (predicate(operator_theories()[row])) rows.push_back(row);
+    return rows;
+}
+bool is_any(const OperatorTheory& /*row*/) { return true; }
+bool has_classes(const OperatorTheory& row) { return static_cast<bool>(row.classes); }
+bool has_extremes(const OperatorTheory& row) { return has_classes(row) && row.extremal.a; }
+bool has_contraction(const OperatorTheory& row) {
+    return has_classes(row) && has_residual(row.pipeline()) && std::isfinite(row.classes(kTileElements).delta);
+}
+std::string name_of(const OperatorTheory& row) {
+    std::string name;
+    for (const char letter : row.text)
+        if (std::isalnum(static_cast<unsigned char>(letter)) != 0) name += letter;
+    return name;
+}
+
+namespace {
+double square_sum(Values values) {
+    double sum = 0;
+    for (const float value : values) sum += double{value} * value;
+    return sum;
+}
+}  // namespace
 
 Energies energies(std::span<const float> values, std::span<const Moment> moments) {
     Energies sums;

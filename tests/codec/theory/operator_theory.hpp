@@ -53,6 +53,16 @@ struct OperatorTheory {
 /// Every operator with a stage.
 [[nodiscard]] const std::vector<OperatorTheory>& operator_theories();
 
+/// Numbers of the rows for which `predicate` holds; suites are instantiated with them.
+[[nodiscard]] std::vector<std::size_t> rows_with(bool (*predicate)(const OperatorTheory&));
+[[nodiscard]] bool is_any(const OperatorTheory& row);
+[[nodiscard]] bool has_classes(const OperatorTheory& row);
+[[nodiscard]] bool has_extremes(const OperatorTheory& row);
+/// A delta, and a residual around it.
+[[nodiscard]] bool has_contraction(const OperatorTheory& row);
+/// Letters and digits of its text, for the names of tests.
+[[nodiscard]] std::string name_of(const OperatorTheory& row);
+
 /// Normalized by ||x||^2, which must not be zero.
 struct Energies {
     double sent = 0;       ///< E ||C(x)||^2

@@ -151,26 +151,12 @@ TEST_P(OperatorFeedback, Contracts_at_every_step) {
 }
 
 std::string row_name(const ::testing::TestParamInfo<std::size_t>& info) {
-    std::string name;
-    for (const char letter : operator_theories()[info.param].text)
-        if (std::isalnum(static_cast<unsigned char>(letter)) != 0) name += letter;
-    return name;
+    return name_of(operator_theories()[info.param]);
 }
-template <typename Predicate>
-auto rows_with(Predicate predicate) {
-    std::vector<std::size_t> rows;
-    for (std::size_t row = 0; row < operator_theories().size(); ++row)
-        if (predicate(operator_theories()[row])) rows.push_back(row);
-    return ::testing::ValuesIn(rows);
-}
-bool has_classes(const OperatorTheory& row) { return static_cast<bool>(row.classes); }
-bool has_extremes(const OperatorTheory& row) { return has_classes(row) && row.extremal.a; }
-bool has_contraction(const OperatorTheory& row) { return has_classes(row) && has_residual(row.pipeline()); }
-bool is_any(const OperatorTheory& /*row*/) { return true; }
-INSTANTIATE_TEST_SUITE_P(Table, OperatorTheoryRow, rows_with(is_any), row_name);
-INSTANTIATE_TEST_SUITE_P(Table, OperatorClasses, rows_with(has_classes), row_name);
-INSTANTIATE_TEST_SUITE_P(Table, OperatorExtremes, rows_with(has_extremes), row_name);
-INSTANTIATE_TEST_SUITE_P(Table, OperatorFeedback, rows_with(has_contraction), row_name);
+INSTANTIATE_TEST_SUITE_P(Table, OperatorTheoryRow, ::testing::ValuesIn(rows_with(is_any)), row_name);
+INSTANTIATE_TEST_SUITE_P(Table, OperatorClasses, ::testing::ValuesIn(rows_with(has_classes)), row_name);
+INSTANTIATE_TEST_SUITE_P(Table, OperatorExtremes, ::testing::ValuesIn(rows_with(has_extremes)), row_name);
+INSTANTIATE_TEST_SUITE_P(Table, OperatorFeedback, ::testing::ValuesIn(rows_with(has_contraction)), row_name);
 
 }  // namespace
 }  // namespace gradsieve::codec
