@@ -44,6 +44,7 @@ TEST(WireBits, Signs_of_all_elements_cost_little_more_than_a_bit) {
         const Coded coded = code_noise(codec);
         const double bits = 8.0 * static_cast<double>(coded.wire_bytes) / kElements;
         EXPECT_EQ(coded.parts.elements, kElements);
+        RecordProperty(parse_pipeline(codec)->quantizer.tau == 0 ? "mean_bits" : "number_bits", std::to_string(bits));
         EXPECT_LE(bits, 1.05) << codec;
         EXPECT_GT(bits, 1.0) << codec;
     }
@@ -59,6 +60,7 @@ TEST_P(WireIndexBits, Cost_at_most_a_tenth_more_than_their_entropy) {
         ASSERT_EQ(coded.parts.elements, static_cast<std::uint64_t>(std::floor(density * count)));
         const auto kept = static_cast<double>(coded.parts.elements);
         const double bits = 8.0 * static_cast<double>(coded.parts.header_bytes + coded.parts.index_bytes) / kept;
+        RecordProperty(coder, std::to_string(bits));
         EXPECT_LE(bits, 1.1 * index_entropy(density)) << coder << " at density " << density;
         EXPECT_GE(bits, 0.99 * index_entropy(density)) << coder << ": what random supports allow";
     }
@@ -66,10 +68,13 @@ TEST_P(WireIndexBits, Cost_at_most_a_tenth_more_than_their_entropy) {
 INSTANTIATE_TEST_SUITE_P(Densities, WireIndexBits, ::testing::Values(1e-1, 1e-2, 1e-3, 1e-4));
 
 TEST(WireBits, A_hundredth_with_four_bits_each_costs_less_than_13_5_bits_an_element) {
-    for (const char* codec :
-         {"topk(0.01) | pow2(bits=4)", "topk(0.01) | pow2(bits=4, scope=tensor)", "topk(0.01) | dither(levels=7)"}) {
+    const std::pair<const char*, const char*> codecs[] = {{"pow2", "topk(0.01) | pow2(bits=4)"},
+                                                          {"pow2_tensor", "topk(0.01) | pow2(bits=4, scope=tensor)"},
+                                                          {"dither", "topk(0.01) | dither(levels=7)"}};
+    for (const auto& [name, codec] : codecs) {
         const Coded coded = code_noise(codec);
         const double bits = 8.0 * static_cast<double>(coded.wire_bytes) / static_cast<double>(coded.parts.elements);
+        RecordProperty(name, std::to_string(bits));
         EXPECT_LE(bits, 13.5) << codec;
         EXPECT_GE(bits, 4 + 0.99 * index_entropy(0.01)) << codec;
     }
