@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Table, FeedbackRate, ::testing::ValuesIn(rows_with(has_
 
 /// Mean over seeds of f at the average of the iterates, weighted as the rates' inverses.
 double noisy_value(const char* codec, double delta, int steps) {
-    constexpr int kSeeds = 4;
+    constexpr int kSeeds = 3;
     constexpr std::size_t kFewDimensions = 30;
     const double shift = 16 * delta * kCondition;
     double sum = 0;
@@ -127,7 +127,7 @@ struct NoisyCase {
 class NoisyFeedbackRate : public ::testing::TestWithParam<NoisyCase> {};
 
 TEST_P(NoisyFeedbackRate, Error_falls_with_the_number_of_steps_and_ends_where_plain_descent_does) {
-    constexpr int kSteps = 2000;
+    constexpr int kSteps = 1500;
     constexpr int kTimes = 8;
     const auto& [codec, delta] = GetParam();
     const double few = noisy_value(codec, delta, kSteps);

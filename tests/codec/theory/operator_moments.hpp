@@ -31,6 +31,10 @@ struct DitherTheory {
 /// The largest E ||C(x)||^2 / ||x||^2 of standard dithering (codec/dither.hpp derives it).
 [[nodiscard]] double dither_second_moment(const DitherTheory& rule, double count);
 [[nodiscard]] Moments dithering(Values values, const DitherTheory& rule);
+/// Of a list, whose scale is a bf16 number, rounded up: its unit is larger by 2^-7 at most, and no magnitude need be a
+/// whole level. By the largest magnitude.
+[[nodiscard]] double list_dither_second_moment(int levels, double count);
+[[nodiscard]] Moments dithering_of_list(Values values, int levels, bool is_scaled);
 
 /// max(1, floor(ratio * count)).
 [[nodiscard]] std::size_t kept_of(double ratio, std::size_t count);

@@ -144,6 +144,30 @@ void add_top_k(std::vector<OperatorTheory>& rows) {
     }
 }
 
+void add_dithered_top_k(std::vector<OperatorTheory>& rows) {
+    constexpr int kLevels = 7;
+    for (const double ratio : {0.01, 0.1, 1.0})
+        for (const bool is_scaled : {true, false}) {
+            const auto classes = [ratio, is_scaled](std::size_t count) {
+                const auto kept = static_cast<double>(kept_of(ratio, count));
+                const double share = kept / static_cast<double>(count);
+                const double z = list_dither_second_moment(kLevels, kept);
+                if (is_scaled) return behind_top_k(scaled_classes(z), share);
+                return z < 2 ? unbiased_behind_top_k(z, share) : Classes{share, z, share, INFINITY, 0};
+            };
+            rows.push_back({"topk(" + std::to_string(ratio) +
+                                ") | dither(levels=7, feedback=" + (is_scaled ? "scaled)" : "unscaled)"),
+                            true,
+                            [ratio, is_scaled](Values values) {
+                                return largest_then(values, ratio, [is_scaled](Values list) {
+                                    return dithering_of_list(list, kLevels, is_scaled);
+                                });
+                            },
+                            classes,
+                            {}});
+        }
+}
+
 void add_random(std::vector<OperatorTheory>& rows) {
     rows.push_back({"all | natural(feedback=none)",
                     true,
@@ -177,6 +201,7 @@ std::vector<OperatorTheory> make_rows() {
     std::vector<OperatorTheory> rows;
     add_deterministic(rows);
     add_top_k(rows);
+    add_dithered_top_k(rows);
     add_random(rows);
     return rows;
 }
