@@ -6,6 +6,7 @@
 #include "codec/philox.hpp"
 #include "codec/pipeline.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -56,7 +57,8 @@ public:
     [[nodiscard]] double mean_error() const { return errors_ / trials_; }
     /// Standard error of `mean_error`.
     [[nodiscard]] double error_spread() const {
-        return std::sqrt((squared_errors_ / trials_ - mean_error() * mean_error()) / trials_);
+        // Not below zero where all trials err alike, but for rounding.
+        return std::sqrt(std::max(squared_errors_ / trials_ - mean_error() * mean_error(), 0.0) / trials_);
     }
 
 private:

@@ -67,8 +67,7 @@ TEST(TopKFigures, A_gate_leaves_fewer_than_k) {
 }
 
 /// Three workers, f_i(x) = <a_i, x>^2 + |x|^2 / 4, Top-1 of 3 each; returns |x| after some steps from (1, 1, 1).
-double top_one_descent(int steps, bool has_feedback) {
-    constexpr double kRate = 0.01;
+double top_one_descent(int steps, bool has_feedback, double rate = 0.01) {
     constexpr std::array<std::array<double, 3>, 3> kDirections = {{{-3, 2, 2}, {2, -3, 2}, {2, 2, -3}}};
     std::vector<EncodeLoop> workers;
     for (int worker = 0; worker < 3; ++worker) {
@@ -88,7 +87,7 @@ double top_one_descent(int steps, bool has_feedback) {
             for (std::size_t axis = 0; axis < 3; ++axis) mean[axis] += double{decoded[axis]} / 3;
             if (!has_feedback) std::ranges::fill(workers[worker].residual(), 0.0F);
         }
-        for (std::size_t axis = 0; axis < 3; ++axis) x[axis] -= kRate * mean[axis];
+        for (std::size_t axis = 0; axis < 3; ++axis) x[axis] -= rate * mean[axis];
     }
     return std::sqrt(x[0] * x[0] + x[1] * x[1] + x[2] * x[2]);
 }
@@ -96,11 +95,15 @@ double top_one_descent(int steps, bool has_feedback) {
 TEST(TopKFigures, Without_feedback_the_counter_example_grows) {
     EXPECT_NEAR(top_one_descent(200, false), 65.5470, 0.01);
     EXPECT_NEAR(top_one_descent(200, false) / top_one_descent(199, false), 1.018333, 1e-5);
+    // By 1 + 11 rate / 6 a step, however small the rate.
+    for (const double rate : {1e-4, 1e-3, 0.1})
+        EXPECT_NEAR(top_one_descent(50, false, rate), std::sqrt(3.0) * std::pow(1 + 11 * rate / 6, 50),
+                    1e-4 * std::pow(1 + 11 * rate / 6, 50))
+            << rate;
 }
 TEST(TopKFigures, With_feedback_the_counter_example_converges) {
-    const double distance = top_one_descent(1000, true);
-    EXPECT_LT(distance, 1e-4);
-    EXPECT_GT(distance, 1e-7) << "1.2e-5 in double";
+    EXPECT_NEAR(top_one_descent(1000, true) / 1.2e-5, 1, 0.1);
+    EXPECT_LT(top_one_descent(2500, true), 1e-11) << "2.3e-13 in double";
 }
 
 }  // namespace

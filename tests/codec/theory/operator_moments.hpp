@@ -1,0 +1,48 @@
+// What operators make of a vector, by formulas in double: the means and variances that rows of the operator table are
+// made of. Independent of the codec's code on purpose.
+#pragma once
+
+#include "operator_theory.hpp"
+
+namespace gradsieve::codec {
+
+using Values = std::span<const float>;
+using Moments = std::vector<Moment>;
+using Quantize = std::function<Moments(Values)>;
+
+[[nodiscard]] Moments exactly(Values values);
+/// To the nearest number with `bits` mantissa bits, ties to even; below 2^least_exponent they are as far apart as
+/// there.
+[[nodiscard]] Moments nearest_float(Values values, int bits, int least_exponent = -126);
+/// Largest |x| < 2^(E + 1): nearest power of two, down to `octaves` below E; above 2^E: 2^E.
+[[nodiscard]] Moments nearest_power(Values values, int octaves);
+[[nodiscard]] Moments signs_times(Values values, double scale);
+/// Signs times the mean magnitude; of a list, whose scale is a bf16 number.
+[[nodiscard]] Moments scaled_signs(Values values);
+[[nodiscard]] Moments scaled_signs_of_list(Values values);
+/// Natural compression of factor * x.
+[[nodiscard]] Moments natural_rounding(Values values, double factor);
+
+struct DitherTheory {
+    int levels = 7;
+    bool is_max_norm = true;
+    bool is_scaled = false;
+};
+/// The largest E ||C(x)||^2 / ||x||^2 of standard dithering (codec/dither.hpp derives it).
+[[nodiscard]] double dither_second_moment(const DitherTheory& rule, double count);
+[[nodiscard]] Moments dithering(Values values, const DitherTheory& rule);
+/// Of a list, whose scale is a bf16 number, rounded up: its unit is larger by 2^-7 at most, and no magnitude need be a
+/// whole level. By the largest magnitude.
+[[nodiscard]] double list_dither_second_moment(int levels, double count);
+[[nodiscard]] Moments dithering_of_list(Values values, int levels, bool is_scaled);
+
+/// max(1, floor(ratio * count)).
+[[nodiscard]] std::size_t kept_of(double ratio, std::size_t count);
+/// A quantizer of the kept_of(ratio, n) largest magnitudes; ties go to the lower index.
+[[nodiscard]] Moments largest_then(Values values, double ratio, const Quantize& quantize);
+/// Of those above tau.
+[[nodiscard]] Moments above_then(Values values, double tau, const Quantize& quantize);
+
+[[nodiscard]] double largest_magnitude(Values values);
+
+}  // namespace gradsieve::codec

@@ -1,0 +1,292 @@
+#include "operator_theory.hpp"
+
+#include "codec/element.hpp"
+#include "operator_moments.hpp"
+#include "tests/codec/payload_cases.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradsieve::codec {
+namespace {
+
+// ---- constants ----
+
+/// Rounding to the nearest of levels whose neighbors are at most `low` and `high` apart (general biased rounding).
+Classes nearest_rounding(double low, double high) {
+    const double middle = (low + high) / 2;
+    return {std::pow(low / middle, 2), high / middle, low / middle, middle * middle / (low * high), 0};
+}
+/// pow2: all but the largest element may be too small to be sent, and the top octave is cut down to its lower end.
+/// Where what is not sent weighs more than that cut, the largest had better be a power of two.
+Classes nearest_power_classes(std::size_t count, int octaves) {
+    const double unsent = std::pow(std::ldexp(0.75, -octaves), 2) * static_cast<double>(count - 1);
+    return {1 / (4 + unsent), 4.0 / 3, std::min(2 / (4 + unsent), 1 / (1 + unsent)),
+            std::max(1 + unsent, (4 + unsent) / 3), 0};
+}
+/// An unbiased operator of second moment z, by itself.
+Classes unbiased_classes(double z) { return {1, z, 1, z < 2 ? 1 / (2 - z) : INFINITY, z}; }
+/// And times 1/z.
+Classes scaled_classes(double z) { return {1 / (z * z), 1, 1 / z, z, 0}; }
+/// Behind Top-k.
+Classes behind_top_k(Classes classes, double share) {
+    return {classes.a * share, classes.b, classes.g * share, classes.delta / share, 0};
+}
+/// Behind Top-k an unbiased operator of z < 2 stays a contraction: error is all but share * (2 - z).
+Classes unbiased_behind_top_k(double z, double share) { return {share, z, share, 1 / (share * (2 - z)), 0}; }
+
+MakeVector constant(double value) {
+    return [value](std::size_t count) { return constant_vector(count, static_cast<float>(value)); };
+}
+/// (first, rest, ..., rest)
+MakeVector first_and_rest(double first, double rest) {
+    return [first, rest](std::size_t count) {
+        std::vector<float> values = constant_vector(count, static_cast<float>(rest));
+        values[0] = static_cast<float>(first);
+        return values;
+    };
+}
+/// Where dithering by the max norm errs most.
+MakeVector worst_of_max_norm(int levels) {
+    return [levels](std::size_t count) {
+        const double z = dither_second_moment({levels, true}, static_cast<double>(count));
+        return first_and_rest(1, 1 / (2 * z * levels))(count);
+    };
+}
+
+void add_deterministic(std::vector<OperatorTheory>& rows) {
+    const float below_two = std::nextafter(2.0F, 0.0F);
+    rows.push_back({"all | f32", false, exactly, [](std::size_t) { return Classes{}; }, {}});
+    const auto above_half = [](double middle) { return constant(std::nextafter(static_cast<float>(middle), 2.0F)); };
+    const struct {
+        const char* text;
+        int bits;
+        int least_exponent;
+    } floats[] = {{"all | f16", 10, -14}, {"all | bf16", 7, -126}};
+    for (const auto& [text, bits, least] : floats) {
+        const double step = std::ldexp(1.0, -bits);
+        const double middle = 1 + step / 2;
+        rows.push_back({text,
+                        false,
+                        [bits, least](Values values) { return nearest_float(values, bits, least); },
+                        [step](std::size_t) { return nearest_rounding(1, 1 + step); },
+                        {constant(middle), above_half(middle), constant(middle), constant(middle)}});
+    }
+    for (const int bits : {3, 4, 8}) {
+        const int octaves = (1 << (bits - 1)) - 1;
+        const float unsent = std::nextafter(std::ldexp(0.75F, -octaves), 0.0F);
+        const auto cut = first_and_rest(below_two, unsent);
+        const auto whole = bits < 4 ? first_and_rest(1, unsent) : cut;
+        rows.push_back({"all | pow2(bits=" + std::to_string(bits) + ")",
+                        false,
+                        [octaves](Values values) { return nearest_power(values, octaves); },
+                        [octaves](std::size_t count) { return nearest_power_classes(count, octaves); },
+                        {cut, first_and_rest(4, 3), whole, whole, 1e-3}});
+    }
+    rows.push_back({"all | sign",
+                    false,
+                    scaled_signs,
+                    [](std::size_t count) {
+                        const double share = 1 / static_cast<double>(count);
+                        return Classes{share, 1, share, 1 / share, 0};
+                    },
+                    {one_hot_vector, one_hot_vector, one_hot_vector, one_hot_vector}});
+    rows.push_back({"all | sign(scale=0.5)", false, [](Values values) { return signs_times(values, 0.5); }, {}, {}});
+    rows.push_back(
+        {"threshold(0.5) | f32", false, [](Values values) { return above_then(values, 0.5, exactly); }, {}, {}});
+    rows.push_back(
+        {"threshold(0.5)",
+         false,
+         [](Values values) { return above_then(values, 0.5, [](Values list) { return signs_times(list, 0.5); }); },
+         {},
+         {}});
+}
+
+void add_top_k(std::vector<OperatorTheory>& rows) {
+    for (const double ratio : {0.01, 0.1, 1.0}) {
+        const auto share = [ratio](std::size_t count) {
+            return static_cast<double>(kept_of(ratio, count)) / static_cast<double>(count);
+        };
+        const std::string top = "topk(" + std::to_string(ratio) + ") | ";
+        rows.push_back({top + "f32",
+                        false,
+                        [ratio](Values values) { return largest_then(values, ratio, exactly); },
+                        [share](std::size_t count) { return behind_top_k({}, share(count)); },
+                        {constant(2.5), constant(2.5), constant(2.5), constant(2.5)}});
+        rows.push_back({top + "bf16",
+                        false,
+                        [ratio](Values values) {
+                            return largest_then(values, ratio, [](Values list) { return nearest_float(list, 7); });
+                        },
+                        [share](std::size_t count) { return behind_top_k(nearest_rounding(128, 129), share(count)); },
+                        {constant(257 / 256.0), constant(std::nextafter(257 / 256.0F, 2.0F)), constant(257 / 256.0),
+                         constant(257 / 256.0)}});
+        rows.push_back({top + "sign",
+                        false,
+                        [ratio](Values values) { return largest_then(values, ratio, scaled_signs_of_list); },
+                        {},
+                        {}});
+        rows.push_back({top + "natural",
+                        true,
+                        [ratio](Values values) {
+                            return largest_then(values, ratio,
+                                                [](Values list) { return natural_rounding(list, 8.0 / 9); });
+                        },
+                        [share](std::size_t count) { return behind_top_k(scaled_classes(9.0 / 8), share(count)); },
+                        {constant(9.0 / 8), constant(1.5), constant(1.5), constant(1.5)}});
+        rows.push_back({top + "natural(feedback=unscaled)",
+                        true,
+                        [ratio](Values values) {
+                            return largest_then(values, ratio, [](Values list) { return natural_rounding(list, 1); });
+                        },
+                        [share](std::size_t count) { return unbiased_behind_top_k(9.0 / 8, share(count)); },
+                        {constant(1), constant(4.0 / 3), constant(1), constant(4.0 / 3)}});
+    }
+}
+
+void add_dithered_top_k(std::vector<OperatorTheory>& rows) {
+    constexpr int kLevels = 7;
+    for (const double ratio : {0.01, 0.1, 1.0})
+        for (const bool is_scaled : {true, false}) {
+            const auto classes = [ratio, is_scaled](std::size_t count) {
+                const auto kept = static_cast<double>(kept_of(ratio, count));
+                const double share = kept / static_cast<double>(count);
+                const double z = list_dither_second_moment(kLevels, kept);
+                if (is_scaled) return behind_top_k(scaled_classes(z), share);
+                return z < 2 ? unbiased_behind_top_k(z, share) : Classes{share, z, share, INFINITY, 0};
+            };
+            rows.push_back({"topk(" + std::to_string(ratio) +
+                                ") | dither(levels=7, feedback=" + (is_scaled ? "scaled)" : "unscaled)"),
+                            true,
+                            [ratio, is_scaled](Values values) {
+                                return largest_then(values, ratio, [is_scaled](Values list) {
+                                    return dithering_of_list(list, kLevels, is_scaled);
+                                });
+                            },
+                            classes,
+                            {}});
+        }
+}
+
+void add_random(std::vector<OperatorTheory>& rows) {
+    rows.push_back({"all | natural(feedback=none)",
+                    true,
+                    [](Values values) { return natural_rounding(values, 1); },
+                    [](std::size_t) { return unbiased_classes(9.0 / 8); },
+                    {constant(1), constant(4.0 / 3), constant(1), constant(4.0 / 3)}});
+    rows.push_back({"all | natural",
+                    true,
+                    [](Values values) { return natural_rounding(values, 8.0 / 9); },
+                    [](std::size_t) { return scaled_classes(9.0 / 8); },
+                    {constant(9.0 / 8), constant(1.5), constant(1.5), constant(1.5)}});
+    for (const int levels : {1, 7, 127})
+        for (const bool is_max_norm : {true, false})
+            for (const bool is_scaled : {false, true}) {
+                const DitherTheory rule{levels, is_max_norm, is_scaled};
+                // By the l2 norm the bound is reached only where all levels are below a half.
+                const bool is_reached = is_max_norm || levels < 16;
+                const MakeVector worst = is_max_norm ? worst_of_max_norm(levels) : constant(1);
+                const auto classes = [rule](std::size_t count) {
+                    const double z = dither_second_moment(rule, static_cast<double>(count));
+                    return rule.is_scaled ? scaled_classes(z) : unbiased_classes(z);
+                };
+                rows.push_back({"all | dither(levels=" + std::to_string(levels) + ", norm=" +
+                                    (is_max_norm ? "max" : "l2") + ", feedback=" + (is_scaled ? "scaled)" : "none)"),
+                                true, [rule](Values values) { return dithering(values, rule); }, classes,
+                                is_reached ? Extremal{one_hot_vector, worst, worst, worst} : Extremal{}});
+            }
+}
+
+std::vector<OperatorTheory> make_rows() {
+    std::vector<OperatorTheory> rows;
+    add_deterministic(rows);
+    add_top_k(rows);
+    add_dithered_top_k(rows);
+    add_random(rows);
+    return rows;
+}
+
+}  // namespace
+
+Pipeline OperatorTheory::pipeline() const { return *parse_pipeline(text); }
+
+const std::vector<OperatorTheory>& operator_theories() {
+    static const std::vector<OperatorTheory> rows = make_rows();
+    return rows;
+}
+
+std::vector<std::size_t> rows_with(bool (*predicate)(const OperatorTheory&)) {
+    std::vector<std::size_t> rows;
+    for (std::size_t row = 0; row < operator_theories().size(); ++row)
+        if (predicate(operator_theories()[row])) rows.push_back(row);
+    return rows;
+}
+bool is_any(const OperatorTheory& /*row*/) { return true; }
+bool has_classes(const OperatorTheory& row) { return static_cast<bool>(row.classes); }
+bool has_extremes(const OperatorTheory& row) { return has_classes(row) && row.extremal.a; }
+bool has_contraction(const OperatorTheory& row) {
+    return has_classes(row) && has_residual(row.pipeline()) && std::isfinite(row.classes(kTileElements).delta);
+}
+std::string name_of(const OperatorTheory& row) {
+    std::string name;
+    for (const char letter : row.text)
+        if (std::isalnum(static_cast<unsigned char>(letter)) != 0) name += letter;
+    return name;
+}
+
+namespace {
+double square_sum(Values values) {
+    double sum = 0;
+    for (const float value : values) sum += double{value} * value;
+    return sum;
+}
+}  // namespace
+
+Energies energies(std::span<const float> values, std::span<const Moment> moments) {
+    Energies sums;
+    const double square = square_sum(values);
+    for (std::size_t element = 0; element < values.size(); ++element) {
+        const Moment& moment = moments[element];
+        sums.sent += (moment.variance + moment.mean * moment.mean) / square;
+        sums.aligned += moment.mean * values[element] / square;
+        sums.error += (moment.variance + std::pow(moment.mean - values[element], 2)) / square;
+        sums.mean_sent += moment.mean * moment.mean / square;
+    }
+    return sums;
+}
+
+double error_variance(std::span<const float> values, std::span<const Moment> moments) {
+    double sum = 0;
+    for (std::size_t element = 0; element < values.size(); ++element) {
+        const Moment& moment = moments[element];
+        // p (1 - p) is variance / step^2; the errors of both values differ by step (low + high - 2 x).
+        sum += moment.variance * std::pow(moment.low + moment.high - 2 * double{values[element]}, 2);
+    }
+    return sum;
+}
+
+std::vector<float> in_range(std::vector<float> values) {
+    const double largest = largest_magnitude(values);
+    if (largest == 0) return values;
+    for (float& value : values) value = std::ldexp(value, 2 - std::ilogb(largest));
+    return values;
+}
+std::vector<std::vector<float>> vectors_for(const OperatorTheory& row, std::size_t count) {
+    using test::Shape;
+    std::vector<std::vector<float>> vectors;
+    for (const Shape shape :
+         {Shape::kGaussian, Shape::kHeavyTailed, Shape::kConstant, Shape::kOneHot, Shape::kAlternating})
+        vectors.push_back(in_range(test::make_values(shape, count, count)));
+    for (const MakeVector& make : {row.extremal.a, row.extremal.b, row.extremal.g, row.extremal.delta})
+        if (make) vectors.push_back(make(count));
+    return vectors;
+}
+
+std::vector<float> constant_vector(std::size_t count, float value) { return std::vector<float>(count, value); }
+std::vector<float> one_hot_vector(std::size_t count) {
+    std::vector<float> values(count, 0.0F);
+    values[count / 2] = 3.0F;
+    return values;
+}
+
+}  // namespace gradsieve::codec
