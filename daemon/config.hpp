@@ -60,6 +60,7 @@ struct Config {
     // [gpu]
     ByteCount gpu_memory_limit_bytes = 0;  // memory_limit_mib = 0: state and workspace on each GPU; 0 = all of the card
     std::string gpu_state = "device";      // state = "device" or "host": where state of device tensors lies
+    std::uint64_t gpu_batch_elements = std::uint64_t{1} << 25U;  // that are encoded together
     std::uint32_t gpu_multiprocessors = 0;  // max_multiprocessors that a pass fills at a time; 0 = all
     // [state]
     Duration keep_state_for{std::chrono::hours(1)};  // keep_minutes

@@ -201,6 +201,9 @@ std::vector<ConfigKey> gpu_rows() {
         {"gpu", "max_multiprocessors", "0 to 1024 multiprocessors",
          "A pass runs no more blocks at a time than so many hold; 0 = all of the card.", false,
          set_integer<&Config::gpu_multiprocessors, 0, 1024, 1>, integer_text<&Config::gpu_multiprocessors, 1>},
+        {"gpu", "batch_elements", "1 to 1000000000 elements",
+         "Tensors are encoded together up to so many; while a batch is sent, the next one's passes run.", false,
+         set_integer<&Config::gpu_batch_elements, 1, 1'000'000'000, 1>, integer_text<&Config::gpu_batch_elements, 1>},
     };
 }
 

@@ -81,7 +81,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, HandedDescri
     GRADSIEVE_ASSIGN(daemon->status_page_,
                      shm::StatusPageWriter::make(shm::status_page_path(config.socket_path), config.socket_group));
     daemon->pool_ = std::make_unique<CodecPool>(codec_threads(config), *daemon->wake_);
-    daemon->gpus_ = std::make_unique<GpuPool>(*daemon->wake_, config.gpu_multiprocessors);
+    daemon->gpus_ =
+        std::make_unique<GpuPool>(*daemon->wake_, GpuPace{config.gpu_multiprocessors, config.gpu_batch_elements});
     daemon->snapshots_ = std::make_unique<Snapshotter>(*daemon->wake_);
     remove_snapshot_leftovers(config.state_directory);
     daemon->conductor_ = std::make_unique<Conductor>(

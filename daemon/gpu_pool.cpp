@@ -41,7 +41,7 @@ GpuWorker& GpuPool::worker(std::vector<codec::cuda::DeviceInfo> devices) {
                                   &codec::cuda::DeviceInfo::ordinal);
     };
     if (const auto found = std::ranges::find_if(workers_, is_same); found != workers_.end()) return **found;
-    workers_.push_back(std::make_unique<GpuWorker>(std::move(devices), ledger_, conductor_wake_, multiprocessors_));
+    workers_.push_back(std::make_unique<GpuWorker>(std::move(devices), ledger_, conductor_wake_, pace_));
     return *workers_.back();
 }
 

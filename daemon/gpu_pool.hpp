@@ -20,9 +20,8 @@ struct GpuView {
 
 class GpuPool {
 public:
-    /// Passes fill `multiprocessors` of each GPU at most; 0: all.
-    explicit GpuPool(WakeFlag& conductor_wake, unsigned multiprocessors = 0)
-        : conductor_wake_(conductor_wake), multiprocessors_(multiprocessors) {}
+    explicit GpuPool(WakeFlag& conductor_wake, const GpuPace& pace = {})
+        : conductor_wake_(conductor_wake), pace_(pace) {}
 
     /// The device with this UUID (16 bytes). Errors: kUnimplemented (built without CUDA), kUnavailable (no driver),
     /// kNotFound (this daemon does not see that device; those it sees are named).
@@ -46,7 +45,7 @@ public:
 
 private:
     WakeFlag& conductor_wake_;
-    const unsigned multiprocessors_;
+    const GpuPace pace_;
     std::vector<codec::cuda::DeviceInfo> devices_;
     GpuLedger ledger_;
     std::vector<std::unique_ptr<GpuWorker>> workers_;

@@ -124,6 +124,10 @@ struct GpuTask {
     std::unique_ptr<GpuCopyTask> copy{};
     std::unique_ptr<GpuStateCheckTask> state_check{};
     std::unique_ptr<GpuStateReadTask> state_read{};
+
+    [[nodiscard]] bool is_empty() const noexcept {
+        return !codec && !bind && !release && !copy && !state_check && !state_read;
+    }
 };
 
 }  // namespace gradsieve::daemon

@@ -1,12 +1,10 @@
 #include "daemon/gpu_worker.hpp"
 
-#include "codec/cuda/residual_norm.hpp"
-#include "daemon/gpu_addresses.hpp"
+#include "daemon/gpu_context.hpp"
 
 #include <pthread.h>
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 namespace gradsieve::daemon {
 
@@ -34,19 +32,13 @@ std::vector<int> ordinals_of(std::span<const codec::cuda::DeviceInfo> devices) {
 
 }  // namespace
 
-struct GpuWorker::Context {
-    std::unique_ptr<codec::cuda::GpuEncoder> encoder;
-    std::unique_ptr<codec::cuda::GpuDecoder> decoder;
-    codec::cuda::ResidualNorm norm;
-};
-
 GpuWorker::GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake,
-                     unsigned multiprocessors)
+                     const GpuPace& pace)
     : devices_(std::move(devices)),
       ordinals_(ordinals_of(devices_)),
       ledger_(ledger),
       conductor_wake_(conductor_wake),
-      multiprocessors_(multiprocessors),
+      pace_(pace),
       holdings_(devices_.size()),
       figures_(devices_.size()),
       thread_([this] { run(); }) {}
@@ -62,7 +54,7 @@ std::size_t GpuWorker::place_of(int ordinal) const {
 }
 
 const codec::cuda::Stream& GpuWorker::stream_of(int ordinal) const {
-    return context_->encoder->stream(place_of(ordinal));
+    return context_->encoder().stream(place_of(ordinal));
 }
 
 GpuWorker::~GpuWorker() { stop(); }
@@ -127,18 +119,27 @@ void GpuWorker::run() {
         auto batch = std::exchange(todo_, {});
         has_todo_.store(false, std::memory_order_relaxed);
         lock.unlock();
+        const bool is_coding = std::ranges::any_of(batch, [](const GpuTask& task) { return task.codec != nullptr; });
         run_batch(batch);
         publish_figures();
         lock.lock();
-        const bool has_coded = std::ranges::any_of(batch, [](const GpuTask& task) { return task.codec != nullptr; });
-        for (auto& task : batch) done_.push_back(std::move(task));
+        for (auto& task : batch)
+            if (!task.is_empty()) done_.push_back(std::move(task));
         lock.unlock();
         conductor_wake_.ring();
-        if (has_coded) spin_for_work();
+        if (is_coding) spin_for_work();
         lock.lock();
     }
     lock.unlock();
     context_.reset();
+}
+
+void GpuWorker::hand_back(std::span<GpuTask* const> tasks) {
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto* task : tasks) done_.push_back({.codec = std::move(task->codec)});
+    }
+    conductor_wake_.ring();
 }
 
 /// While a step is under way the next task is near: an idle core of a virtual machine takes 50 to 200 us to wake up
@@ -147,12 +148,11 @@ void GpuWorker::spin_for_work() const {
     if (std::thread::hardware_concurrency() < kSpinCores) return;
     const SteadyClock clock;
     const auto give_up = clock.now() + kSpinFor;
-    while (!has_todo_.load(std::memory_order_relaxed) && clock.now() < give_up) {
-    }
+    while (!has_todo_.load(std::memory_order_relaxed) && clock.now() < give_up) {}
 }
 
 void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
-    std::vector<CodecTask*> encodes;
+    std::vector<GpuTask*> encodes;
     std::vector<CodecTask*> decodes;
     for (auto& task : batch) {
         if (task.bind) {
@@ -168,10 +168,9 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             task.state_check->status = check(*task.state_check);
             look_after(task.state_check->status);
         }
-        if (task.codec) (task.codec->kind == CodecTask::Kind::kEncode ? encodes : decodes).push_back(task.codec.get());
+        if (task.codec && task.codec->kind == CodecTask::Kind::kEncode) encodes.push_back(&task);
+        if (task.codec && task.codec->kind == CodecTask::Kind::kDecode) decodes.push_back(task.codec.get());
     }
-    const SteadyClock clock;
-    const auto begin = clock.now();
     if (!encodes.empty()) encode(encodes);
     if (!decodes.empty()) decode(decodes);
     for (auto& task : batch)
@@ -179,9 +178,6 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             task.state_read->status = read(*task.state_read);
             look_after(task.state_read->status);
         }
-    const auto count = static_cast<int>(std::max<std::size_t>(1, encodes.size() + decodes.size()));
-    for (auto* task : encodes) task->took = (clock.now() - begin) / count;
-    for (auto* task : decodes) task->took = (clock.now() - begin) / count;
     // Last: what a task of this batch may still have used.
     for (auto& task : batch) {
         if (task.release) release(*task.release);
@@ -204,13 +200,16 @@ void GpuWorker::release(GpuReleaseTask& task) {
 Status GpuWorker::ensure_context() {
     if (context_) return {};
     for (const int ordinal : ordinals_) ledger_.enter(ordinal);
-    const auto make = [this]() -> Result<std::unique_ptr<Context>> {
-        auto context = std::make_unique<Context>();
+    const auto make = [this]() -> Result<std::unique_ptr<GpuContext>> {
+        auto context = std::make_unique<GpuContext>();
         const auto mirrors = std::make_shared<codec::cuda::MirrorPool>();
-        GRADSIEVE_ASSIGN(context->encoder, codec::cuda::GpuEncoder::make(
-                                               ordinals_, {.multiprocessors = multiprocessors_, .mirrors = mirrors}));
-        GRADSIEVE_ASSIGN(context->decoder, codec::cuda::GpuDecoder::make(
-                                               ordinals_, {.multiprocessors = multiprocessors_, .mirrors = mirrors}));
+        for (auto& encoder : context->encoders) {
+            GRADSIEVE_ASSIGN(encoder, codec::cuda::GpuEncoder::make(
+                                          ordinals_, {.multiprocessors = pace_.multiprocessors, .mirrors = mirrors}));
+        }
+        GRADSIEVE_ASSIGN(
+            context->decoder,
+            codec::cuda::GpuDecoder::make(ordinals_, {.multiprocessors = pace_.multiprocessors, .mirrors = mirrors}));
         return context;
     };
     auto context = make();
@@ -262,105 +261,6 @@ Status GpuWorker::bind(GpuBindTask& task) {
     return {};
 }
 
-Status GpuWorker::take_norm(CodecTask& task) {
-    if (!task.wants_residual_norm || !codec::has_residual(task.tensor->pipeline)) return {};
-    std::vector<codec::cuda::ResidualPart> parts;
-    for (std::size_t place = 0; place < task.gpu_parts.size(); ++place) {
-        const auto& part = task.gpu_parts[place];
-        parts.push_back({&context_->encoder->stream(place), part.out.residual, part.range.elements});
-    }
-    if (parts.empty())
-        parts.push_back({&context_->encoder->stream(), task.request.out.residual, task.tensor->elements});
-    GRADSIEVE_ASSIGN(const double sum, context_->norm.square_sum(parts));
-    task.residual_norm = std::sqrt(sum);
-    return {};
-}
-
-void GpuWorker::encode(std::span<CodecTask*> tasks) {
-    std::vector<codec::cuda::GpuEncodeRequest> requests(tasks.size());
-    std::vector<std::vector<ElementType>> types(tasks.size());
-    std::vector<std::vector<int>> sample_devices(tasks.size());
-    std::vector<std::vector<int>> moment_devices(tasks.size());
-    std::vector<EncodeAddresses> addresses(tasks.size());
-    std::vector<codec::EncodeResult> results(tasks.size());
-    Status status = ensure_context();
-    for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
-        const auto& task = *tasks[number];
-        for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank) {
-            const auto& buffer = *task.gpu_buffers[rank];
-            types[number].insert(types[number].end(), task.gpu_sample_counts[rank], buffer.type);
-            sample_devices[number].insert(sample_devices[number].end(), task.gpu_sample_counts[rank], buffer.device);
-            if (!task.request.second_moments.empty()) moment_devices[number].push_back(buffer.device);
-        }
-        requests[number].request = task.request;
-        requests[number].sample_types = types[number];
-        addresses[number] = encode_addresses(task, ordinals_);
-        requests[number].parts = addresses[number].parts;
-        requests[number].sample_devices = sample_devices[number];
-        requests[number].moment_devices = moment_devices[number];
-    }
-    if (status.is_ok()) status = context_->encoder->encode(requests, results);
-    for (auto* task : tasks)
-        if (status.is_ok()) status = take_norm(*task);
-    look_after(status);
-    for (std::size_t number = 0; number < tasks.size(); ++number) {
-        if (status.is_ok())
-            tasks[number]->encoded.emplace(std::move(results[number]));
-        else
-            tasks[number]->encoded.emplace(status.with_context("GPU " + names()));
-    }
-}
-
-void GpuWorker::decode(std::span<CodecTask*> tasks) {
-    struct Parts {
-        std::vector<std::vector<codec::ChunkView>> views;
-        std::vector<codec::Contribution> contributions;
-        std::vector<std::vector<void*>> addresses;
-        std::vector<codec::cuda::GpuResult> results;
-    };
-    std::vector<Parts> parts(tasks.size());
-    std::vector<codec::cuda::GpuDecodeRequest> requests;
-    std::vector<CodecTask*> decoding;
-    Status status = ensure_context();
-    for (std::size_t number = 0; number < tasks.size() && status.is_ok(); ++number) {
-        auto& task = *tasks[number];
-        auto& part = parts[number];
-        part.addresses = result_addresses(task, ordinals_);
-        for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank) {
-            const auto& buffer = *task.gpu_buffers[rank];
-            part.results.push_back({buffer.slice(0), buffer.type, false, buffer.device, part.addresses[rank]});
-        }
-        if (task.fills_not_a_number) {
-            for (const auto& result : part.results)
-                if (status.is_ok())
-                    status = codec::cuda::fill_bytes(context_->decoder->stream(place_of(result.device)), result.data,
-                                                     task.tensor->elements * element_bytes(result.type), 0xFF);
-            task.decoded.emplace(codec::DecodeResult{});
-            continue;
-        }
-        part.views.resize(task.payloads.size());
-        part.contributions.resize(task.payloads.size());
-        for (std::size_t node = 0; node < task.payloads.size(); ++node) {
-            for (const auto& [chunk, view] : task.payloads[node].chunks)
-                part.views[node].push_back({chunk, view.bytes()});
-            part.contributions[node] = {task.factors[node], part.views[node]};
-        }
-        requests.push_back({task.tensor->id, task.step, task.tensor->elements, part.contributions, part.results,
-                            nullptr, task.tensor->gpu_ranges});
-        decoding.push_back(&task);
-    }
-    std::vector<Result<codec::DecodeResult>> answers(requests.size(), codec::DecodeResult{});
-    if (status.is_ok() && !requests.empty()) status = context_->decoder->begin(requests);
-    if (status.is_ok() && !requests.empty()) status = context_->decoder->finish(answers);
-    for (std::size_t number = 0; number < decoding.size() && status.is_ok(); ++number)
-        decoding[number]->decoded.emplace(std::move(answers[number]));
-    for (std::size_t place = 0; place < devices_.size() && status.is_ok(); ++place)
-        status = context_->decoder->stream(place).synchronize();  // fills too
-    if (status.is_ok()) return;
-    look_after(status);
-    for (auto* task : tasks) task->decoded.emplace(status.with_context("GPU " + names()));
-}
-
 void GpuWorker::look_after(const Status& status) {
     if (status.is_ok()) return;
     for (std::size_t place = 0; place < devices_.size(); ++place) {
@@ -377,11 +277,10 @@ void GpuWorker::publish_figures() {
         figures.is_direct.reset();
         figures.workspace_bytes = 0;
         if (context_) {
-            figures.workspace_bytes =
-                context_->encoder->workspace_bytes(place) + context_->decoder->workspace_bytes(place);
+            figures.workspace_bytes = context_->workspace_bytes(place);
             // Of the whole worker; told where it cannot be counted twice.
-            figures.threshold_misses = place == 0 ? context_->encoder->threshold_misses() : 0;
-            if (devices_.size() > 1) figures.is_direct = context_->encoder->is_direct(place) && figures.unreached == 0;
+            figures.threshold_misses = place == 0 ? context_->threshold_misses() : 0;
+            if (devices_.size() > 1) figures.is_direct = context_->encoder().is_direct(place) && figures.unreached == 0;
         }
         ledger_.note_workspace(ordinals_[place], before, figures.workspace_bytes);
     }

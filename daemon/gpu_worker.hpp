@@ -4,7 +4,6 @@
 // thread.
 #pragma once
 
-#include "codec/cuda/gpu_decoder.hpp"
 #include "daemon/gpu_ledger.hpp"
 #include "daemon/gpu_task.hpp"
 #include "daemon/wake.hpp"
@@ -31,12 +30,21 @@ struct GpuFigures {
     std::optional<bool> is_direct{};
 };
 
+/// How workers use their GPUs.
+struct GpuPace {
+    unsigned multiprocessors = 0;  ///< of each GPU that a pass fills at most; 0: all
+    /// Of the tensors that are encoded together, unless one alone has more. Two such batches are under way: while the
+    /// payloads of one are coded, copied out and sent, the next one's passes run.
+    ElementCount batch_elements = ElementCount{1} << 25U;
+};
+
+struct GpuContext;
+
 class GpuWorker {
 public:
     /// `devices`: at least one. `ledger` outlives the worker.
-    /// A pass fills `multiprocessors` of each at most; 0: all.
     GpuWorker(std::vector<codec::cuda::DeviceInfo> devices, GpuLedger& ledger, WakeFlag& conductor_wake,
-              unsigned multiprocessors = 0);
+              const GpuPace& pace);
     ~GpuWorker();
     GpuWorker(const GpuWorker&) = delete;
     GpuWorker& operator=(const GpuWorker&) = delete;
@@ -56,9 +64,6 @@ public:
     [[nodiscard]] std::vector<GpuFigures> figures() const;
 
 private:
-    /// What exists while there is a context.
-    struct Context;
-
     void run();
     void spin_for_work() const;
     void run_batch(std::deque<GpuTask>& batch);
@@ -69,12 +74,15 @@ private:
     [[nodiscard]] Status set_up(GpuStateSetup& inout_setup);
     [[nodiscard]] Status check(GpuStateCheckTask& inout_task);
     [[nodiscard]] Status read(GpuStateReadTask& inout_task);
-    // gpu_worker.cpp
-    void encode(std::span<CodecTask*> tasks);
+    // gpu_worker_codec.cpp
+    /// Those of a batch that is coded are handed back at once.
+    void encode(std::span<GpuTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
+    [[nodiscard]] Status take_norm(CodecTask& task);
+    // gpu_worker.cpp
+    void hand_back(std::span<GpuTask* const> tasks);
     /// After a failure: was it a device's last?
     void look_after(const Status& status);
-    [[nodiscard]] Status take_norm(CodecTask& task);
     [[nodiscard]] std::size_t place_of(int ordinal) const;
     /// While there is a context.
     [[nodiscard]] const codec::cuda::Stream& stream_of(int ordinal) const;
@@ -86,20 +94,20 @@ private:
     const std::vector<int> ordinals_;
     GpuLedger& ledger_;
     WakeFlag& conductor_wake_;
-    const unsigned multiprocessors_;
+    const GpuPace pace_;
     // worker thread
-    std::unique_ptr<Context> context_;
-    std::vector<GpuFigures> holdings_;  ///< one for each device
-    std::size_t host_states_ = 0;       ///< mapped for the devices
+    std::unique_ptr<GpuContext> context_;  ///< while there is one
+    std::vector<GpuFigures> holdings_;     ///< one for each device
+    std::size_t host_states_ = 0;          ///< mapped for the devices
     // guarded by mutex_
     mutable std::mutex mutex_;
     std::condition_variable has_news_;
     std::deque<GpuTask> todo_;
     std::deque<GpuTask> done_;
     std::vector<GpuFigures> figures_;
+    bool is_stopping_ = false;
     // any thread
     std::atomic<bool> has_todo_ = false;  ///< a hint: something is in todo_
-    bool is_stopping_ = false;
 
     std::thread thread_;
 };

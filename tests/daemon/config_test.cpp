@@ -61,6 +61,7 @@ credit_mib = 2
 memory_limit_mib = 3
 state = "host"
 max_multiprocessors = 16
+batch_elements = 123456
 [state]
 keep_minutes = 1.5
 snapshot_steps = 500
@@ -101,6 +102,7 @@ public_key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
     EXPECT_EQ(config->gpu_memory_limit_bytes, 3'145'728U);
     EXPECT_EQ(config->gpu_state, "host");
     EXPECT_EQ(config->gpu_multiprocessors, 16U);
+    EXPECT_EQ(config->gpu_batch_elements, 123'456U);
     EXPECT_EQ(config->keep_state_for, Duration(90s));
     EXPECT_EQ(config->snapshot_steps, 500U);
     EXPECT_EQ(config->codec, "topk(0.01) | pow2(bits=4) | auto");
@@ -362,7 +364,7 @@ TEST_F(ConfigTest, Reload_takes_over_exactly_the_reloadable_keys) {
         "= \"x\"\nlanes = 2\nheartbeat_ms = "
         "100\nsilent_ms = "
         "900\npeer_timeout_s = 1\nround_deadline_s = 1\nmax_late_s = 1\ncredit_mib = 1\n[gpu]\nmemory_limit_mib = "
-        "1\nstate = \"host\"\nmax_multiprocessors = 5\n[state]\nkeep_minutes = 2\nsnapshot_steps = 3\n[codec]\ndefault "
+        "1\nstate = \"host\"\nmax_multiprocessors = 5\nbatch_elements = 6\n[state]\nkeep_minutes = 2\nsnapshot_steps = 3\n[codec]\ndefault "
         "= \"all | "
         "bf16\"\nsmall = "
         "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\n" +

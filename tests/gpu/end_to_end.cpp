@@ -36,6 +36,19 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
         }
 }
 
+/// Many tensors in batches that follow each other: two under way, the last one alone.
+void check_batches(Report& report) {
+    const Cluster cluster(2, std::string(kOpenSocket) + "[gpu]\nbatch_elements = 5000\n");
+    int number = 0;
+    for (const char* elements : {"4101,4101,33,900,4000,70000,1,4101,2000", "4101,1"}) {
+        JobPlan plan;
+        plan.codec = "topk(0.01) | pow2(bits=4) | auto";
+        plan.elements = elements;
+        plan.name = std::to_string(++number);
+        check_against_host(cluster, 2, plan, report);
+    }
+}
+
 /// Device memory that cannot be shared: through host memory with the same bits, said in the status, refused on demand.
 void check_staged(Report& report) {
     const Cluster cluster(2, kOpenSocket);
@@ -157,6 +170,7 @@ void measure(const Options& options, Report& report, std::size_t nodes, const Jo
 void check_end_to_end(const Options& options, Report& report) {
     const auto devices = device_count();
     check_staged(report);
+    check_batches(report);
     if (!options.is_small) check_same_as_host(report, 1, 1, false);
     check_same_as_host(report, 2, 1, false);
     if (::geteuid() == 0)
