@@ -65,7 +65,7 @@ class DdpTest(unittest.TestCase):
             self.assertEqual(result["last_step"], 3)
 
     def test_two_models_of_a_job_step_on_their_own(self):
-        self.assertEqual(self.results["two_models"], [{"steps": [2, 4], "difference": 0.0}] * 2)
+        self.assertEqual(self.results["two_models"], [{"steps": [2, 10], "difference": 0.0}] * 2)
 
     def test_a_nan_comes_back_on_every_rank_and_the_next_step_holds(self):
         self.assertEqual(self.results["non_finite"], [{"are_nan": True, "difference": 0.0}] * 2)
