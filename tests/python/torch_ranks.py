@@ -294,13 +294,13 @@ def non_finite():
     return {"are_nan": are_nan, "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2))}
 
 
-def daemon_dies(fallback=None, as_on_card=False):
+def daemon_dies(fallback=None, as_on_card=False, **options):
     """A good step, then the test kills a daemon, then two more steps. as_on_card: as if the daemon wrote the buckets."""
     if as_on_card:
         gradsieve.torch.ddp._is_written_by_daemon = lambda buffer: True
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     rank = join_processes()
-    model, state = wrap(seeded_net(), fallback=fallback)
+    model, state = wrap(seeded_net(), fallback=fallback, **options)
     loss_of(model, rank, 1).backward()
     print("stepped", flush=True)
     signal.sigwait({signal.SIGUSR1})

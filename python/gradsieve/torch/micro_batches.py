@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from ..errors import InvalidArgument, Unimplemented
+from ..errors import GradsieveError, InvalidArgument, Unimplemented
 from .members import Member
 
 MOST = 256  # slices of a tensor, as the C ABI allows
@@ -29,14 +29,16 @@ class MicroBatches:
     """The slices of one step at a time.
 
     members: those with room for `most` slices each. A backward pass begins a new micro-batch as soon as a parameter gets
-    a gradient for the second time. is_wanted: whether gradients go to the daemon at all. Errors of a backward pass: Busy
-    (the last step has no outcome), InvalidArgument (more than `most` passes in a step), and those of Tensor.slice."""
+    a gradient for the second time. is_wanted: whether gradients go to the daemon at all. Errors of a backward pass:
+    InvalidArgument (more than `most` passes in a step). A slab that cannot be written (its last step has no outcome, the
+    daemon is gone) is no error of the pass: the step's sum is handed in instead, which says what is wrong, and may fall back."""
 
     def __init__(self, members: Iterable[Member], most: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
         self._most, self._is_wanted = most, is_wanted
         self._at = 0  # the micro-batch at hand
         self._seen: set[str] = set()  # members that have their gradient of it
         self._filled: dict[str, set[int]] = {}  # slices by member
+        self._lost: set[str] = set()  # members of which a slice could not be written in this step
         self._hooks = [member.parameter.register_hook(functools.partial(self._capture, member)) for member in members]
 
     def _capture(self, member: Member, gradient: torch.Tensor) -> None:
@@ -49,17 +51,22 @@ class MicroBatches:
             self.end_step()
             raise InvalidArgument(f"tensor '{member.name}': {self._most + 1} backward passes in a step: allowed are {self._most}; "
                                   "register the model with a larger micro_batches, or step more often")
-        filled = self._filled.setdefault(member.name, set())
-        if not filled:
-            member.tensor.require_settled()
         self._seen.add(member.name)
-        member.slice(self._at).copy_(gradient.detach())
-        filled.add(self._at)
+        filled = self._filled.setdefault(member.name, set())
+        try:
+            if not filled:
+                member.tensor.require_settled()
+            member.slice(self._at).copy_(gradient.detach())
+            filled.add(self._at)
+        except GradsieveError:
+            self._lost.add(member.name)
 
     def settle(self, member: Member, weight: float) -> int:
         """Makes a member's slices ready to be handed in, so that their mean is `weight` times the sum of all micro-batches,
-        and says how many they are. 0 if no pass reached the parameter."""
+        and says how many they are. 0 if no pass reached the parameter, or a slice is missing: `grad` holds the sum."""
         filled = self._filled.pop(member.name, set())
+        if member.name in self._lost:
+            return 0
         count = self._at + 1 if filled else 0
         factor = count * weight
         for index in range(count):
@@ -74,6 +81,7 @@ class MicroBatches:
         self._at = 0
         self._seen.clear()
         self._filled.clear()
+        self._lost.clear()
 
     def close(self) -> None:
         """Takes the hooks away. May be called again."""
