@@ -67,10 +67,10 @@ def weighted_averager():
     return largest_difference(gradients(net), mean_over_all_samples(1))
 
 
-def joined():
+def joined(**options):
     """Rank 1 has finished. Rank 0 goes on alone, and its weight makes up for the divisor."""
     rank = join_processes()
-    model, state = wrap(seeded_net())
+    model, state = wrap(seeded_net(), **options)
     with model.join():
         for step in range(1, 4 - rank):
             model.zero_grad()

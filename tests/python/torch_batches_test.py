@@ -24,7 +24,8 @@ class TwoRanksTest(unittest.TestCase):
     def setUpClass(cls):
         cls.results = run(2, 2, {
             "weighted": ["weighted", {}], "weighted_plain": ["weighted", {"fallback": "allreduce"}],
-            "weighted_averager": ["weighted_averager", {}], "joined": ["joined", {}], "micro_batches": ["micro_batches", {}],
+            "weighted_averager": ["weighted_averager", {}], "joined": ["joined", {}],
+            "joined_with_all": ["joined", {"probe_every": 1, "micro_batches": 2, "fallback": "allreduce"}], "micro_batches": ["micro_batches", {}],
             "second_moments": ["second_moments_with_ddp", {}], "probed": ["probed", {"codec": TOPK}],
             "probed_exact": ["probed", {"codec": "all | f32"}]})
 
@@ -37,7 +38,7 @@ class TwoRanksTest(unittest.TestCase):
             self.assertLess(difference, ROUNDING)
 
     def test_a_weight_makes_up_for_a_rank_that_has_finished(self):
-        for result in self.results["joined"]:
+        for result in self.results["joined"] + self.results["joined_with_all"]:
             self.assertEqual(result["last_step"], 3)
             self.assertLess(result["difference"], ROUNDING)
 

@@ -54,7 +54,7 @@ class TutorialTest(unittest.TestCase):
         path = folder / "commands.sh"
         path.write_text("\n".join(lines))
         environment = {name: text for name, text in os.environ.items() if not name.startswith("GRADSIEVE_")}
-        environment.update(PATH=f"{programs}:/usr/bin:/bin", PYTHONPATH=str(PACKAGE), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
+        environment.update(HOME=str(folder), PATH=f"{programs}:/usr/bin:/bin", PYTHONPATH=str(PACKAGE), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
                            GRADSIEVE_LIBRARY=os.environ["GRADSIEVE_LIBRARY"])
         return ["bash", "-c", f"cd {folder} && exec bash commands.sh"], environment
 
