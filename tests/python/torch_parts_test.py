@@ -172,7 +172,8 @@ class MicroBatchesTest(unittest.TestCase):
             member = Member(name, torch.nn.Parameter(torch.zeros(2)), unittest.mock.Mock())
             member._slabs = {index: torch.full((2,), 77.0) for index in range(3)}
             self.members.append(member)
-        self.batches = MicroBatches(self.members, 3)
+        self.model = torch.nn.Identity()
+        self.batches = MicroBatches(self.model, self.members, 3)
 
     def backward(self, *values):
         """A pass that gives each member that gradient, or none; in this order."""
@@ -195,6 +196,22 @@ class MicroBatchesTest(unittest.TestCase):
         self.backward(3.0, 30.0)
         self.assertEqual(self.settled(self.members[0]), [3.0, 6.0, 9.0])
         self.assertEqual(self.settled(self.members[1]), [30.0, 0.0, 90.0])
+
+    def test_a_call_of_the_model_begins_a_micro_batch_for_a_layer_that_was_left_out_before(self):
+        for values in ((1.0, 0), (0, 20.0)):
+            self.model(None)
+            with torch.no_grad():
+                self.model(None)  # as for an evaluation
+            self.backward(*values)
+        self.assertEqual(self.settled(self.members[0]), [2.0, 0.0])
+        self.assertEqual(self.settled(self.members[1]), [0.0, 40.0])
+
+    def test_calls_without_a_pass_begin_nothing(self):
+        self.backward(1.0, 0)
+        with torch.no_grad():
+            self.model(None)
+        self.backward(0, 20.0)
+        self.assertEqual((self.settled(self.members[0]), self.settled(self.members[1])), ([1.0], [20.0]))
 
     def test_a_parameter_that_no_pass_reached_has_no_slices_and_a_new_step_begins_anew(self):
         self.backward(1.0, 0)

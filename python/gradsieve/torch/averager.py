@@ -50,7 +50,7 @@ class Averager:
                        codec=codec, run_id=run_id, non_finite=non_finite, socket_path=socket_path) \
             if isinstance(job, str) else job
         self._model = model
-        self._intake = Intake(self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
+        self._intake = Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
                               second_moments=second_moments)
         self._group, self._timeout = prefix, timeout
         self._open: _OpenStep | None = None

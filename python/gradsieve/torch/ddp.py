@@ -89,7 +89,7 @@ class State:
             raise InvalidArgument(f"codec is {codec!r} beside a Job: allowed with a job's name; give it to the Job")
         self.job = Job(job, dist.get_rank(group), dist.get_world_size(group), codec=codec, run_id=run_id,
                        non_finite=non_finite, socket_path=socket_path) if isinstance(job, str) else job
-        self._intake = Intake(self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
+        self._intake = Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
                               second_moments=second_moments, is_wanted=lambda: not self._is_plain())
         self._group, self._timeout = prefix, timeout
         self._step = 0  # of the backward pass at hand; 0: not known yet

@@ -29,7 +29,7 @@ class Intake:
     micro_batches: see MicroBatches. second_moments: of the same model. is_wanted: whether gradients go to the daemon at
     all. Errors: InvalidArgument, Unimplemented (micro-batches or second moments on a GPU), Job.add_tensor's."""
 
-    def __init__(self, job: Job, parameters: list[tuple[str, torch.nn.Parameter]], prefix: str, scale: Scale, *,
+    def __init__(self, model: torch.nn.Module, job: Job, parameters: list[tuple[str, torch.nn.Parameter]], prefix: str, scale: Scale, *,
                  micro_batches: int = 1, second_moments: SecondMoments | None = None,
                  is_wanted: Callable[[], bool] = lambda: True) -> None:
         check_micro_batches(micro_batches, parameters)
@@ -41,7 +41,7 @@ class Intake:
         if any(parameter.is_cuda for parameter in covered):
             raise Unimplemented("second_moments of parameters on a GPU: allowed are parameters on the host; leave it out")
         self.members = Members(job, parameters, prefix, slices=micro_batches, moments=second_moments or ())
-        self._micro_batches = MicroBatches(self._without_moment(), micro_batches, is_wanted) if micro_batches > 1 else None
+        self._micro_batches = MicroBatches(model, self._without_moment(), micro_batches, is_wanted) if micro_batches > 1 else None
 
     def _without_moment(self) -> Iterable[Member]:
         return [member for member in self.members if self._moments is None or member.parameter not in self._moments]

@@ -28,25 +28,32 @@ def check_micro_batches(most: int, parameters: Iterable[tuple[str, torch.Tensor]
 class MicroBatches:
     """The slices of one step at a time.
 
-    members: those with room for `most` slices each. A backward pass begins a new micro-batch as soon as a parameter gets
-    a gradient for the second time. is_wanted: whether gradients go to the daemon at all. Errors of a backward pass:
+    members: those with room for `most` slices each. A backward pass belongs to a new micro-batch if the model was called
+    since the last gradient came, or once a parameter gets its second one. is_wanted: whether gradients go to the daemon at all. Errors of a backward pass:
     InvalidArgument (more than `most` passes in a step). A slab that cannot be written (its last step has no outcome, the
     daemon is gone) is no error of the pass: the step's sum is handed in instead, which says what is wrong, and may fall back."""
 
-    def __init__(self, members: Iterable[Member], most: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, model: torch.nn.Module, members: Iterable[Member], most: int,
+                 is_wanted: Callable[[], bool] = lambda: True) -> None:
         self._most, self._is_wanted = most, is_wanted
         self._at = 0  # the micro-batch at hand
+        self._was_called = False  # since the last gradient came
         self._seen: set[str] = set()  # members that have their gradient of it
         self._filled: dict[str, set[int]] = {}  # slices by member
         self._lost: set[str] = set()  # members of which a slice could not be written in this step
         self._hooks = [member.parameter.register_hook(functools.partial(self._capture, member)) for member in members]
+        self._hooks.append(model.register_forward_pre_hook(self._on_call))
+
+    def _on_call(self, *_: object) -> None:
+        self._was_called |= torch.is_grad_enabled()
 
     def _capture(self, member: Member, gradient: torch.Tensor) -> None:
         if not self._is_wanted():
             return
-        if member.name in self._seen:
+        if member.name in self._seen or (self._was_called and self._seen):
             self._at += 1
             self._seen.clear()
+        self._was_called = False
         if self._at >= self._most:
             self.end_step()
             raise InvalidArgument(f"tensor '{member.name}': {self._most + 1} backward passes in a step: allowed are {self._most}; "
