@@ -138,6 +138,28 @@ def micro_batches():
     return {"difference": max(differences), "slice_difference": max(slice_differences), "counts": sorted(numbers), "last_step": state.last_step}
 
 
+def two_models():
+    """One job, two groups: one with micro-batches, second moments and probes, the other one plain, and stepping less often."""
+    rank = join_processes()
+    job = gradsieve.Job(torch_ranks.job_name, codec=EXACT)
+    plain, plain_state = wrap(seeded_net(), job, None, prefix="g")
+    net = small_net()
+    model, state = wrap(net, job, None, prefix="d", micro_batches=2, probe_every=3, second_moments=gradsieve.torch.SecondMoments(net))
+    job.start(TIMEOUT_S)
+    loss_of(plain, rank, 1).backward()
+    for step in range(1, 4):
+        model.zero_grad()
+        with model.no_sync():
+            loss_of(model, rank, 10 * step).backward()
+        loss_of(model, rank, 10 * step + 1).backward()
+    reference = small_net()
+    sums = [[a + b for a, b in zip(local_gradients(reference, of, 30), local_gradients(reference, of, 31))] for of in (0, 1)]
+    difference = largest_difference(gradients(model), [(zero + one) * 0.5 for zero, one in zip(*sums)])
+    job.detach(TIMEOUT_S)
+    return {"steps": [plain_state.last_step, state.last_step], "difference": difference, "probes": sorted(state.probes),
+            "plain_probes": len(plain_state.probes)}
+
+
 def failed_start():
     """A model whose job did not start is as it was."""
     net = seeded_net()

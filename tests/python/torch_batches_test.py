@@ -26,7 +26,7 @@ class TwoRanksTest(unittest.TestCase):
             "weighted": ["weighted", {}], "weighted_plain": ["weighted", {"fallback": "allreduce"}],
             "weighted_averager": ["weighted_averager", {}], "joined": ["joined", {}],
             "joined_with_all": ["joined", {"probe_every": 1, "micro_batches": 2, "fallback": "allreduce"}], "micro_batches": ["micro_batches", {}],
-            "second_moments": ["second_moments_with_ddp", {}], "probed": ["probed", {"codec": TOPK}],
+            "second_moments": ["second_moments_with_ddp", {}], "two_models": ["two_models", {}], "probed": ["probed", {"codec": TOPK}],
             "probed_exact": ["probed", {"codec": "all | f32"}]})
 
     def test_weights_give_the_mean_over_all_samples(self):
@@ -47,6 +47,12 @@ class TwoRanksTest(unittest.TestCase):
             self.assertLess(result["difference"], ROUNDING)
             self.assertLess(result["slice_difference"], ROUNDING)
             self.assertEqual((result["counts"], result["last_step"]), ([(3, 2)[rank]], 2))
+
+    def test_models_of_one_job_have_their_own_options(self):
+        for result in self.results["two_models"]:
+            self.assertEqual((result["steps"], result["plain_probes"]), ([1, 3], 0))
+            self.assertEqual(result["probes"], sorted(f"d.{name}" for name in COVERED + OTHER))
+            self.assertLess(result["difference"], ROUNDING)
 
     def test_status_names_what_falls_back_to_micro_batches(self):
         for found in self.results["second_moments"]:
