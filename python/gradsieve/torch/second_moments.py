@@ -65,7 +65,7 @@ class SecondMoments:
         self._hooks += [module.register_forward_hook(functools.partial(self._on_forward, entry, own_name)),
                         entry.parameter.register_hook(functools.partial(self._on_last_call, entry))]
 
-    def __contains__(self, parameter: torch.Tensor) -> bool:
+    def __contains__(self, parameter: object) -> bool:
         """Whether the parameter is covered."""
         return parameter in self._entries
 
