@@ -51,7 +51,7 @@ def conv2d_squares(module: torch.nn.Module, own_name: str, values: torch.Tensor,
     if own_name == "bias":
         return gradient.sum((2, 3)).square_().sum(0), samples
     total = torch.zeros_like(module.weight, dtype=torch.float32, memory_format=torch.contiguous_format)
-    padding = 0 if isinstance(module.padding, str) else module.padding  # "valid" alone; see reason_against
+    padding: int | tuple[int, ...] = 0 if isinstance(module.padding, str) else module.padding  # "valid" alone; see reason_against
     patch = values.shape[1] * module.kernel_size[0] * module.kernel_size[1]
     positions = gradient.shape[2] * gradient.shape[3]
     for piece in _pieces(samples, max(patch * positions, total.numel())):
