@@ -12,9 +12,10 @@ import torch
 
 import gradsieve
 import gradsieve.torch
+from gradsieve.torch.intake import Intake
 from gradsieve.torch.members import Member
 from gradsieve.torch.micro_batches import MicroBatches, check_micro_batches
-from gradsieve.torch.probe import Probe, check_probe_every, compare
+from gradsieve.torch.probe import Probe, Prober, check_probe_every, compare
 
 
 class OnCard:
@@ -312,12 +313,19 @@ class RefusalsTest(unittest.TestCase):
                 unittest.mock.patch("torch.distributed.new_group") as new_group:
             with self.assertRaisesRegex(gradsieve.Unimplemented, "over 2 of 4 ranks: allowed is .*all ranks.*; use fallback=None"):
                 gradsieve.torch.fallback.Fallback(part)
+            with self.assertRaisesRegex(gradsieve.Unimplemented, "probe_every is 5 .* over 2 of 4 ranks: allowed is .*all ranks; use"):
+                Prober(part, 5)
             new_group.assert_not_called()
 
     def test_second_moments_of_another_model_are_refused(self):
         moments = gradsieve.torch.SecondMoments(torch.nn.Linear(2, 2))
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "covers 0 of the model's parameters: allowed is .*same model"):
             gradsieve.torch.Averager(torch.nn.Linear(2, 2), gradsieve.Job("x", 0, 1), second_moments=moments)
+
+    def test_second_moments_on_a_gpu_are_refused(self):
+        on_card = unittest.mock.Mock(is_cuda=True)
+        with self.assertRaisesRegex(gradsieve.Unimplemented, "second_moments of parameters on a GPU: allowed are .* host; leave it out"):
+            Intake(torch.nn.Identity(), None, [("weight", on_card)], "", None, second_moments=[on_card])
 
     def test_a_codec_beside_a_job_is_refused(self):
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "beside a Job"):
