@@ -52,10 +52,7 @@ class Tensor:
     def second_moment(self) -> Array:
         """Room for the sum of squared per-sample gradients. Errors: as `gradient`, and FailedPrecondition unless
         registered with has_second_moment."""
-        self._require_joined()
-        values = ctypes.POINTER(ctypes.c_float)()
-        self._handle.call("tensor_second_moment", self._pointer, ctypes.byref(values))
-        return _arrays.view(_address(values), self.shape, self._handle, is_writable=True)
+        return _arrays.view(self.second_moment_address(), self.shape, self._handle, is_writable=True)
 
     def write(self, values: ArrayLike, sample_index: int = 0) -> None:
         """Copies `values` into a slice: float32, float16 or bfloat16 in host memory, of exactly the tensor's shape, as
@@ -136,6 +133,13 @@ class Tensor:
             raise InvalidArgument(f"tensor '{self.name}': sample_index is {sample_index}: allowed is 0 .. "
                                   f"{self._options['samples_max'] - 1}; name a slice")
         self._handle.call("tensor_gradient", self._pointer, sample_index, ctypes.byref(values))
+        return _address(values) or 0
+
+    def second_moment_address(self) -> int:
+        """Where `second_moment` lies. Errors: the same."""
+        self._require_joined()
+        values = ctypes.POINTER(ctypes.c_float)()
+        self._handle.call("tensor_second_moment", self._pointer, ctypes.byref(values))
         return _address(values) or 0
 
     def view_of_result(self, address: int) -> Array:

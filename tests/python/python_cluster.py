@@ -157,15 +157,16 @@ class Cluster:
         """`world` processes that run `function` ("module:name") of this folder."""
         return self.start_programs([HERE / "rank_main.py", function, json.dumps(arguments)], world, TORCHRUN, environment)
 
-    def start_programs(self, program, world, launcher=TORCHRUN, environment=None):
-        """`world` processes of a Python program, dealt to the nodes in equal runs, with a launcher's variables."""
+    def start_programs(self, program, world, launcher=TORCHRUN, environment=None, interpreter=(sys.executable,)):
+        """`world` processes of a Python program, or of another one without `interpreter`, dealt to the nodes in equal runs,
+        with a launcher's variables."""
         master, lock = free_port()  # for torch.distributed
         started = []
         for rank in range(world):
             own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master),
                    "GRADSIEVE_SOCKET": self.socket(rank * len(self._ports) // world)}
             own.update(zip(launcher, (str(rank), str(world), str(rank))))
-            started.append(Process([sys.executable, *program], rank_environment({**own, **(environment or {})})))
+            started.append(Process([*interpreter, *program], rank_environment({**own, **(environment or {})})))
         self._processes += started
         self._locks.append(lock)
         return started

@@ -12,7 +12,10 @@ import torch
 
 import gradsieve
 import gradsieve.torch
+from gradsieve.torch.intake import Intake
 from gradsieve.torch.members import Member
+from gradsieve.torch.micro_batches import MicroBatches, check_micro_batches
+from gradsieve.torch.probe import Probe, Prober, check_probe_every, compare
 
 
 class OnCard:
@@ -76,7 +79,7 @@ def bare_state(fallback=None):
     """A State that has no model, no job and no thread: what its waiter does with a bucket."""
     state = object.__new__(gradsieve.torch.State)
     state._fallback, state._timeout, state._group, state.job, state.error = fallback, 1.0, "", unittest.mock.Mock(), None
-    state._lost_step = None
+    state._lost_step = state._prober = None
     return state
 
 
@@ -161,6 +164,99 @@ class WaiterTest(unittest.TestCase):
         self.assertEqual(good.wait().tolist(), [0.0, 0.0])
 
 
+class MicroBatchesTest(unittest.TestCase):
+    """Slices without a daemon."""
+
+    def setUp(self):
+        self.members = []
+        for name in ("always", "sometimes"):
+            member = Member(name, torch.nn.Parameter(torch.zeros(2)), unittest.mock.Mock())
+            member._slabs = {index: torch.full((2,), 77.0) for index in range(3)}
+            self.members.append(member)
+        self.model = torch.nn.Identity()
+        self.batches = MicroBatches(self.model, self.members, 3)
+
+    def backward(self, *values):
+        """A pass that gives each member that gradient, or none; in this order."""
+        for member, value in zip(self.members, values):
+            if value:
+                (member.parameter * value).sum().backward()
+
+    def settled(self, member, weight=1.0):
+        return [float(member.slice(index)[0]) for index in range(self.batches.settle(member, weight))]
+
+    def test_slices_are_the_passes_times_their_number_and_weight(self):
+        self.backward(1.0, 10.0)
+        self.backward(2.0, 20.0)
+        self.assertEqual(self.settled(self.members[0]), [2.0, 4.0])
+        self.assertEqual(self.settled(self.members[1], 0.5), [10.0, 20.0])
+
+    def test_a_pass_without_a_gradient_counts_as_zero_whatever_the_slice_held(self):
+        self.backward(1.0, 10.0)
+        self.backward(2.0, 0)
+        self.backward(3.0, 30.0)
+        self.assertEqual(self.settled(self.members[0]), [3.0, 6.0, 9.0])
+        self.assertEqual(self.settled(self.members[1]), [30.0, 0.0, 90.0])
+
+    def test_a_call_of_the_model_begins_a_micro_batch_for_a_layer_that_was_left_out_before(self):
+        for values in ((1.0, 0), (0, 20.0)):
+            self.model(None)
+            with torch.no_grad():
+                self.model(None)  # as for an evaluation
+            self.backward(*values)
+        self.assertEqual(self.settled(self.members[0]), [2.0, 0.0])
+        self.assertEqual(self.settled(self.members[1]), [0.0, 40.0])
+
+    def test_calls_without_a_pass_begin_nothing(self):
+        self.backward(1.0, 0)
+        with torch.no_grad():
+            self.model(None)
+        self.backward(0, 20.0)
+        self.assertEqual((self.settled(self.members[0]), self.settled(self.members[1])), ([1.0], [20.0]))
+
+    def test_a_parameter_that_no_pass_reached_has_no_slices_and_a_new_step_begins_anew(self):
+        self.backward(1.0, 0)
+        self.assertEqual((self.settled(self.members[0]), self.settled(self.members[1])), ([1.0], []))
+        self.batches.end_step()
+        self.backward(5.0, 50.0)
+        self.assertEqual((self.settled(self.members[0]), self.settled(self.members[1])), ([5.0], [50.0]))
+
+    def test_a_slab_that_the_daemon_reads_still_is_not_written(self):
+        self.members[0].tensor.require_settled.side_effect = [gradsieve.Busy("open"), None]
+        self.backward(1.0, 10.0)
+        self.assertEqual(float(self.members[0].slice(0)[0]), 77.0)
+        self.backward(2.0, 20.0)
+        self.assertEqual(self.settled(self.members[0]), [])  # the sum is handed in instead, or says that it cannot be
+        self.assertEqual(self.settled(self.members[1]), [20.0, 40.0])
+
+    def test_numbers_out_of_range_and_memory_on_a_gpu_are_refused(self):
+        for number in (0, 257, 1.5):
+            with self.assertRaisesRegex(gradsieve.InvalidArgument, f"micro_batches is {number}: allowed is 1 .. 256; give"):
+                check_micro_batches(number, [])
+        on_card = [("weight", unittest.mock.Mock(is_cuda=True, device="cuda:0"))]
+        self.assertEqual(check_micro_batches(1, on_card), 1)
+        with self.assertRaisesRegex(gradsieve.Unimplemented, "micro_batches is 2 for parameter 'weight' on cuda:0: allowed on a GPU is 1"):
+            check_micro_batches(2, on_card)
+
+
+class ProbeTest(unittest.TestCase):
+    def test_angle_and_error_are_those_of_vectors(self):
+        probe = compare(4, torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1.0]))
+        self.assertEqual(probe.step, 4)
+        self.assertAlmostEqual(probe.cosine, 0.5 ** 0.5)
+        self.assertAlmostEqual(probe.relative_error, 0.5 ** 0.5)
+
+    def test_what_is_not_defined_is_none(self):
+        zero, one, nan = torch.zeros(2), torch.ones(2), torch.full((2,), float("nan"))
+        self.assertEqual(compare(1, one, zero), Probe(1, None, None))
+        self.assertEqual(compare(1, zero, one), Probe(1, None, 1.0))
+        self.assertEqual(compare(1, nan, one), Probe(1, None, None))
+
+    def test_a_negative_number_of_steps_is_refused(self):
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "probe_every is -1: allowed is 0"):
+            check_probe_every(-1)
+
+
 class ScaleTest(unittest.TestCase):
     def test_the_loss_scale_is_read_once_a_step(self):
         scaler = unittest.mock.Mock()
@@ -217,7 +313,19 @@ class RefusalsTest(unittest.TestCase):
                 unittest.mock.patch("torch.distributed.new_group") as new_group:
             with self.assertRaisesRegex(gradsieve.Unimplemented, "over 2 of 4 ranks: allowed is .*all ranks.*; use fallback=None"):
                 gradsieve.torch.fallback.Fallback(part)
+            with self.assertRaisesRegex(gradsieve.Unimplemented, "probe_every is 5 .* over 2 of 4 ranks: allowed is .*all ranks; use"):
+                Prober(part, 5)
             new_group.assert_not_called()
+
+    def test_second_moments_of_another_model_are_refused(self):
+        moments = gradsieve.torch.SecondMoments(torch.nn.Linear(2, 2))
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "covers 0 of the model's parameters: allowed is .*same model"):
+            gradsieve.torch.Averager(torch.nn.Linear(2, 2), gradsieve.Job("x", 0, 1), second_moments=moments)
+
+    def test_second_moments_on_a_gpu_are_refused(self):
+        on_card = unittest.mock.Mock(is_cuda=True)
+        with self.assertRaisesRegex(gradsieve.Unimplemented, "second_moments of parameters on a GPU: allowed are .* host; leave it out"):
+            Intake(torch.nn.Identity(), None, [("weight", on_card)], "", None, second_moments=[on_card])
 
     def test_a_codec_beside_a_job_is_refused(self):
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "beside a Job"):

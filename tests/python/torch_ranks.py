@@ -1,6 +1,7 @@
 """Training processes for torch_test.py: DistributedDataParallel over Gloo, two processes, gradients through gradsieve.
 Run by rank_main.py with torchrun's environment variables."""
 import ctypes
+import importlib
 import os
 import signal
 import unittest.mock
@@ -22,12 +23,12 @@ EXACT = "all | f32"
 states, job_name = [], "torch"  # of the scenario at hand; names differ, so that no run waits for another one's end
 
 
-def scenarios(**arguments):
-    """Several functions of this file in one process, one after the other: {key: [function, arguments]}."""
+def scenarios(module=__name__, **arguments):
+    """Several functions of a file in one process, one after the other: {key: [function, arguments]}."""
     global job_name
     results = {}
     for job_name, (name, own) in arguments.items():
-        results[job_name] = globals()[name](**own)
+        results[job_name] = getattr(importlib.import_module(module), name)(**own)
         while states:
             states.pop().close()
     return results
@@ -147,7 +148,7 @@ def open_gradient():
     rank = join_processes()
     net = torch.nn.Linear(8, 4, bias=False)
     averaging = gradsieve.torch.Averager(net, job_name, codec=EXACT, timeout=TIMEOUT_S)
-    member, = averaging._members
+    member, = averaging._intake.members
     if rank == 1:
         dist.barrier()
     member.hand_in(1, torch.full((4, 8), 1.0 + rank), 1.0)
@@ -265,7 +266,7 @@ def uneven():
 
 
 def two_models():
-    """One job, two groups; the second model steps twice as often. The first one's parameters follow their names."""
+    """One job, two groups; the second model steps five times as often. The first one's parameters follow their names."""
     rank = join_processes()
     job = gradsieve.Job(job_name, codec=EXACT)
     first, first_state = wrap(seeded_net(), job, None, prefix="g")
@@ -273,10 +274,10 @@ def two_models():
     job.start(TIMEOUT_S)
     for step in range(1, 3):
         loss_of(first, rank, step).backward()
-        for twice in (1, 2):
+        for often in range(1, 6):
             second.zero_grad()
-            loss_of(second, rank, 10 * step + twice).backward()
-    wanted = exact_mean(seeded_net(), 22)
+            loss_of(second, rank, 10 * step + often).backward()
+    wanted = exact_mean(seeded_net(), 25)
     job.detach(TIMEOUT_S)
     return {"steps": [first_state.last_step, second_state.last_step], "difference": largest_difference(gradients(second), wanted)}
 
@@ -293,13 +294,13 @@ def non_finite():
     return {"are_nan": are_nan, "difference": largest_difference(gradients(model), exact_mean(seeded_net(), 2))}
 
 
-def daemon_dies(fallback=None, as_on_card=False):
+def daemon_dies(fallback=None, as_on_card=False, **options):
     """A good step, then the test kills a daemon, then two more steps. as_on_card: as if the daemon wrote the buckets."""
     if as_on_card:
         gradsieve.torch.ddp._is_written_by_daemon = lambda buffer: True
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     rank = join_processes()
-    model, state = wrap(seeded_net(), fallback=fallback)
+    model, state = wrap(seeded_net(), fallback=fallback, **options)
     loss_of(model, rank, 1).backward()
     print("stepped", flush=True)
     signal.sigwait({signal.SIGUSR1})

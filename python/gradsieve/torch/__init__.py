@@ -16,5 +16,6 @@ from __future__ import annotations
 
 from .averager import Averager
 from .ddp import State, hook, register
+from .second_moments import SecondMoments
 
-__all__ = ["Averager", "State", "hook", "register"]
+__all__ = ["Averager", "SecondMoments", "State", "hook", "register"]

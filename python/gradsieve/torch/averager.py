@@ -9,8 +9,10 @@ import torch.distributed as dist
 
 from ..errors import GradsieveError, InvalidArgument, Timeout
 from ..job import Job, NonFinitePolicy
-from .members import Member, Members, Scale, finish_step, trainable
+from .intake import Intake, check_weight
+from .members import Member, Scale, finish_step, trainable
 from .refusals import refuse_sharding, refuse_sparse
+from .second_moments import SecondMoments
 
 
 @dataclass
@@ -19,6 +21,7 @@ class _OpenStep:
 
     number: int
     pairs: list[tuple[Member, torch.Tensor]]
+    weight: float = 1.0
     handed_in: int = 0  # of `pairs`; one more if a signal came right after its hand-in
     is_resumed: bool = False
 
@@ -27,13 +30,15 @@ class Averager:
     """Averages a model's gradients over all ranks, which have the same model.
 
     model: any module; each parameter that needs a gradient now is a tensor of the job. job, codec, run_id, non_finite,
-    socket_path, prefix, optimizer, grad_scaler, timeout, start_timeout: as gradsieve.torch.State. rank and world_size
-    are torch.distributed's where that is initialized, else the launcher's variables. Errors: State's."""
+    socket_path, prefix, optimizer, grad_scaler, timeout, start_timeout, micro_batches (backward passes between two calls of
+    `average_gradients`), second_moments: as gradsieve.torch.State. rank and world_size are torch.distributed's where that is
+    initialized, else the launcher's variables. Errors: State's."""
 
     def __init__(self, model: torch.nn.Module, job: str | Job, *, codec: str | None = None, run_id: str | None = None,
                  non_finite: NonFinitePolicy = NonFinitePolicy.SKIP_STEP, socket_path: str | None = None, prefix: str = "",
                  optimizer: torch.optim.Optimizer | None = None, grad_scaler: object | None = None,
-                 timeout: float = 1800.0, start_timeout: float = 300.0) -> None:
+                 timeout: float = 1800.0, start_timeout: float = 300.0, micro_batches: int = 1,
+                 second_moments: SecondMoments | None = None) -> None:
         refuse_sharding(model, optimizer)
         refuse_sparse(model)
         parameters = trainable(model.named_parameters())
@@ -45,24 +50,33 @@ class Averager:
                        codec=codec, run_id=run_id, non_finite=non_finite, socket_path=socket_path) \
             if isinstance(job, str) else job
         self._model = model
-        self._members = Members(self.job, parameters, prefix)
-        self._scale = Scale(optimizer, grad_scaler)
+        self._intake = Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
+                              second_moments=second_moments)
         self._group, self._timeout = prefix, timeout
         self._open: _OpenStep | None = None
         self._broadcast = 0  # members that are done in a broadcast that is under way
         self.last_step = 0  # the number of the last step that was begun; 0 before the first
+        self._is_own = is_own
         if is_own:
-            self.job.start(start_timeout)
+            with self._intake.closed_on_error():
+                self.job.start(start_timeout)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """After training: takes hooks off the model and leaves the job, where it was made here. Call it on all ranks after the
+        same step. Errors: Job.detach's."""
+        self._intake.close()
+        if self._is_own:
+            self.job.detach(timeout)
 
     @torch.no_grad()
-    def average_gradients(self) -> int:
-        """Hands in every parameter's `grad` (zeros where there is none), waits, and writes the average back; every
-        parameter that is not frozen has a `grad` afterwards. Called by all ranks after each backward pass. Gives back
+    def average_gradients(self, weight: float = 1.0) -> int:
+        """Hands in every parameter's `grad` (zeros where there is none), multiplied by `weight` (see State.weight), waits, and
+        writes the average back; every parameter that is not frozen has a `grad` afterwards. Called by all ranks after each backward pass. Gives back
         the step's number. On a GPU, gradients that stay where they are (`zero_grad(set_to_none=False)`) need not be
         bound again. After Timeout or Ctrl-C the same call again goes on with the step that is open, and gives the
         average of the gradients that were handed in. Errors: FailedPrecondition (a parameter that was frozen when this
         was made has a gradient), and those of Tensor.submit and Tensor.wait."""
-        self._open = step = self._begin() if self._open is None else self._open
+        self._open = step = self._begin(check_weight(weight)) if self._open is None else self._open
         self.last_step = step.number
         try:
             self._finish(step)
@@ -76,22 +90,23 @@ class Averager:
         self._open = None
         return step.number
 
-    def _begin(self) -> _OpenStep:
+    def _begin(self, weight: float) -> _OpenStep:
         for name, parameter in self._model.named_parameters():
             if parameter.grad is not None:
-                self._members.of(parameter, name)
+                self._intake.members.of(parameter, name)
         pairs = []
-        for member in self._members:
+        for member in self._intake.members:
             gradient = member.parameter.grad
             pairs.append((member, torch.zeros_like(member.parameter) if gradient is None else gradient))
-        self._members.bind(pairs, self._timeout)
-        return _OpenStep(self.last_step + 1 if self.last_step else self.job.first_step(self._group), pairs)
+        self._intake.members.bind(pairs, self._timeout)
+        return _OpenStep(self.last_step + 1 if self.last_step else self.job.first_step(self._group), pairs, weight)
 
     def _finish(self, step: _OpenStep) -> None:
         for member, gradient in step.pairs[step.handed_in:]:
             if not step.is_resumed or member.tensor.is_ready():
-                member.hand_in(step.number, gradient, self._scale.of(member.parameter, step.number))
+                self._intake.hand_in(member, step.number, gradient, step.weight)
             step.handed_in += 1
+        self._intake.end_step()
         addresses = [member.tensor.wait_for_address(self._timeout) for member, _ in step.pairs]
         finish_step(self.job, step.number, self._group, self._timeout)
         for (member, gradient), address in zip(step.pairs, addresses):
@@ -105,7 +120,7 @@ class Averager:
         """Copies rank `root`'s parameters to every rank, as DistributedDataParallel does at its start; between steps.
         Called by all ranks. Gradients are zero afterwards. Buffers, such as BatchNorm's, stay each rank's own. After
         Timeout or Ctrl-C the same call again goes on. Errors: those of Job.broadcast."""
-        for member in list(self._members)[self._broadcast:]:
+        for member in list(self._intake.members)[self._broadcast:]:
             self._broadcast_one(member, root)
             self._broadcast += 1
         self._broadcast = 0
@@ -119,7 +134,7 @@ class Averager:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         parameter.grad.copy_(parameter)
-        self._members.bind([(member, parameter.grad)], self._timeout)
+        self._intake.members.bind([(member, parameter.grad)], self._timeout)
         self.job.broadcast_address(member.tensor, root, self._timeout)
         parameter.copy_(parameter.grad)
         parameter.grad.zero_()

@@ -4,6 +4,7 @@ Future, while the backward pass goes on. The hook runs on autograd's thread and 
 postponed in this file: DDP compares those of the hook with the types themselves."""
 import atexit
 import contextlib
+import dataclasses
 import queue
 import threading
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import GradsieveError, InvalidArgument
 from ..job import Job, NonFinitePolicy
 from .fallback import MISSING, Fallback, check_fallback
-from .members import Member, Members, Scale, finish_step, trainable
+from .intake import Intake, check_weight
+from .members import Member, Scale, finish_step, trainable
+from .probe import Probe, Prober, check_probe_every
 from .refusals import refuse_sharding, refuse_sparse
+from .second_moments import SecondMoments
 
 DEFAULT_TIMEOUT_S = 1800.0  # DDP's own; a rank that died is noticed within a second, whatever this is
 _STOP_TIMEOUT_S = 2.0
@@ -34,6 +38,8 @@ class _Work:
     future: Any
     is_last: bool
     error: GradsieveError | None = None
+    weight: float = 1.0
+    exact: torch.Tensor | None = None  # the gradients once more, in a probed step
 
 
 def _is_written_by_daemon(buffer: torch.Tensor) -> bool:
@@ -54,7 +60,9 @@ class State:
     all its models are registered. codec, run_id, non_finite, socket_path: of the job, as gradsieve.Job takes them; only
     with a name. prefix: names this model's group, where a job has several models, each with its own steps. optimizer,
     grad_scaler: when the learning rate or the loss scale changes, what the daemons keep is rescaled. timeout: seconds
-    that a bucket is waited for. fallback: None (an error) or "allreduce", see Fallback.
+    that a bucket is waited for. fallback: None (an error) or "allreduce", see Fallback. weight: see the property.
+    micro_batches: the most backward passes of one step (`no_sync`), each a variance sample; costs as many slabs. probe_every:
+    steps between two that are averaged exactly as well, see `probes`; 0 = never. second_moments: a SecondMoments of the model.
 
     Errors: InvalidArgument, Unimplemented (FSDP, ZeRO, sparse gradients), and those of Job.start."""
 
@@ -62,7 +70,8 @@ class State:
                  run_id: str | None = None, non_finite: NonFinitePolicy = NonFinitePolicy.SKIP_STEP,
                  socket_path: str | None = None, prefix: str = "", optimizer: torch.optim.Optimizer | None = None,
                  grad_scaler: object | None = None, timeout: float = DEFAULT_TIMEOUT_S, start_timeout: float = 300.0,
-                 fallback: str | None = None) -> None:
+                 fallback: str | None = None, weight: float = 1.0, micro_batches: int = 1, probe_every: int = 0,
+                 second_moments: SecondMoments | None = None) -> None:
         refuse_sharding(model, optimizer)
         if not isinstance(model, DistributedDataParallel):
             raise InvalidArgument(f"model is a {type(model).__name__}: allowed is a DistributedDataParallel; wrap it, or use "
@@ -72,14 +81,16 @@ class State:
         named = [(name.removeprefix(_DDP_PREFIX), parameter) for name, parameter in model.named_parameters()]
         parameters = trainable(entry for entry in named if entry[0] not in ignored)
         group = model.process_group
+        self.weight = weight
         self._fallback = Fallback(group) if check_fallback(fallback) else None
+        self._prober = Prober(group, probe_every) if check_probe_every(probe_every) else None
         is_own = self._is_own = isinstance(job, str)
         if not is_own and codec is not None:
             raise InvalidArgument(f"codec is {codec!r} beside a Job: allowed with a job's name; give it to the Job")
         self.job = Job(job, dist.get_rank(group), dist.get_world_size(group), codec=codec, run_id=run_id,
                        non_finite=non_finite, socket_path=socket_path) if isinstance(job, str) else job
-        self._members = Members(self.job, parameters, prefix)
-        self._scale = Scale(optimizer, grad_scaler)
+        self._intake = Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
+                              second_moments=second_moments, is_wanted=lambda: not self._is_plain())
         self._group, self._timeout = prefix, timeout
         self._step = 0  # of the backward pass at hand; 0: not known yet
         self._lost_step: int | None = None  # in which the plain path was taken first; of the waiter thread
@@ -87,10 +98,36 @@ class State:
         self._thread: threading.Thread | None = None
         self.error: GradsieveError | None = None
         device = next(model.parameters()).device
-        if is_own and self._fallback:
-            self._fallback.start(self.job, start_timeout, device)
-        elif is_own:
-            self.job.start(start_timeout)
+        with self._intake.closed_on_error():
+            if is_own and self._fallback:
+                self._fallback.start(self.job, start_timeout, device)
+            elif is_own:
+                self.job.start(start_timeout)
+
+    @property
+    def weight(self) -> float:
+        """By what this rank's gradient is multiplied as it is handed in, from the next backward pass on; finite, 0 or more.
+        The average is the sum of weighted gradients over the number of ranks. For batches of different sizes and a loss
+        that is a mean: this rank's samples x ranks / all ranks' samples. Setting it: InvalidArgument."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self._weight = check_weight(weight)
+
+    @property
+    def probes(self) -> dict[str, Probe]:
+        """The newest Probe of each tensor of the job, by name; empty before the first probed step."""
+        return dict(self._prober.found) if self._prober else {}
+
+    def status(self) -> dict[str, Any]:
+        """Job.status, with `probe` in each tensor's entry (None before its first): step, cosine, relative_error. Errors:
+        Job.status's."""
+        entry = self.job.status()
+        probes = self.probes
+        for tensor in entry["tensors"]:
+            tensor["probe"] = dataclasses.asdict(probes[tensor["name"]]) if tensor["name"] in probes else None
+        return entry
 
     @property
     def fallback_steps(self) -> int:
@@ -106,6 +143,7 @@ class State:
         """After training: ends the waiter thread and leaves the job, where it was made here. Call it on all ranks after
         the same step; a program that ends does the same. Errors: Job.detach's."""
         self._stop()
+        self._intake.close()
         if self._is_own and not (self._fallback and self._fallback.is_taken):
             self.job.detach(timeout)
 
@@ -129,11 +167,15 @@ class State:
         work = _Work(0, buffer, [], torch.futures.Future(devices=devices), bucket.is_last())
         done = work.future.then(lambda future: _settled(work, future.value()))
         try:
-            work.step = self._step_of(bucket)
-            if not (self._fallback and self._fallback.is_taken):
+            work.step, work.weight = self._step_of(bucket), self._weight
+            if self._prober:
+                work.exact = self._prober.copy(work.step, buffer, work.weight)
+            if not self._is_plain():
                 self._hand_in(work, bucket)
         except GradsieveError as error:
             work.error = error
+        if work.is_last:
+            self._intake.end_step()
         if self._thread is None:
             self._thread = threading.Thread(target=self._wait_for_work, name="gradsieve-waiter", daemon=True)
             self._thread.start()
@@ -143,16 +185,19 @@ class State:
 
     def _step_of(self, bucket: dist.GradBucket) -> int:
         if bucket.index() == 0:
-            is_plain = self._fallback is not None and self._fallback.is_taken
-            self._step = self._step + 1 if self._step or is_plain else self.job.first_step(self._group)
+            self._step = self._step + 1 if self._step or self._is_plain() else self.job.first_step(self._group)
         return self._step
 
+    def _is_plain(self) -> bool:
+        """Whether torch's own all-reduce averages from here on."""
+        return self._fallback is not None and self._fallback.is_taken
+
     def _hand_in(self, work: _Work, bucket: dist.GradBucket) -> None:
-        pairs = [(self._members.of(parameter), gradient)
+        pairs = [(self._intake.members.of(parameter), gradient)
                  for parameter, gradient in zip(bucket.parameters(), bucket.gradients())]
-        self._members.bind(pairs, self._timeout)
+        self._intake.members.bind(pairs, self._timeout)
         for member, gradient in pairs:
-            member.hand_in(work.step, gradient, self._scale.of(member.parameter, work.step))
+            self._intake.hand_in(member, work.step, gradient, work.weight)
             work.handed_in.append((member, gradient))
 
     def _wait_for_work(self) -> None:
@@ -180,7 +225,7 @@ class State:
         """Waits for a bucket and writes its averages. Only when all ranks have theirs where there is a fallback: until
         then the bucket holds this rank's own gradients (on a GPU the daemon writes it, so that all the rest of a step
         that is under way there fails on all ranks instead)."""
-        averages = self._averages(work) if not (self._fallback and self._fallback.is_taken) else None
+        averages = self._averages(work) if not self._is_plain() else None
         if self._fallback:
             missing = work.error if isinstance(work.error, MISSING) else None
             was_taken = self._fallback.is_taken
@@ -189,11 +234,15 @@ class State:
                     self._lost_step = work.step
                 self._take_plain(work, missing)
                 return
+        # By the step's number alone, whatever became of it here: all ranks take part in a collective.
+        exact = self._prober.mean(work.exact) if self._prober and work.exact is not None else None
         if work.error is not None:
             raise work.error
-        for (_, gradient), average in zip(work.handed_in, averages or []):
+        for (member, gradient), average in zip(work.handed_in, averages or []):
             if average is not None:
                 gradient.copy_(average)
+            if self._prober and exact is not None:
+                self._prober.finish(work.step, member.name, gradient, work.buffer, exact)
 
     def _averages(self, work: _Work) -> list[torch.Tensor | None] | None:
         """None if the bucket failed, and `work.error` says why."""
@@ -216,6 +265,8 @@ class State:
             raise missing or GradsieveError(f"step {work.step}: another rank lost its daemon: allowed on a GPU is to go on "
                                             "with the next step; drop this one")
         work.error = None
+        if work.weight != 1.0:
+            work.buffer.mul_(work.weight)
         self._fallback.average(work.buffer)
         self._fallback.steps += work.is_last
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Member:
     name: str
     parameter: torch.nn.Parameter
     tensor: Tensor
-    _slab: torch.Tensor | None = None
+    _slabs: dict[int, torch.Tensor] = field(default_factory=dict)  # by slice
     _results: dict[int, torch.Tensor] = field(default_factory=dict)  # by address: a job has few result areas
     _bound: tuple[int, int] = (0, 0)  # pointer and stream
 
@@ -58,23 +58,38 @@ class Member:
         """Notes what is bound now."""
         self._bound = (buffer.pointer, buffer.stream)
 
-    def hand_in(self, step: int, gradient: torch.Tensor, scale: float) -> None:
-        """Copies a gradient on the host into the slab, widening half types exactly, and submits. Errors: Busy (the last
-        step is not settled; its gradient stays as it is), and those of Tensor.submit."""
-        if not gradient.is_cuda:
+    def hand_in(self, step: int, gradient: torch.Tensor, scale: float, weight: float = 1.0, *, slices: int = 0,
+                samples: int = 0) -> None:
+        """Copies `weight` times a gradient on the host into the slab, widening half types exactly, and submits. On a GPU
+        the gradient itself is multiplied. slices: how many were filled already (then `gradient` is not read). samples: how
+        many a second moment was summed up over, if there is one. Errors: Busy (the last step is not settled; its gradient
+        stays as it is), and those of Tensor.submit."""
+        if gradient.is_cuda:
+            if weight != 1.0:
+                gradient.mul_(weight)
+        elif not slices:
             self.fill(gradient)
-        self.tensor.submit(step, scale=scale)
+            if weight != 1.0:
+                self.slice(0).mul_(weight)
+        self.tensor.submit(step, sample_count=slices or 1, samples=[samples] if samples else None, scale=scale)
 
     def fill(self, values: torch.Tensor) -> None:
         """Copies values on the host into the slab. Errors: Busy (the daemon reads it still)."""
         self.tensor.require_settled()
-        self.slab().copy_(values)
+        self.slice(0).copy_(values)
 
-    def slab(self) -> torch.Tensor:
-        """The tensor's shared memory."""
-        if self._slab is None:
-            self._slab = _torch_view(self.tensor.slab_address(), self.tensor.shape, self.tensor)
-        return self._slab
+    def slice(self, index: int) -> torch.Tensor:
+        """The shared memory of a slice."""
+        if index not in self._slabs:
+            self._slabs[index] = _torch_view(self.tensor.slab_address(index), self.tensor.shape, self.tensor)
+        return self._slabs[index]
+
+    def write_second_moment(self, squares: torch.Tensor, samples: int, weight: float) -> None:
+        """Hands over the sum over `samples` samples of the squared part of each in the gradient. The daemon takes gradients
+        whose mean the gradient is: samples * weight times those parts. Errors: Busy."""
+        self.tensor.require_settled()
+        place = _torch_view(self.tensor.second_moment_address(), self.tensor.shape, self.tensor)
+        torch.mul(squares, (samples * weight) ** 2, out=place)
 
     def average(self, address: int) -> torch.Tensor:
         """The average at `address` of the result area, for reading."""
@@ -127,13 +142,17 @@ def finish_step(job: Job, step: int, group: str, timeout: float) -> None:
 
 
 class Members:
-    """The parameters of a model that need a gradient (see `trainable`). Their tensors are one group of the job, named by `prefix`."""
+    """The parameters of a model that need a gradient (see `trainable`). Their tensors are one group of the job, named by
+    `prefix`. Those in `moments` get room for a second moment, the others for `slices` micro-batches."""
 
-    def __init__(self, job: Job, parameters: Iterable[tuple[str, torch.nn.Parameter]], prefix: str) -> None:
+    def __init__(self, job: Job, parameters: Iterable[tuple[str, torch.nn.Parameter]], prefix: str, *, slices: int = 1,
+                 moments: Container[torch.Tensor] = ()) -> None:
         self._by_parameter: dict[torch.Tensor, Member] = {}
         for name, parameter in parameters:
             full_name = f"{prefix}.{name}" if prefix else name
-            tensor = job.add_tensor(full_name, tuple(parameter.shape), group=prefix, on_device=parameter.is_cuda)
+            has_moment = parameter in moments
+            tensor = job.add_tensor(full_name, tuple(parameter.shape), group=prefix, on_device=parameter.is_cuda,
+                                    samples_max=1 if has_moment else slices, has_second_moment=has_moment)
             self._by_parameter[parameter] = Member(full_name, parameter, tensor)
         self._job = job
 
