@@ -66,74 +66,81 @@ __device__ inline void load_entries(const EncodeRound& round, std::uint32_t firs
     }
 }
 
-/// Sets bits in zeroed memory, of which other lanes and warps may set others.
-__device__ inline void or_word(std::uint32_t* word, std::uint32_t bits) {
-    if (bits != 0) atomicOr(word, bits);
+/// Sets a bit for each lane that has one, words that several lanes share once. Bits ascend. A whole warp.
+__device__ inline void or_ones(std::uint32_t* words, std::uint32_t bit, bool exists) {
+    const unsigned lane = threadIdx.x % 32;
+    std::uint32_t left = __ballot_sync(~0U, exists);
+    while (left != 0) {
+        const unsigned leader = __ffs(static_cast<int>(left)) - 1;
+        const std::uint32_t word = __shfl_sync(~0U, bit, leader) / 32;
+        const bool is_here = exists && bit / 32 == word;
+        const std::uint32_t ones = __reduce_or_sync(~0U, is_here ? 1U << (bit % 32) : 0U);
+        if (lane == leader) atomicOr(words + word, ones);
+        left &= ~__ballot_sync(~0U, is_here);
+    }
 }
 
-/// Sets the first `count` lanes' fields, which stand side by side from bit `first` on. Lanes that share a word put
-/// their fields together first, since atomics on one word wait for each other. A whole warp.
+/// Sets the first `count` lanes' fields, which stand side by side from bit `first` on, words that several lanes share
+/// once. A whole warp.
 __device__ inline void or_fields(std::uint32_t* words, std::uint32_t first, std::uint32_t value, unsigned width,
                                  std::uint32_t count) {
+    constexpr unsigned kWide = 16;  // lanes hardly share words
     const unsigned lane = threadIdx.x % 32;
-    std::uint32_t packed = lane < count ? value : 0U;
-    unsigned lanes = 1;
-    for (unsigned bits = width; bits <= 16 && lanes < 32; bits *= 2) {
-        packed |= __shfl_down_sync(~0U, packed, lanes) << bits;
-        lanes *= 2;
-    }
-    if (lane % lanes != 0) return;
     const std::uint32_t bit = first + lane * width;
-    or_word(words + bit / 32, packed << (bit % 32));
-    if (bit % 32 != 0) or_word(words + bit / 32 + 1, packed >> (32 - bit % 32));
-}
-
-/// Sets a bit for each of the first `count` lanes; bits ascend. A whole warp.
-__device__ inline void or_ones(std::uint32_t* words, std::uint32_t bit, std::uint32_t count) {
-    constexpr std::uint32_t kFewWords = 6;
-    const unsigned lane = threadIdx.x % 32;
-    const bool exists = lane < count;
-    const std::uint32_t first_word = __shfl_sync(~0U, bit, 0) / 32;
-    const std::uint32_t word_count = __shfl_sync(~0U, bit, static_cast<int>(count) - 1) / 32 - first_word + 1;
-    const std::uint32_t one = 1U << (bit % 32);
-    if (word_count > kFewWords) {  // lanes hardly share words
-        if (exists) atomicOr(words + bit / 32, one);
+    if (width >= kWide) {
+        if (lane < count) or_bits(words, bit, value, width);
         return;
     }
-    const std::uint32_t own_word = bit / 32 - first_word;
+    const std::uint32_t first_word = first / 32;
+    const std::uint32_t last_word = (first + count * width - 1) / 32;
+    const int shift = static_cast<int>(bit - first_word * 32);
     std::uint32_t own = 0;
-    for (std::uint32_t word = 0; word < word_count; ++word) {
-        const std::uint32_t ones = __reduce_or_sync(~0U, exists && own_word == word ? one : 0U);
-        own = lane == word ? ones : own;
+    for (std::uint32_t word = 0; word <= last_word - first_word; ++word) {
+        const int offset = shift - static_cast<int>(word * 32);
+        const std::uint32_t upper = offset >= 0 && offset < 32 ? value << offset : 0U;
+        const std::uint32_t lower = offset < 0 && offset > -static_cast<int>(width) ? value >> -offset : 0U;
+        const std::uint32_t bits = __reduce_or_sync(~0U, lane < count ? upper | lower : 0U);
+        own = lane == word ? bits : own;
     }
-    or_word(words + first_word + lane, own);
+    if (own != 0) atomicOr(words + first_word + lane, own);
 }
 
 /// Fields of the entries of the first `count` lanes. `position`: in the list, of the first lane's; `unary_bit`: of the
-/// one that ends the lane's quotient. A whole warp.
+/// one that ends the lane's quotient. A whole warp. kIsNear: in shared memory, where lanes may meet in a word.
+template <bool kIsNear>
 __device__ inline void write_warp(const PayloadLayout& layout, std::uint32_t* words, std::uint32_t position,
                                   std::uint32_t count, const Entry& entry, std::uint32_t gap, std::uint32_t unary_bit) {
+    const unsigned lane = threadIdx.x % 32;
+    const bool exists = lane < count;
     const auto write_fields = [&](std::uint32_t first, std::uint32_t value, unsigned width) {
-        or_fields(words, first + position * width, value, width, count);
+        if constexpr (!kIsNear) return or_fields(words, first, value, width, count);
+        if (exists) or_bits(words, first + lane * width, value, width);
+    };
+    const auto write_one = [&](std::uint32_t bit) {
+        if constexpr (!kIsNear) return or_ones(words, bit, exists);
+        if (exists) or_bits(words, bit, 1, 1);
     };
     switch (layout.form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
             if (layout.rice_parameter > 0)
-                write_fields(layout.indices_bit, gap & ((1U << layout.rice_parameter) - 1U), layout.rice_parameter);
-            or_ones(words, layout.unary_bit + unary_bit, count);
+                write_fields(layout.indices_bit + position * layout.rice_parameter,
+                             gap & ((1U << layout.rice_parameter) - 1U), layout.rice_parameter);
+            write_one(layout.unary_bit + unary_bit);
             break;
-        case IndexForm::kBitmap: or_ones(words, layout.indices_bit + entry.index, count); break;
+        case IndexForm::kBitmap: write_one(layout.indices_bit + entry.index); break;
         case IndexForm::kRaw32: {
             const std::uint32_t code = layout.value_bits == 0 ? entry.code << kPaperWordCodeShift : 0U;
-            write_fields(layout.indices_bit, entry.index | code, 32);
+            write_fields(layout.indices_bit + position * 32U, entry.index | code, 32);
             break;
         }
     }
-    if (layout.value_bits > 0) write_fields(layout.values_bit, entry.code, layout.value_bits);
+    if (layout.value_bits > 0)
+        write_fields(layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits);
 }
 
 /// Each warp writes the entries of its tiles.
+template <bool kIsNear>
 __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chunk, std::uint32_t value_bytes,
                                      const CodeShared& shared, std::uint32_t* words) {
     const unsigned lane = threadIdx.x % 32;
@@ -155,7 +162,7 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
             const std::uint32_t previous = __shfl_up_sync(~0U, entry.index, 1) + 1U;
             const std::uint32_t gap = entry.index - (lane == 0 ? end_before : previous);
             const std::uint32_t bits = scan_warp(exists ? (gap >> layout.rice_parameter) + 1U : 0U, Sum{});
-            write_warp(layout, words, first, min(32U, end - first), entry, gap, unary + bits - 1U);
+            write_warp<kIsNear>(layout, words, first, min(32U, end - first), entry, gap, unary + bits - 1U);
             unary += __shfl_sync(~0U, bits, 31);
             end_before = __shfl_sync(~0U, entry.index, 31) + 1U;
         }
@@ -179,11 +186,12 @@ __device__ inline void deliver_payload(const EncodeRound& round, ByteCount offse
 }
 
 /// All fields of the payload, in cleared memory.
+template <bool kIsNear>
 __device__ inline void write_payload(const EncodeRound& round, std::uint32_t chunk, const TensorPlan& plan,
                                      const ChunkShare& share, const CodeShared& shared, std::uint32_t* words) {
     if (threadIdx.x == kChunkTiles) write_header(plan, shared.layout, words);
     if (threadIdx.x < kChunkTiles) write_scales(plan, share.tile, shared.layout, share.exponent_bit, words);
-    write_entries(round, chunk, plan.value_bytes, shared, words);
+    write_entries<kIsNear>(round, chunk, plan.value_bytes, shared, words);
 }
 
 /// Codes a chunk whose tiles all hold what is sent. A block of kCodeThreads.
@@ -200,7 +208,7 @@ __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk,
     const bool is_first = threadIdx.x == 0;
     const std::uint32_t bytes = shared.layout.bytes;
     const bool is_near = bytes <= kNearPayloadBytes;
-    if (bytes > 0 && is_near) write_payload(round, chunk, plan, share, shared, near);
+    if (bytes > 0 && is_near) write_payload<true>(round, chunk, plan, share, shared, near);
     if (is_first) {
         shared.offset = share.offset;
         round.chunk_results[chunk] = ChunkResult{share.offset, bytes, share.sent};
@@ -210,7 +218,7 @@ __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk,
     auto* far = reinterpret_cast<std::uint32_t*>(round.payload + shared.offset);
     clear_words(far, bytes, 0);
     __syncthreads();
-    write_payload(round, chunk, plan, share, shared, far);
+    write_payload<false>(round, chunk, plan, share, shared, far);
 }
 
 }  // namespace gradsieve::codec::cuda
