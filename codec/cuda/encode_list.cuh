@@ -54,9 +54,10 @@ struct ListArrays {
     }
 };
 
-/// Blocks of a multiprocessor that the registers have to suffice for.
+/// Blocks of a multiprocessor that the registers have to suffice for. Where v is fetched too, one whose tiles fill the
+/// shared memory keeps device memory busier than two with half as many tiles on their way.
 template <VarianceSource kSource, unsigned kSamples>
-inline constexpr unsigned kListBlocks = kSamples == 1 && kSource != VarianceSource::kSecondMoment ? 2 : 1;
+inline constexpr unsigned kListBlocks = kSamples == 1 && kSource == VarianceSource::kNone ? 2 : 1;
 
 /// What the samples say of one vector, out of shared memory where it was fetched. `inout_bits`: the largest magnitude
 /// bits seen, which tell whether all was finite.
