@@ -55,7 +55,7 @@ TEST(CodecTask, Encode_then_decode_gives_the_weighted_average) {
     decode.tensor = &tensor;
     decode.step = 1;
     for (auto& chunk : (*encode.encoded)->chunks)
-        decode.payloads.push_back({0, {{chunk.chunk_index, codec::share(std::move(chunk.bytes))}}});
+        decode.payloads.push_back({0, {{chunk.chunk_index, share(std::move(chunk.bytes))}}});
     decode.factors = {1.0F};
     decode.run(workspace);
     ASSERT_TRUE(decode.decoded->is_ok()) << decode.decoded->error().to_string();
