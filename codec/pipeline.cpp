@@ -12,10 +12,12 @@ namespace {
 
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
 constexpr std::array<std::string_view, 5> kSelectorNames = {"all", "variance", "variance_hybrid", "topk", "threshold"};
-constexpr std::array<std::string_view, 7> kQuantizerNames = {"f32", "f16", "bf16", "pow2", "sign", "natural", "dither"};
-constexpr std::array<QuantizerKind, 7> kQuantizers = {
-    QuantizerKind::kF32,  QuantizerKind::kF16,     QuantizerKind::kBf16,  QuantizerKind::kPow2,
-    QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither};
+constexpr std::string_view kTernaryName = "ternary";
+constexpr std::array<std::string_view, 8> kQuantizerNames = {"f32",  "f16",     "bf16",   "pow2",
+                                                             "sign", "natural", "dither", kTernaryName};
+constexpr std::array<QuantizerKind, 8> kQuantizers = {
+    QuantizerKind::kF32,  QuantizerKind::kF16,     QuantizerKind::kBf16,   QuantizerKind::kPow2,
+    QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither, QuantizerKind::kDither};
 constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
@@ -31,6 +33,9 @@ constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
 constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
+constexpr double kUsualClip = 2.5;
+/// No magnitude of a tile is above the root of its elements times their root mean square.
+constexpr NumberRange kClip = {1, 64, false, "none or [1, 64]"};
 
 template <std::size_t N>
 std::optional<std::size_t> position_of(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -39,8 +44,10 @@ std::optional<std::size_t> position_of(const std::array<std::string_view, N>& na
     return static_cast<std::size_t>(found - names.begin());
 }
 
-std::string_view name_of(QuantizerKind kind) {
-    return kQuantizerNames[static_cast<std::size_t>(std::ranges::find(kQuantizers, kind) - kQuantizers.begin())];
+std::string_view name_of(const Quantizer& quantizer) {
+    if (quantizer.clip > 0) return kTernaryName;
+    const auto found = std::ranges::find(kQuantizers, quantizer.kind);
+    return kQuantizerNames[static_cast<std::size_t>(found - kQuantizers.begin())];
 }
 
 /// Role of a known name as an index into kRoleNames.
@@ -127,6 +134,15 @@ Status read_dither(ArgumentReader& arguments, const Selector& selector, Quantize
     return read_whole(arguments, levels, "codec stage dither: levels", kLevels, ret_quantizer.levels);
 }
 
+/// dither(levels=1, norm=max), clipped.
+Status read_ternary(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    ret_quantizer.levels = 1;
+    const auto clip = arguments.take("clip");
+    ret_quantizer.clip = !clip ? kUsualClip : *clip == "none" ? 0 : arguments.parse_number("clip", *clip, kClip);
+    ret_quantizer.feedback = read_feedback(arguments, selector);
+    return arguments.finish();
+}
+
 Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer) {
     ArgumentReader arguments(text);
     ret_quantizer.kind = kQuantizers[*position_of(kQuantizerNames, text.name)];
@@ -136,6 +152,7 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
         ret_quantizer.scope = static_cast<Scope>(arguments.word("scope", 0, kScopeNames));
         return read_whole(arguments, bits, "codec stage pow2: bits", kBits, ret_quantizer.bits);
     }
+    if (text.name == kTernaryName) return read_ternary(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kDither) return read_dither(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kNatural) ret_quantizer.feedback = read_feedback(arguments, selector);
     return arguments.finish();
@@ -149,7 +166,7 @@ Status check_combination(const Pipeline& pipeline) {
         return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
                         "the hybrid sends +-tau: write sign(scale=tau), or leave the quantizer out");
     const bool has_own_residual = selector.kind != SelectorKind::kAll && !selector.is_faithful;
-    const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer.kind)) + ": feedback";
+    const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer)) + ": feedback";
     if (is_random(quantizer) && has_own_residual && quantizer.feedback == Feedback::kNone)
         return bad_text(feedback_of_stage, "none", "scaled or unscaled after a selector that keeps a residual",
                         "leave it out, or select with all");
@@ -185,12 +202,13 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
 
 std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     const Quantizer& quantizer = pipeline.quantizer;
-    const std::string name(name_of(quantizer.kind));
+    const std::string name(name_of(quantizer));
     if (quantizer.kind == QuantizerKind::kPow2)
         return name + "(bits=" + std::to_string(quantizer.bits) +
                ", scope=" + std::string(kScopeNames[static_cast<std::size_t>(quantizer.scope)]) + ")";
     const std::string feedback =
         "feedback=" + std::string(kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)]) + ")";
+    if (quantizer.clip > 0) return name + "(clip=" + knob_text(quantizer.clip, knobs) + ", " + feedback;
     if (quantizer.kind == QuantizerKind::kDither)
         return name + "(levels=" + std::to_string(quantizer.levels) +
                ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) + ", " + feedback;

@@ -47,6 +47,7 @@ struct Quantizer {
     double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the selector; 0 = mean magnitude
     int levels = 7;  ///< dither: S, 1..127; a code is its sign and one of 0..S
     Norm norm = Norm::kMax;
+    double clip = 0;  ///< ternary, which is dither(levels=1, norm=max) of magnitudes cut off: root mean squares; 0: not
     Feedback feedback = Feedback::kScaled;  ///< dither, natural
     bool operator==(const Quantizer&) const = default;
 };

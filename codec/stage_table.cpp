@@ -56,6 +56,10 @@ constexpr std::array kStages = {
         "ceil(log2(levels + 1)) bits; times 1/z where the error is fed back (scaled); none: nothing is kept",
         "Alistarh, Grubic, Li, Tomioka, Vojnovic 2017, QSGD, arXiv:1610.02132; random numbers of Salmon, Moraes, Dror, "
         "Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3 (Philox4x32-10)"},
+    StageRow{"ternary", "quantizer", "clip=2.5|none, feedback=scaled|unscaled|none", "tile", "-",
+             "dither(levels=1, norm=max) of magnitudes that are cut off at `clip` times the tile's root mean square, 2 "
+             "bits: 0 or plus or minus that; unbiased of what is cut off, and the rest stays in r",
+             "Wen, Xu, Yan, Wu, Wang, Chen, Li 2017, TernGrad, arXiv:1705.07878"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

@@ -19,6 +19,7 @@ __device__ inline DitherRule dither_rule_of(const TensorPlan& plan, bool is_list
     rule.is_max_norm = plan.is_max_norm != 0;
     rule.is_scaled = plan.is_scaled != 0;
     rule.is_list = is_list;
+    rule.clip = plan.clip;
     return rule;
 }
 

@@ -84,6 +84,7 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
             ret_plan.value_bytes = 1;
             ret_plan.levels = static_cast<std::uint32_t>(quantizer.levels);
             ret_plan.is_max_norm = quantizer.norm == Norm::kMax ? 1 : 0;
+            ret_plan.clip = static_cast<float>(quantizer.clip);
             break;
     }
 }

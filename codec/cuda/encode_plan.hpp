@@ -92,7 +92,7 @@ struct TensorPlan {
     std::uint8_t is_max_norm;      ///< dither: else l2
     std::uint8_t is_scaled;        ///< natural, dither: by 1/z
     std::uint8_t is_random;        ///< natural, dither: rounded at random
-    std::uint8_t reserved[4];
+    float clip;                    ///< ternary; 0: not clipped
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 

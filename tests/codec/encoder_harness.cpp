@@ -134,6 +134,8 @@ std::vector<NamedPipeline> every_pipeline() {
             {"all|dither(3, l2)", dither_pipeline({}, 3, Norm::kL2)},
             {"all|dither(7, none)", dither_pipeline({}, 7, Norm::kMax, Feedback::kNone)},
             {"all|dither(1, l2, none)", dither_pipeline({}, 1, Norm::kL2, Feedback::kNone)},
+            {"all|ternary", *parse_pipeline("all | ternary")},
+            {"topk|ternary(1)", *parse_pipeline("topk(0.2) | ternary(clip=1)")},
             {"all|natural", natural_pipeline({})},
             {"all|natural(unscaled)", natural_pipeline({}, Feedback::kUnscaled)},
             {"all|natural(none)", natural_pipeline({}, Feedback::kNone)},

@@ -47,6 +47,7 @@ std::vector<PipelineCase> make_pipeline_cases() {
                                                  "natural(feedback=unscaled)",
                                                  "dither",
                                                  "dither(levels=1)",
+                                                 "ternary",
                                                  "dither(levels=2, norm=l2)",
                                                  "dither(levels=15, feedback=unscaled)",
                                                  "dither(levels=31)",

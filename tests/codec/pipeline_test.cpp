@@ -35,6 +35,8 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("threshold(0.01) | f32"), "threshold(tau=0.01) | f32 | auto");
     EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
     EXPECT_EQ(canonical("all | natural"), "all | natural(feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | ternary"), "all | ternary(clip=2.5, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | ternary(none)"), "all | dither(levels=1, norm=max, feedback=scaled) | auto");
 }
 TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
     const auto expected = canonical("topk(0.01, gate=1) | pow2(bits=4) | auto");
@@ -76,6 +78,7 @@ TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
               "variance_hybrid(tau=*, alpha=*, zeta=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("threshold(0.5)", Knobs::kBlank), "threshold(tau=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("all | sign(scale=0.5)", Knobs::kBlank), "all | sign(scale=*) | auto");
+    EXPECT_EQ(canonical("all | ternary(3)", Knobs::kBlank), "all | ternary(clip=*, feedback=scaled) | auto");
 }
 
 TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
@@ -96,6 +99,8 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
         EXPECT_THAT(refusal(text), HasSubstr("[2, 8]")) << text;
     for (const char* text : {"all | dither(0)", "all | dither(128)", "all | dither(levels=6.5)", "all | dither(nan)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1, 127]")) << text;
+    for (const char* text : {"all | ternary(0.9)", "all | ternary(65)", "all | ternary(clip=off)"})
+        EXPECT_THAT(refusal(text), HasSubstr("none or [1, 64]")) << text;
     EXPECT_THAT(refusal("topk"), HasSubstr("ratio 'missing'"));
     EXPECT_THAT(refusal("variance_hybrid(alpha=2)"), HasSubstr("tau 'missing'"));
     EXPECT_THAT(refusal("threshold"), HasSubstr("tau 'missing'"));
@@ -157,6 +162,7 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_EQ(canonical("variance(1, 1, faithful) | natural"),
               "variance(alpha=1, zeta=1, mode=faithful) | natural(feedback=none) | auto");
     EXPECT_THAT(refusal("all | natural(levels=3)"), HasSubstr("allowed is feedback"));
+    EXPECT_THAT(refusal("topk(0.1) | ternary(feedback=none)"), HasSubstr("codec stage ternary: feedback 'none'"));
     EXPECT_THAT(refusal("all | natural | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | dither | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | f32 | rice"), HasSubstr("no indices"));
@@ -216,8 +222,9 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             quantizer.scope = static_cast<Scope>(*rc::gen::inRange(0, 2));
         }
         if (quantizer.kind == QuantizerKind::kDither) {
-            quantizer.levels = *rc::gen::inRange(1, 128);
+            quantizer.levels = *rc::gen::element(1, 1, 2, 7, 127);
             quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
+            if (quantizer.levels == 1 && quantizer.norm == Norm::kMax) quantizer.clip = 64 - *number_in(0, 63);
         }
         if (is_random(quantizer)) {
             quantizer.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kUnscaled);

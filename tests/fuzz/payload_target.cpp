@@ -31,6 +31,8 @@ std::vector<Bytes> seeds() {
                                   "topk(0.05) | f16 | rice",
                                   "all | sign",
                                   "all | dither",
+                                  "all | ternary",
+                                  "topk(0.05) | ternary | bitmap",
                                   "all | pow2",
                                   "topk(0.05) | f32 | rice",
                                   "topk(0.05) | bf16 | bitmap",

@@ -33,6 +33,8 @@ std::vector<NamedPipeline> all_pipelines() {
                              "all | dither(levels=15, feedback=none)",
                              "all | dither(levels=31, norm=l2)",
                              "all | dither(levels=63, feedback=unscaled)",
+                             "all | ternary(feedback=none)",
+                             "variance(alpha=0.5) | ternary(clip=1.5, feedback=unscaled) | bitmap",
                              "topk(0.3) | natural | bitmap",
                              "variance(alpha=0.5) | natural(feedback=unscaled) | raw32",
                              "topk(0.02, gate=0.5) | natural | rice",
