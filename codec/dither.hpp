@@ -95,10 +95,11 @@ GRADSIEVE_HOST_DEVICE inline float largest_list_scale(std::uint32_t bits) {
     return element::float_of(element::bits_of(largest_dither_scale(bits)) & 0xFFFF0000U);
 }
 
-/// z of a tile whose unit is `unit`, or larger by kMostEnlarged in a list.
-GRADSIEVE_HOST_DEVICE inline double dither_bound(const DitherRule& rule, const DitherTile& tile, double unit) {
+/// z of a tile whose unit is `unit`, or larger by kMostEnlarged in a list, the norm being `norm_in_units` of them.
+GRADSIEVE_HOST_DEVICE inline double dither_bound(const DitherRule& rule, const DitherTile& tile, double norm_in_units,
+                                                 double unit) {
     const double count = tile.count;
-    const double levels = rule.is_list ? rule.levels / kMostEnlarged : static_cast<double>(rule.levels);
+    const double levels = rule.is_list ? norm_in_units / kMostEnlarged : norm_in_units;
     if (!rule.is_max_norm) {
         const double ratio = std::sqrt(count) / levels;
         return ratio >= 2 ? ratio : 1 + ratio * ratio / 4;
@@ -122,7 +123,7 @@ GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, cons
     }
     const double unit = norm / static_cast<double>(rule.levels);
     if (!(unit >= kSmallestUnit)) return {};
-    const double z = rule.is_scaled ? dither_bound(rule, tile, unit) : 1.0;
+    const double z = rule.is_scaled ? dither_bound(rule, tile, rule.levels, unit) : 1.0;
     const double wanted = unit / z;
     const float limit = rule.is_list ? largest_list_scale(rule.bits) : largest_dither_scale(rule.bits);
     float scale = limit;

@@ -23,6 +23,9 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
         case QuantizerKind::kSign: return DenseRule::kSign;
         case QuantizerKind::kNatural:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kNaturalMean : DenseRule::kNatural;
+        case QuantizerKind::kExponentialDither:
+            return is_random(quantizer) && quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean
+                                                                                 : DenseRule::kDither;
         case QuantizerKind::kDither:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
     }

@@ -1,11 +1,14 @@
 #include "codec/pipeline.hpp"
 
+#include "codec/exponential.hpp"
 #include "codec/natural.hpp"
 #include "codec/pipeline_text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
+#include <cmath>
 
 namespace gradsieve::codec {
 namespace {
@@ -13,13 +16,15 @@ namespace {
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
 constexpr std::array<std::string_view, 5> kSelectorNames = {"all", "variance", "variance_hybrid", "topk", "threshold"};
 constexpr std::string_view kTernaryName = "ternary";
-constexpr std::array<std::string_view, 8> kQuantizerNames = {"f32",  "f16",     "bf16",   "pow2",
-                                                             "sign", "natural", "dither", kTernaryName};
-constexpr std::array<QuantizerKind, 8> kQuantizers = {
-    QuantizerKind::kF32,  QuantizerKind::kF16,     QuantizerKind::kBf16,   QuantizerKind::kPow2,
-    QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither, QuantizerKind::kDither};
+constexpr std::array<std::string_view, 9> kQuantizerNames = {
+    "f32", "f16", "bf16", "pow2", "sign", "natural", "dither", kTernaryName, "exponential_dither"};
+constexpr std::array<QuantizerKind, 9> kQuantizers = {
+    QuantizerKind::kF32,    QuantizerKind::kF16,    QuantizerKind::kBf16,
+    QuantizerKind::kPow2,   QuantizerKind::kSign,   QuantizerKind::kNatural,
+    QuantizerKind::kDither, QuantizerKind::kDither, QuantizerKind::kExponentialDither};
 constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
+constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
 constexpr std::array<std::string_view, 2> kNormNames = {"max", "l2"};
 constexpr std::array<std::string_view, 3> kFeedbackNames = {"scaled", "unscaled", "none"};
@@ -33,6 +38,7 @@ constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
 constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
+constexpr NumberRange kBase = {1.1, 16, false, "[1.1, 16]"};
 constexpr double kUsualClip = 2.5;
 /// No magnitude of a tile is above the root of its elements times their root mean square.
 constexpr NumberRange kClip = {1, 64, false, "none or [1, 64]"};
@@ -143,6 +149,24 @@ Status read_ternary(ArgumentReader& arguments, const Selector& selector, Quantiz
     return arguments.finish();
 }
 
+Status read_exponential(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    const double levels = arguments.number("levels", 7, kLevels);
+    ret_quantizer.base = static_cast<float>(arguments.number("base", 2, kBase));
+    ret_quantizer.is_biased = arguments.word("mode", 0, kRoundingNames) == 1;
+    ret_quantizer.norm = static_cast<Norm>(arguments.word("norm", 0, kNormNames));
+    if (!ret_quantizer.is_biased)
+        ret_quantizer.feedback = read_feedback(arguments, selector);
+    else if (const auto feedback = arguments.take("feedback"))
+        return bad_text("codec stage exponential_dither: feedback", *feedback, "none of its own with mode=biased",
+                        "leave it out: a biased rounding's errors are kept");
+    GRADSIEVE_TRY(
+        read_whole(arguments, levels, "codec stage exponential_dither: levels", kLevels, ret_quantizer.levels));
+    if ((levels - 1) * std::log2(ret_quantizer.base) <= kMostOctaves) return {};
+    return bad_text("codec stage exponential_dither: levels", number_text(levels),
+                    "base^(levels - 1) up to 2^126, so that every level is a normal number",
+                    "write fewer levels or a smaller base");
+}
+
 Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer) {
     ArgumentReader arguments(text);
     ret_quantizer.kind = kQuantizers[*position_of(kQuantizerNames, text.name)];
@@ -154,6 +178,8 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
     }
     if (text.name == kTernaryName) return read_ternary(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kDither) return read_dither(arguments, selector, ret_quantizer);
+    if (ret_quantizer.kind == QuantizerKind::kExponentialDither)
+        return read_exponential(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kNatural) ret_quantizer.feedback = read_feedback(arguments, selector);
     return arguments.finish();
 }
@@ -181,6 +207,14 @@ Status check_combination(const Pipeline& pipeline) {
 }
 
 std::string knob_text(double value, Knobs knobs) { return knobs == Knobs::kBlank ? "*" : number_text(value); }
+
+/// The shortest text that reads back as the same fp32 number.
+std::string float_text(double value) {
+    std::array<char, 40> buffer;
+    const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), static_cast<float>(value));
+    GRADSIEVE_CHECK(error == std::errc());
+    return {buffer.data(), end};
+}
 
 std::string selector_text(const Selector& selector, Knobs knobs) {
     const auto shared = [&] {
@@ -212,6 +246,11 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     if (quantizer.kind == QuantizerKind::kDither)
         return name + "(levels=" + std::to_string(quantizer.levels) +
                ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) + ", " + feedback;
+    if (quantizer.kind == QuantizerKind::kExponentialDither)
+        return name + "(levels=" + std::to_string(quantizer.levels) + ", base=" + float_text(quantizer.base) +
+               ", mode=" + std::string(kRoundingNames[quantizer.is_biased ? 1 : 0]) +
+               ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) +
+               (quantizer.is_biased ? ")" : ", " + feedback);
     if (quantizer.kind == QuantizerKind::kNatural) return name + "(" + feedback;
     if (quantizer.kind != QuantizerKind::kSign) return name;
     if (quantizer.tau == 0) return name + "(scale=mean)";
@@ -270,6 +309,7 @@ std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
         case QuantizerKind::kSign: return 1;
         case QuantizerKind::kNatural: return kNaturalCodeBits;
         case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither:
             return 1 + static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(quantizer.levels)));
     }
     return 0;

@@ -60,6 +60,13 @@ constexpr std::array kStages = {
              "dither(levels=1, norm=max) of magnitudes that are cut off at `clip` times the tile's root mean square, 2 "
              "bits: 0 or plus or minus that; unbiased of what is cut off, and the rest stays in r",
              "Wen, Xu, Yan, Wu, Wang, Chen, Li 2017, TernGrad, arXiv:1705.07878"},
+    StageRow{"exponential_dither", "quantizer",
+             "levels=7, base=2, mode=unbiased|biased, norm=max|l2, feedback=scaled|unscaled|none", "tile", "-",
+             "magnitudes over the tile's norm, rounded to 1, 1/base, ..., base^(1-levels) or 0, at random without bias "
+             "or to the nearer one, 1 + ceil(log2(levels + 1)) bits; base 2 is natural dithering; times 1/z where the "
+             "error is fed back (scaled); none: nothing is kept",
+             "Horvath, Ho, Horvath, Sahu, Canini, Richtarik 2019, Natural Compression for Distributed Deep Learning, "
+             "arXiv:1905.10988"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

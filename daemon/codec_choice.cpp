@@ -18,7 +18,8 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
         case codec::QuantizerKind::kPow2:
         case codec::QuantizerKind::kSign:
         case codec::QuantizerKind::kNatural:
-        case codec::QuantizerKind::kDither: return codec::code_bits(quantizer);
+        case codec::QuantizerKind::kDither:
+        case codec::QuantizerKind::kExponentialDither: return codec::code_bits(quantizer);
     }
     return 32;
 }

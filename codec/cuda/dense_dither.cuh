@@ -1,5 +1,5 @@
-// Dither in the dense pass: the warps that look tell what a tile's unit depends on, a warp of its own finds the unit,
-// and they code with it. Device code only.
+// Dither and exponential_dither in the dense pass: the warps that look tell what a tile's unit depends on, a warp of
+// its own finds the unit, and they code with it. Device code only.
 #pragma once
 
 #include "codec/cuda/dither_levels.cuh"
@@ -49,6 +49,7 @@ __device__ inline void tell_measures(const TileWork& work, const Vector (&r)[kTh
 
 /// Finds a tile's unit and writes its scale, which takes a thousand cycles of fp64, while the others draw their random
 /// numbers. One warp.
+template <QuantizerKind kQuantizer>
 __device__ inline void find_unit(const TileStage& stage, std::byte* scales, DitherShared& shared) {
     const unsigned lane = threadIdx.x % 32;
     const DitherRule rule = dither_rule_of(stage.work.plan, false);
@@ -58,7 +59,11 @@ __device__ inline void find_unit(const TileStage& stage, std::byte* scales, Dith
     if (lane == 0) arrive(stage.empty);
     tile.largest = element::float_of(__reduce_max_sync(~0U, shared.largest[lane % kPassWarps]));
     if (needs_squares(rule)) tile.square_sum = fold_sums(shared.square_sums[lane % kPassWarps], kTileStretches / 2);
-    const DitherUnit unit = dither_unit(rule, tile);
+    DitherUnit unit;
+    if constexpr (kQuantizer == QuantizerKind::kExponentialDither)
+        unit = exponential_unit(exponential_rule_of(stage.work.plan, false), tile);
+    else
+        unit = dither_unit(rule, tile);
     if (lane == 0) {
         shared.unit = unit;
         reinterpret_cast<float*>(scales)[stage.work.tile_in_chunk] = unit.scale;
@@ -67,6 +72,7 @@ __device__ inline void find_unit(const TileStage& stage, std::byte* scales, Dith
 }
 
 /// Codes the tile once its unit is known.
+template <QuantizerKind kQuantizer>
 __device__ inline void code_levels(const TileStage& stage, std::byte* values, Vector (&r)[kThreadVectors],
                                    std::uint32_t own_largest, DitherShared& shared) {
     const TileWork& work = stage.work;
@@ -78,7 +84,13 @@ __device__ inline void code_levels(const TileStage& stage, std::byte* values, Ve
     float* const residual_out = work.plan.residual_out;
     std::byte* const codes = values + work.tile_in_chunk * (kTile / 8) * bits;
     meet(kUnitKnown, kUnitThreads);
-    const LevelCoder coder{shared.unit, work.plan.levels, bits, work.elements, codes};
+    const auto coder = [&] {
+        const LevelCoder levels{shared.unit, work.plan.levels, bits, work.elements, codes};
+        if constexpr (kQuantizer == QuantizerKind::kExponentialDither)
+            return ExponentialCoder{levels, exponential_rule_of(work.plan, false), work.plan.depth_per_bit};
+        else
+            return levels;
+    }();
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         const unsigned number = own_vector(j);

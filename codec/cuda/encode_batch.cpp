@@ -2,6 +2,7 @@
 
 #include "codec/cuda/encode_sizes.hpp"
 #include "codec/element.hpp"
+#include "codec/exponential.hpp"
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/select_topk.hpp"
@@ -66,9 +67,12 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     ret_plan.code_bits = static_cast<std::uint8_t>(code_bits(quantizer));
     ret_plan.is_by_tensor = quantizer.kind == QuantizerKind::kPow2 && quantizer.scope == Scope::kTensor ? 1 : 0;
     // Random numbers would cost the dense pass its registers: such lists are sent by the kernel of those that wait.
-    const bool is_random_list = is_random(quantizer) && pipeline.selector.kind != SelectorKind::kAll;
-    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_random_list ? 1 : 0;
-    ret_plan.is_random = is_random(quantizer) ? 1 : 0;
+    const Draw draw = has_base(quantizer.kind) ? Draw::kExponential
+                      : is_random(quantizer)   ? Draw::kRandom
+                                               : Draw::kNone;
+    const bool is_drawn_list = draw != Draw::kNone && pipeline.selector.kind != SelectorKind::kAll;
+    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_drawn_list ? 1 : 0;
+    ret_plan.draws = static_cast<std::uint8_t>(draw);
     ret_plan.is_scaled = is_random(quantizer) && quantizer.feedback == Feedback::kScaled ? 1 : 0;
     switch (quantizer.kind) {
         case QuantizerKind::kF32: ret_plan.value_bytes = 4; break;
@@ -80,6 +84,11 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
             ret_plan.value_bytes = 1;
             ret_plan.sign_scale = static_cast<float>(quantizer.tau);
             break;
+        case QuantizerKind::kExponentialDither:
+            ret_plan.base = static_cast<float>(quantizer.base);
+            ret_plan.depth_per_bit = depth_per_bit(ret_plan.base);
+            ret_plan.is_biased = quantizer.is_biased ? 1 : 0;
+            [[fallthrough]];
         case QuantizerKind::kDither:
             ret_plan.value_bytes = 1;
             ret_plan.levels = static_cast<std::uint32_t>(quantizer.levels);

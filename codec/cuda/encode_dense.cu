@@ -1,4 +1,4 @@
-// The dense pass of the pipelines that send every element (f32, f16, bf16, sign, natural, dither): reads samples and
+// The dense pass of the pipelines that send every element (f32, f16, bf16, all but pow2): reads samples and
 // residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
 // for another.
 #include "codec/cuda/dense_dither.cuh"
@@ -14,7 +14,7 @@ namespace {
 
 /// Threads of a block: those that look, the warp that fetches, and with dither one that finds the tiles' units.
 template <QuantizerKind kQuantizer>
-constexpr unsigned kDenseBlock = kPassThreads + (kQuantizer == QuantizerKind::kDither ? 64 : 32);
+constexpr unsigned kDenseBlock = kPassThreads + (is_dithered(kQuantizer) ? 64 : 32);
 
 constexpr unsigned kAllHaveRead = 1;  ///< barrier of those that look
 
@@ -46,8 +46,8 @@ __device__ inline DensePayload payload_of(const EncodeRound& round, const TileWo
     const ChunkPlan& chunk = round.chunks[work.chunk];
     DensePayload payload;
     payload.header = round.payload + chunk.payload_offset;
-    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2);
-    const bool has_scales = quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither;
+    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0);
+    const bool has_scales = quantizer == QuantizerKind::kSign || is_dithered(quantizer);
     payload.values = payload.scales + (has_scales ? sizeof(float) * chunk.tiles : 0);
     return payload;
 }
@@ -132,6 +132,11 @@ __device__ inline void store_header(std::byte* header, QuantizerKind quantizer, 
     header[0] = static_cast<std::byte>(payload_version(quantizer));
     header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
     if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
+}
+
+__device__ inline void store_base(std::byte* at, float base) {
+    for (unsigned byte = 0; byte < sizeof(base); ++byte)
+        at[byte] = static_cast<std::byte>(element::bits_of(base) >> (8 * byte));
 }
 
 /// r of this thread's vectors; false if one is not finite.
@@ -298,9 +303,9 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
         };
         return fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of);
     }
-    if constexpr (kQuantizer == QuantizerKind::kDither) {
+    if constexpr (is_dithered(kQuantizer)) {
         const auto look = [&](const TileStage& stage) {
-            find_unit(stage, payload_of(round, stage.work, kQuantizer).scales, shared.dither);
+            find_unit<kQuantizer>(stage, payload_of(round, stage.work, kQuantizer).scales, shared.dither);
             return false;
         };
         if (threadIdx.x / 32 > kPassWarps) return look_at_tiles(round, shared.pipe, room, look);
@@ -308,11 +313,14 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
     const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
         const DensePayload payload = payload_of(round, work, kQuantizer);
-        if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header(payload.header, kQuantizer, work.plan.code_bits);
+        if (work.tile_in_chunk == 0 && threadIdx.x == 0) {
+            store_header(payload.header, kQuantizer, work.plan.code_bits);
+            if constexpr (has_base(kQuantizer)) store_base(payload.header + 3, work.plan.base);
+        }
         Vector r[kThreadVectors];
         bool is_finite = accumulate<kSamples>(stage, r);
         std::uint32_t own_largest = 0;
-        if constexpr (kQuantizer == QuantizerKind::kDither) {
+        if constexpr (is_dithered(kQuantizer)) {
             own_largest = largest_of(r);
             is_finite = own_largest < element::kExponentMask;  // for less than eight tests
         }
@@ -320,8 +328,8 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
             report_trouble(work, own_vector(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kQuantizer == QuantizerKind::kSign)
             code_signs(stage, payload, r, shared.sign);
-        else if constexpr (kQuantizer == QuantizerKind::kDither)
-            code_levels(stage, payload.values, r, own_largest, shared.dither);
+        else if constexpr (is_dithered(kQuantizer))
+            code_levels<kQuantizer>(stage, payload.values, r, own_largest, shared.dither);
         else
             code_values<kQuantizer>(stage, payload, r);
         return false;
@@ -348,6 +356,7 @@ PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
         case QuantizerKind::kNatural: return pick<QuantizerKind::kNatural>(samples);
         case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
+        case QuantizerKind::kExponentialDither: return pick<QuantizerKind::kExponentialDither>(samples);
         case QuantizerKind::kF32:
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }

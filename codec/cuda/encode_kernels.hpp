@@ -35,8 +35,8 @@ struct PassKernel {
 [[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
 /// Where ties are cut: how many stand before each tile.
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
-/// Sends the lists that waited. `may_draw`: some are rounded at random, which the others want no registers for.
-[[nodiscard]] KernelHandle send_kernel(bool may_draw) noexcept;
+/// Sends the lists that waited, of which none is coded in a way behind `draw`.
+[[nodiscard]] KernelHandle send_kernel(Draw draw) noexcept;
 /// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes
 /// of dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;

@@ -31,6 +31,10 @@ inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
 inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
 static_assert(kTileThreads == kChunkTiles && kGroupTiles % kWarps == 0);
 
+/// How a list's elements are coded: together; one by one at random; the same and by exponential_dither. Each has a
+/// kernel that sends those before it as well, since these do not want its registers.
+enum class Draw : std::uint8_t { kNone = 0, kRandom = 1, kExponential = 2 };
+
 /// One sample's array and its share of the mean.
 struct SampleView {
     const void* data;
@@ -71,14 +75,14 @@ struct TensorPlan {
     float ratio_floor, zeta;
     float moment_scale, deviation_scale, noise_share, mean_share;
     std::uint32_t first_element;  ///< of this part in the tensor; natural, dither, as all up to sign_scale
-    std::uint32_t levels;         ///< S of dither
+    std::uint32_t levels;         ///< S of dither, s of exponential_dither
     std::uint32_t random_key_low, random_key_high;
     std::uint32_t step_low, step_high;
     float sign_scale;              ///< sign(scale=tau): tau; 0: mean magnitude
     std::uint8_t selector;         ///< SelectorKind
     std::uint8_t quantizer;        ///< QuantizerKind
     std::uint8_t index_coder;      ///< IndexCoderKind
-    std::uint8_t code_bits;        ///< of pow2 and dither: 2..8; natural: 8
+    std::uint8_t code_bits;        ///< of a quantizer with codes: 2..8
     std::uint8_t value_bytes;      ///< of one code in a slot: 1, 2 or 4
     std::uint8_t is_deferred;      ///< listed first, sent by a kernel of its own: once the whole tensor is known, or
                                    ///< rounded at random
@@ -89,10 +93,14 @@ struct TensorPlan {
     std::uint8_t is_aligned;       ///< every array allows loads and stores of four elements
     std::uint8_t has_low_floor;    ///< top-k: floor is 1, so nothing can have been missed
     std::uint8_t has_fine_counts;  ///< top-k: the dense pass counts candidates above the floor
-    std::uint8_t is_max_norm;      ///< dither: else l2
-    std::uint8_t is_scaled;        ///< natural, dither: by 1/z
-    std::uint8_t is_random;        ///< natural, dither: rounded at random
+    std::uint8_t is_max_norm;      ///< dither, exponential_dither: else l2
+    std::uint8_t is_scaled;        ///< natural, dither, exponential_dither: by 1/z
+    std::uint8_t draws;            ///< Draw
     float clip;                    ///< ternary; 0: not clipped
+    float base;                    ///< exponential_dither, as the next two
+    float depth_per_bit;           ///< of the base
+    std::uint8_t is_biased;        ///< to the nearer level
+    std::uint8_t reserved[7];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 

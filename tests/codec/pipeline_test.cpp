@@ -35,6 +35,11 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("threshold(0.01) | f32"), "threshold(tau=0.01) | f32 | auto");
     EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
     EXPECT_EQ(canonical("all | natural"), "all | natural(feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | exponential_dither"),
+              "all | exponential_dither(levels=7, base=2, mode=unbiased, norm=max, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("topk(0.5) | exponential_dither(3, 1.1, biased, l2)"),
+              "topk(ratio=0.5, scope=tensor, gate=0) | exponential_dither(levels=3, base=1.1, mode=biased, norm=l2) | "
+              "auto");
     EXPECT_EQ(canonical("all | ternary"), "all | ternary(clip=2.5, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | ternary(none)"), "all | dither(levels=1, norm=max, feedback=scaled) | auto");
 }
@@ -99,6 +104,11 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
         EXPECT_THAT(refusal(text), HasSubstr("[2, 8]")) << text;
     for (const char* text : {"all | dither(0)", "all | dither(128)", "all | dither(levels=6.5)", "all | dither(nan)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1, 127]")) << text;
+    for (const char* text : {"all | exponential_dither(base=1)", "all | exponential_dither(base=16.1)"})
+        EXPECT_THAT(refusal(text), HasSubstr("[1.1, 16]")) << text;
+    EXPECT_THAT(refusal("all | exponential_dither(0)"), HasSubstr("[1, 127]"));
+    EXPECT_THAT(refusal("all | exponential_dither(levels=127, base=2.1)"), HasSubstr("up to 2^126"));
+    EXPECT_EQ(canonical("all | exponential_dither(127)").substr(0, 29), "all | exponential_dither(leve");
     for (const char* text : {"all | ternary(0.9)", "all | ternary(65)", "all | ternary(clip=off)"})
         EXPECT_THAT(refusal(text), HasSubstr("none or [1, 64]")) << text;
     EXPECT_THAT(refusal("topk"), HasSubstr("ratio 'missing'"));
@@ -162,6 +172,8 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_EQ(canonical("variance(1, 1, faithful) | natural"),
               "variance(alpha=1, zeta=1, mode=faithful) | natural(feedback=none) | auto");
     EXPECT_THAT(refusal("all | natural(levels=3)"), HasSubstr("allowed is feedback"));
+    EXPECT_THAT(refusal("all | exponential_dither(mode=biased, feedback=none)"), HasSubstr("errors are kept"));
+    EXPECT_THAT(refusal("topk(0.1) | exponential_dither(feedback=none)"), HasSubstr("exponential_dither: feedback"));
     EXPECT_THAT(refusal("topk(0.1) | ternary(feedback=none)"), HasSubstr("codec stage ternary: feedback 'none'"));
     EXPECT_THAT(refusal("all | natural | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | dither | rice"), HasSubstr("no indices"));
@@ -213,9 +225,9 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind =
-            *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16, QuantizerKind::kPow2,
-                              QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither);
+        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16,
+                                           QuantizerKind::kPow2, QuantizerKind::kSign, QuantizerKind::kNatural,
+                                           QuantizerKind::kDither, QuantizerKind::kExponentialDither);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);
@@ -225,6 +237,12 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             quantizer.levels = *rc::gen::element(1, 1, 2, 7, 127);
             quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
             if (quantizer.levels == 1 && quantizer.norm == Norm::kMax) quantizer.clip = 64 - *number_in(0, 63);
+        }
+        if (quantizer.kind == QuantizerKind::kExponentialDither) {
+            quantizer.levels = *rc::gen::inRange(1, 33);
+            quantizer.base = static_cast<float>(*number_in(1.11, 15));
+            quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
+            quantizer.is_biased = *rc::gen::arbitrary<bool>();
         }
         if (is_random(quantizer)) {
             quantizer.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kUnscaled);

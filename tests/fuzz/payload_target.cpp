@@ -31,6 +31,8 @@ std::vector<Bytes> seeds() {
                                   "topk(0.05) | f16 | rice",
                                   "all | sign",
                                   "all | dither",
+                                  "all | exponential_dither(15, 1.5)",
+                                  "topk(0.05) | exponential_dither | rice",
                                   "all | ternary",
                                   "topk(0.05) | ternary | bitmap",
                                   "all | pow2",
