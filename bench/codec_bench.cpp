@@ -81,6 +81,7 @@ const std::vector<Case>& cases() {
                                           {"variance(2) | pow2, M=4", 4, 6, 2},
                                           {"topk(0.001) | pow2", 1, 2, 1},
                                           {"topk(0.01) | pow2", 1, 2, 1},
+                                          {"block_topk(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
                                           {"threshold(2.5) | sign(scale=tau)", 1, 2, 1},
                                           {"all | sign", 1, 2, 1},
@@ -101,6 +102,7 @@ Pipeline pipeline_of(const std::string& name) {
     using namespace codec;
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
+    if (name.find("block_topk") == 0) pipeline = *parse_pipeline("block_topk(0.01)");
     if (name.find("threshold") == 0) pipeline = *parse_pipeline("threshold(2.5)");
     if (name.find("0.001") != std::string::npos) pipeline.selector.ratio = 0.001;
     if (name.find("none") != std::string::npos) pipeline.selector.alpha = 1e9, pipeline.selector.ratio = 1e-6;

@@ -14,7 +14,8 @@ namespace gradsieve::codec {
 namespace {
 
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
-constexpr std::array<std::string_view, 5> kSelectorNames = {"all", "variance", "variance_hybrid", "topk", "threshold"};
+constexpr std::array<std::string_view, 6> kSelectorNames = {"all",  "variance",  "variance_hybrid",
+                                                            "topk", "threshold", "block_topk"};
 constexpr std::string_view kTernaryName = "ternary";
 constexpr std::array<std::string_view, 9> kQuantizerNames = {
     "f32", "f16", "bf16", "pow2", "sign", "natural", "dither", kTernaryName, "exponential_dither"};
@@ -38,6 +39,7 @@ constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
 constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
+constexpr NumberRange kBlock = {64, kTileElements, false, "a power of two in [64, 4096]"};
 constexpr NumberRange kBase = {1.1, 16, false, "[1.1, 16]"};
 constexpr double kUsualClip = 2.5;
 /// No magnitude of a tile is above the root of its elements times their root mean square.
@@ -95,6 +97,15 @@ Status read_selector(const StageText& text, Selector& ret_selector) {
             ret_selector.gate = arguments.number("gate", 0, kNotNegative);
             break;
         case SelectorKind::kThreshold: ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum); break;
+        case SelectorKind::kBlockTopK: {
+            ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
+            const double block = arguments.number("block", kTileElements, kBlock);
+            GRADSIEVE_TRY(arguments.finish());
+            ret_selector.block = static_cast<int>(block);
+            if (ret_selector.block == block && std::has_single_bit(static_cast<unsigned>(ret_selector.block)))
+                return {};
+            return bad_text("codec stage block_topk: block", number_text(block), kBlock.text, "write one of those");
+        }
     }
     return arguments.finish();
 }
@@ -230,6 +241,9 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
             return "topk(ratio=" + knob_text(selector.ratio, knobs) +
                    ", scope=tensor, gate=" + knob_text(selector.gate, knobs) + ")";
         case SelectorKind::kThreshold: return "threshold(tau=" + knob_text(selector.tau, knobs) + ")";
+        case SelectorKind::kBlockTopK:
+            return "block_topk(ratio=" + knob_text(selector.ratio, knobs) +
+                   ", block=" + knob_text(selector.block, knobs) + ")";
     }
     return "all";
 }
@@ -321,7 +335,8 @@ bool has_variance(const Pipeline& pipeline) noexcept {
         case SelectorKind::kVarianceHybrid: return true;
         case SelectorKind::kTopK: return pipeline.selector.gate > 0;
         case SelectorKind::kAll:
-        case SelectorKind::kThreshold: break;
+        case SelectorKind::kThreshold:
+        case SelectorKind::kBlockTopK: break;
     }
     return false;
 }

@@ -32,6 +32,10 @@ constexpr std::array kStages = {
     StageRow{"threshold", "selector", "tau", "element", "r: 4 B per element and generation",
              "sends where |r| > tau; without a quantizer +-tau, that is sign(scale=tau), and the rest stays in r",
              kStrom},
+    StageRow{"block_topk", "selector", "ratio, block=4096", "block", "r: 4 B per element and generation",
+             "sends the ratio's share of largest magnitudes of each block of so many elements, a power of two, and at "
+             "least one; nothing has to be known of the rest of the tensor",
+             "Top-k of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410, block by block"},
     StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
     StageRow{"f16", "quantizer", "", "element", "-",
              "rounds to IEEE half precision, nearest even, 16 bits; beyond 65504 that is sent and the rest kept", "-"},

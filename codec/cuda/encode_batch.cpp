@@ -8,6 +8,7 @@
 #include "codec/select_topk.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace gradsieve::codec::cuda {
@@ -51,6 +52,12 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     ret_plan.zeta = static_cast<float>(selector.zeta);
     if (ret_plan.is_hybrid != 0 || selector.kind == SelectorKind::kThreshold)
         ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
+    if (selector.kind == SelectorKind::kBlockTopK) {
+        const auto block = static_cast<std::uint32_t>(selector.block);
+        ret_plan.block_log2 = static_cast<std::uint8_t>(std::countr_zero(block));
+        ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, block));
+        ret_plan.last_keep_count = static_cast<std::uint16_t>(top_k_count(selector.ratio, request.elements % block));
+    }
     if (!is_top_k) return;
     ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, request.elements));
     const std::uint32_t hint = request.selection_hint == nullptr ? 0 : *request.selection_hint;
@@ -71,7 +78,7 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
                       : is_random(quantizer)   ? Draw::kRandom
                                                : Draw::kNone;
     const bool is_drawn_list = draw != Draw::kNone && pipeline.selector.kind != SelectorKind::kAll;
-    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_drawn_list ? 1 : 0;
+    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_drawn_list || ret_plan.block_log2 > 0 ? 1 : 0;
     ret_plan.draws = static_cast<std::uint8_t>(draw);
     ret_plan.is_scaled = is_random(quantizer) && quantizer.feedback == Feedback::kScaled ? 1 : 0;
     switch (quantizer.kind) {

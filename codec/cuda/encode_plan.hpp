@@ -67,7 +67,7 @@ struct TensorPlan {
     std::uint32_t first_tile;       ///< the tensor's first tile in its round
     std::uint32_t tile_count;       ///< its tiles
     std::uint32_t group_count;      ///< its groups of kGroupTiles tiles
-    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor
+    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor; block top-k: of a block
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
     std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; tau; 0
@@ -78,29 +78,31 @@ struct TensorPlan {
     std::uint32_t levels;         ///< S of dither, s of exponential_dither
     std::uint32_t random_key_low, random_key_high;
     std::uint32_t step_low, step_high;
-    float sign_scale;              ///< sign(scale=tau): tau; 0: mean magnitude
-    std::uint8_t selector;         ///< SelectorKind
-    std::uint8_t quantizer;        ///< QuantizerKind
-    std::uint8_t index_coder;      ///< IndexCoderKind
-    std::uint8_t code_bits;        ///< of a quantizer with codes: 2..8
-    std::uint8_t value_bytes;      ///< of one code in a slot: 1, 2 or 4
-    std::uint8_t is_deferred;      ///< listed first, sent by a kernel of its own: once the whole tensor is known, or
-                                   ///< rounded at random
-    std::uint8_t is_by_tensor;     ///< pow2: one exponent for the tensor
-    std::uint8_t is_faithful;      ///< r = 0 on send
-    std::uint8_t has_variance;     ///< v exists
-    std::uint8_t is_hybrid;        ///< v is reduced on send instead of cleared
-    std::uint8_t is_aligned;       ///< every array allows loads and stores of four elements
-    std::uint8_t has_low_floor;    ///< top-k: floor is 1, so nothing can have been missed
-    std::uint8_t has_fine_counts;  ///< top-k: the dense pass counts candidates above the floor
-    std::uint8_t is_max_norm;      ///< dither, exponential_dither: else l2
-    std::uint8_t is_scaled;        ///< natural, dither, exponential_dither: by 1/z
-    std::uint8_t draws;            ///< Draw
-    float clip;                    ///< ternary; 0: not clipped
-    float base;                    ///< exponential_dither, as the next two
-    float depth_per_bit;           ///< of the base
-    std::uint8_t is_biased;        ///< to the nearer level
-    std::uint8_t reserved[7];
+    float sign_scale;               ///< sign(scale=tau): tau; 0: mean magnitude
+    std::uint8_t selector;          ///< SelectorKind
+    std::uint8_t quantizer;         ///< QuantizerKind
+    std::uint8_t index_coder;       ///< IndexCoderKind
+    std::uint8_t code_bits;         ///< of a quantizer with codes: 2..8
+    std::uint8_t value_bytes;       ///< of one code in a slot: 1, 2 or 4
+    std::uint8_t is_deferred;       ///< listed first, sent by a kernel of its own: once the whole tensor is known, or
+                                    ///< rounded at random
+    std::uint8_t is_by_tensor;      ///< pow2: one exponent for the tensor
+    std::uint8_t is_faithful;       ///< r = 0 on send
+    std::uint8_t has_variance;      ///< v exists
+    std::uint8_t is_hybrid;         ///< v is reduced on send instead of cleared
+    std::uint8_t is_aligned;        ///< every array allows loads and stores of four elements
+    std::uint8_t has_low_floor;     ///< top-k: floor is 1, so nothing can have been missed
+    std::uint8_t has_fine_counts;   ///< top-k: the dense pass counts candidates above the floor
+    std::uint8_t is_max_norm;       ///< dither, exponential_dither: else l2
+    std::uint8_t is_scaled;         ///< natural, dither, exponential_dither: by 1/z
+    std::uint8_t draws;             ///< Draw
+    float clip;                     ///< ternary; 0: not clipped
+    float base;                     ///< exponential_dither, as the next two
+    float depth_per_bit;            ///< of the base
+    std::uint8_t is_biased;         ///< to the nearer level
+    std::uint8_t block_log2;        ///< block top-k: of a block's elements; else 0
+    std::uint16_t last_keep_count;  ///< block top-k: k of the last block, if it has fewer elements
+    std::uint8_t reserved[4];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 

@@ -138,6 +138,8 @@ std::vector<NamedPipeline> every_pipeline() {
             {"all|exponential", *parse_pipeline("all | exponential_dither")},
             {"all|exponential(none)", *parse_pipeline("all | exponential_dither(15, 1.5, norm=l2, feedback=none)")},
             {"topk|exponential(biased)", *parse_pipeline("topk(0.2) | exponential_dither(mode=biased)")},
+            {"block_topk|f32", *parse_pipeline("block_topk(0.1)")},
+            {"block_topk(64)|pow2", *parse_pipeline("block_topk(0.05, block=64) | pow2(scope=tensor)")},
             {"topk|ternary(1)", *parse_pipeline("topk(0.2) | ternary(clip=1)")},
             {"all|natural", natural_pipeline({})},
             {"all|natural(unscaled)", natural_pipeline({}, Feedback::kUnscaled)},

@@ -40,6 +40,7 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("topk(0.5) | exponential_dither(3, 1.1, biased, l2)"),
               "topk(ratio=0.5, scope=tensor, gate=0) | exponential_dither(levels=3, base=1.1, mode=biased, norm=l2) | "
               "auto");
+    EXPECT_EQ(canonical("block_topk(0.01)"), "block_topk(ratio=0.01, block=4096) | f32 | auto");
     EXPECT_EQ(canonical("all | ternary"), "all | ternary(clip=2.5, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | ternary(none)"), "all | dither(levels=1, norm=max, feedback=scaled) | auto");
 }
@@ -83,6 +84,7 @@ TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
               "variance_hybrid(tau=*, alpha=*, zeta=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("threshold(0.5)", Knobs::kBlank), "threshold(tau=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("all | sign(scale=0.5)", Knobs::kBlank), "all | sign(scale=*) | auto");
+    EXPECT_EQ(canonical("block_topk(0.5, 64)", Knobs::kBlank), "block_topk(ratio=*, block=*) | f32 | auto");
     EXPECT_EQ(canonical("all | ternary(3)", Knobs::kBlank), "all | ternary(clip=*, feedback=scaled) | auto");
 }
 
@@ -104,6 +106,10 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
         EXPECT_THAT(refusal(text), HasSubstr("[2, 8]")) << text;
     for (const char* text : {"all | dither(0)", "all | dither(128)", "all | dither(levels=6.5)", "all | dither(nan)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1, 127]")) << text;
+    for (const char* text : {"block_topk(0.1, 32)", "block_topk(0.1, 8192)", "block_topk(0.1, 100)",
+                             "block_topk(0.1, 64.5)", "block_topk(0.1, block=nan)"})
+        EXPECT_THAT(refusal(text), HasSubstr("a power of two in [64, 4096]")) << text;
+    EXPECT_THAT(refusal("block_topk"), HasSubstr("ratio 'missing'"));
     for (const char* text : {"all | exponential_dither(base=1)", "all | exponential_dither(base=16.1)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1.1, 16]")) << text;
     EXPECT_THAT(refusal("all | exponential_dither(0)"), HasSubstr("[1, 127]"));
@@ -197,6 +203,7 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
     EXPECT_EQ(state("topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
     EXPECT_EQ(state("threshold(1)"), std::pair(true, false));
+    EXPECT_EQ(state("block_topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("variance"), std::pair(true, true));
     EXPECT_EQ(state("variance_hybrid(1)"), std::pair(true, true));
 }
@@ -211,7 +218,7 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
     EXPECT_TRUE(rc::check("round trip", [] {
         Pipeline pipeline;
         auto& selector = pipeline.selector;
-        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 5));
+        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 6));
         if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kVarianceHybrid) {
             selector.alpha = *number_in(0, 1e6);
             selector.zeta = 1 - *number_in(0, 0.999);
@@ -220,6 +227,10 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         const bool has_tau =
             selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
         if (has_tau) selector.tau = *number_in(1e-12, 10);
+        if (selector.kind == SelectorKind::kBlockTopK) {
+            selector.ratio = 1 - *number_in(0, 0.9999999);
+            selector.block = 1 << *rc::gen::inRange(6, 13);
+        }
         if (selector.kind == SelectorKind::kTopK) {
             selector.ratio = 1 - *number_in(0, 0.9999999);
             selector.gate = *number_in(0, 9);
