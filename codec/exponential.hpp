@@ -16,6 +16,11 @@
 // reached midway: there E ||x - C(x)||^2 <= (1 - 1/delta) ||x||^2 with delta = (c+1)^2 / (4 c). Below it an error is at
 // most the magnitude, so the whole is a contraction only because the largest magnitude lies above: delta <= d times
 // that.
+//
+// General rounding, with the powers of a base as its levels, is the same thing where q is not the norm but the least
+// power of the base that is not below it: then the levels are powers of the base in every tile, as many as a code can
+// say below that one, of which the lowest lies 126 octaves down at most. Its z is (c+1)^2 / (4 c) and nothing to speak
+// of.
 #pragma once
 
 #include "codec/dither.hpp"
@@ -34,6 +39,8 @@ struct ExponentialRule {
     DitherRule dither;  ///< its levels are those between the lowest one and the norm, s
     float base = 2;     ///< c
     bool is_biased = false;
+    bool is_fixed = false;  ///< the levels are powers of the base; norm=max
+    float per_bit = 0;      ///< depth_per_bit of the base
 };
 
 /// Level number `depth` from the top: c^-depth, in fp64 by squaring, from the lowest bit of `depth` on. Base 2: exact.
@@ -48,19 +55,47 @@ GRADSIEVE_HOST_DEVICE inline float exponential_level(float base, std::uint32_t d
     return static_cast<float>(power);
 }
 
+/// How many levels a code can say whose lowest is no more than kMostOctaves below the first.
+inline std::uint32_t most_levels(float base) {
+    const double levels = kMostOctaves / std::log2(static_cast<double>(base)) + 1;
+    return levels < 127 ? static_cast<std::uint32_t>(levels) : 127U;
+}
+
+/// base^exponent in fp64, by squaring as exponential_level.
+GRADSIEVE_HOST_DEVICE inline double base_power(float base, std::int32_t exponent) {
+    double factor = exponent < 0 ? 1 / static_cast<double>(base) : static_cast<double>(base);
+    double power = 1;
+    for (auto left = static_cast<std::uint32_t>(exponent < 0 ? -exponent : exponent); left > 0; left >>= 1U) {
+        if ((left & 1U) != 0) power = power * factor;
+        factor = factor * factor;
+    }
+    return power;
+}
+/// The least power of the base that is not below a normal magnitude; the largest fp32 number has room for it. The first
+/// one tried is below, as exponential_guess says.
+GRADSIEVE_HOST_DEVICE inline double fixed_norm(float base, float per_bit, float magnitude) {
+    const std::int32_t octaves = static_cast<std::int32_t>(element::bits_of(magnitude)) - 0x3F800000;
+    auto exponent = static_cast<std::int32_t>(std::floor(static_cast<float>(octaves) * per_bit - 0.01F));
+    double power = base_power(base, exponent);
+    while (power < static_cast<double>(magnitude)) power = base_power(base, ++exponent);
+    return power <= static_cast<double>(FLT_MAX) ? power : base_power(base, exponent - 1);
+}
+
 /// The code's depth is its distance from the largest level that it can say.
 GRADSIEVE_HOST_DEVICE inline std::uint32_t top_level(std::uint32_t bits) { return (1U << (bits - 1U)) - 1U; }
 
 GRADSIEVE_HOST_DEVICE inline DitherUnit exponential_unit(const ExponentialRule& rule, const DitherTile& tile) {
     if (!(tile.largest > 0.0F)) return {};
     const DitherRule& dither = rule.dither;
-    const double norm = dither.is_max_norm ? static_cast<double>(tile.largest) : std::sqrt(tile.square_sum);
+    double norm = dither.is_max_norm ? static_cast<double>(tile.largest) : std::sqrt(tile.square_sum);
     if (!(norm >= kSmallestUnit)) return {};
+    if (rule.is_fixed) norm = fixed_norm(rule.base, rule.per_bit, tile.largest);
     double z = 1;
     if (dither.is_scaled) {
         const auto lowest = static_cast<double>(exponential_level(rule.base, dither.levels - 1));
         const double base = rule.base;
-        z = (base + 1) * (base + 1) / (4 * base) - 1 + dither_bound(dither, tile, 1 / lowest, norm * lowest);
+        const double least_top = rule.is_fixed ? 1 / base : 1.0;  // of the largest magnitude, in norms
+        z = (base + 1) * (base + 1) / (4 * base) - 1 + dither_bound(dither, tile, least_top / lowest, norm * lowest);
     }
     const double wanted = norm / z;
     const float limit = dither.is_list ? element::float_of(element::bits_of(FLT_MAX) & 0xFFFF0000U) : FLT_MAX;

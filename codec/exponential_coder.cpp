@@ -12,7 +12,7 @@ namespace {
 /// The part of a step that all tiles share.
 ExponentialStep shared_step(const ExponentialRule& rule, const RandomStream& random) noexcept {
     ExponentialStep step;
-    step.per_bit = depth_per_bit(rule.base);
+    step.per_bit = rule.per_bit;
     step.levels = static_cast<std::int32_t>(rule.dither.levels);
     step.bits = rule.dither.bits;
     step.is_biased = rule.is_biased;
@@ -31,6 +31,8 @@ ExponentialRule exponential_rule(const Quantizer& quantizer, bool is_list) noexc
     rule.dither.is_scaled = rule.dither.is_scaled && !quantizer.is_biased;
     rule.base = static_cast<float>(quantizer.base);
     rule.is_biased = quantizer.is_biased;
+    rule.is_fixed = quantizer.is_fixed;
+    rule.per_bit = depth_per_bit(rule.base);
     return rule;
 }
 

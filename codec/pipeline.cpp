@@ -17,12 +17,19 @@ namespace {
 constexpr std::array<std::string_view, 6> kSelectorNames = {"all",  "variance",  "variance_hybrid",
                                                             "topk", "threshold", "block_topk"};
 constexpr std::string_view kTernaryName = "ternary";
-constexpr std::array<std::string_view, 9> kQuantizerNames = {
-    "f32", "f16", "bf16", "pow2", "sign", "natural", "dither", kTernaryName, "exponential_dither"};
-constexpr std::array<QuantizerKind, 9> kQuantizers = {
-    QuantizerKind::kF32,    QuantizerKind::kF16,    QuantizerKind::kBf16,
-    QuantizerKind::kPow2,   QuantizerKind::kSign,   QuantizerKind::kNatural,
-    QuantizerKind::kDither, QuantizerKind::kDither, QuantizerKind::kExponentialDither};
+constexpr std::string_view kRoundingName = "rounding";
+constexpr std::array<std::string_view, 10> kQuantizerNames = {
+    "f32", "f16", "bf16", "pow2", "sign", "natural", "dither", kTernaryName, "exponential_dither", kRoundingName};
+constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
+                                                       QuantizerKind::kF16,
+                                                       QuantizerKind::kBf16,
+                                                       QuantizerKind::kPow2,
+                                                       QuantizerKind::kSign,
+                                                       QuantizerKind::kNatural,
+                                                       QuantizerKind::kDither,
+                                                       QuantizerKind::kDither,
+                                                       QuantizerKind::kExponentialDither,
+                                                       QuantizerKind::kExponentialDither};
 constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"};
@@ -54,6 +61,7 @@ std::optional<std::size_t> position_of(const std::array<std::string_view, N>& na
 
 std::string_view name_of(const Quantizer& quantizer) {
     if (quantizer.clip > 0) return kTernaryName;
+    if (quantizer.is_fixed) return kRoundingName;
     const auto found = std::ranges::find(kQuantizers, quantizer.kind);
     return kQuantizerNames[static_cast<std::size_t>(found - kQuantizers.begin())];
 }
@@ -160,16 +168,32 @@ Status read_ternary(ArgumentReader& arguments, const Selector& selector, Quantiz
     return arguments.finish();
 }
 
+/// Where errors of a random rounding go; a biased one's are kept.
+Status read_feedback_of_mode(std::string_view stage, ArgumentReader& arguments, const Selector& selector,
+                             Quantizer& ret_quantizer) {
+    if (!ret_quantizer.is_biased)
+        ret_quantizer.feedback = read_feedback(arguments, selector);
+    else if (const auto feedback = arguments.take("feedback"))
+        return bad_text("codec stage " + std::string(stage) + ": feedback", *feedback,
+                        "none of its own with mode=biased", "leave it out: a biased rounding's errors are kept");
+    return {};
+}
+
+Status read_rounding(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    ret_quantizer.is_fixed = true;
+    ret_quantizer.base = static_cast<float>(arguments.number("base", 2, kBase));
+    ret_quantizer.levels = static_cast<int>(most_levels(static_cast<float>(ret_quantizer.base)));
+    ret_quantizer.is_biased = arguments.word("mode", 0, kRoundingNames) == 1;
+    GRADSIEVE_TRY(read_feedback_of_mode(kRoundingName, arguments, selector, ret_quantizer));
+    return arguments.finish();
+}
+
 Status read_exponential(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
     const double levels = arguments.number("levels", 7, kLevels);
     ret_quantizer.base = static_cast<float>(arguments.number("base", 2, kBase));
     ret_quantizer.is_biased = arguments.word("mode", 0, kRoundingNames) == 1;
     ret_quantizer.norm = static_cast<Norm>(arguments.word("norm", 0, kNormNames));
-    if (!ret_quantizer.is_biased)
-        ret_quantizer.feedback = read_feedback(arguments, selector);
-    else if (const auto feedback = arguments.take("feedback"))
-        return bad_text("codec stage exponential_dither: feedback", *feedback, "none of its own with mode=biased",
-                        "leave it out: a biased rounding's errors are kept");
+    GRADSIEVE_TRY(read_feedback_of_mode("exponential_dither", arguments, selector, ret_quantizer));
     GRADSIEVE_TRY(
         read_whole(arguments, levels, "codec stage exponential_dither: levels", kLevels, ret_quantizer.levels));
     if ((levels - 1) * std::log2(ret_quantizer.base) <= kMostOctaves) return {};
@@ -189,6 +213,7 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
     }
     if (text.name == kTernaryName) return read_ternary(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kDither) return read_dither(arguments, selector, ret_quantizer);
+    if (text.name == kRoundingName) return read_rounding(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kExponentialDither)
         return read_exponential(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kNatural) ret_quantizer.feedback = read_feedback(arguments, selector);
@@ -260,6 +285,10 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     if (quantizer.kind == QuantizerKind::kDither)
         return name + "(levels=" + std::to_string(quantizer.levels) +
                ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) + ", " + feedback;
+    const std::string mode = "mode=" + std::string(kRoundingNames[quantizer.is_biased ? 1 : 0]);
+    if (quantizer.is_fixed)
+        return name + "(base=" + float_text(quantizer.base) + ", " + mode +
+               (quantizer.is_biased ? ")" : ", " + feedback);
     if (quantizer.kind == QuantizerKind::kExponentialDither)
         return name + "(levels=" + std::to_string(quantizer.levels) + ", base=" + float_text(quantizer.base) +
                ", mode=" + std::string(kRoundingNames[quantizer.is_biased ? 1 : 0]) +

@@ -58,6 +58,7 @@ struct Quantizer {
     Norm norm = Norm::kMax;
     double clip = 0;  ///< ternary, which is dither(levels=1, norm=max) of magnitudes cut off: root mean squares; 0: not
     double base = 2;  ///< exponential_dither: a level over the next, an fp32 number
+    bool is_fixed = false;   ///< rounding, which is exponential_dither whose levels are powers of the base
     bool is_biased = false;  ///< exponential_dither: to the nearer level; errors are kept, and nothing is scaled
     Feedback feedback = Feedback::kScaled;  ///< of what rounds at random
     bool operator==(const Quantizer&) const = default;

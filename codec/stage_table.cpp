@@ -71,6 +71,12 @@ constexpr std::array kStages = {
              "error is fed back (scaled); none: nothing is kept",
              "Horvath, Ho, Horvath, Sahu, Canini, Richtarik 2019, Natural Compression for Distributed Deep Learning, "
              "arXiv:1905.10988"},
+    StageRow{
+        "rounding", "quantizer", "base=2, mode=unbiased|biased, feedback=scaled|unscaled|none", "element", "-",
+        "rounded to a power of the base, at random without bias or to the nearer one, 1 + ceil(log2(levels + 1)) bits: "
+        "up to 127 levels from the power at or above the tile's largest magnitude down, 0 below; times 1/z where the "
+        "error is fed back (scaled); none: nothing is kept",
+        "General rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

@@ -29,6 +29,8 @@ __device__ inline ExponentialRule exponential_rule_of(const TensorPlan& plan, bo
     rule.dither = dither_rule_of(plan, is_list);
     rule.base = plan.base;
     rule.is_biased = plan.is_biased != 0;
+    rule.is_fixed = plan.is_fixed != 0;
+    rule.per_bit = plan.depth_per_bit;
     return rule;
 }
 template <Draw kDraw>

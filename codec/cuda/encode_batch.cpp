@@ -95,6 +95,7 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
             ret_plan.base = static_cast<float>(quantizer.base);
             ret_plan.depth_per_bit = depth_per_bit(ret_plan.base);
             ret_plan.is_biased = quantizer.is_biased ? 1 : 0;
+            ret_plan.is_fixed = quantizer.is_fixed ? 1 : 0;
             [[fallthrough]];
         case QuantizerKind::kDither:
             ret_plan.value_bytes = 1;

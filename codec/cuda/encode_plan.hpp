@@ -102,7 +102,8 @@ struct TensorPlan {
     std::uint8_t is_biased;         ///< to the nearer level
     std::uint8_t block_log2;        ///< block top-k: of a block's elements; else 0
     std::uint16_t last_keep_count;  ///< block top-k: k of the last block, if it has fewer elements
-    std::uint8_t reserved[4];
+    std::uint8_t is_fixed;          ///< rounding: levels are powers of the base
+    std::uint8_t reserved[3];
 };
 static_assert(sizeof(TensorPlan) % 8 == 0);
 

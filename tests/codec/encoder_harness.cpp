@@ -140,6 +140,7 @@ std::vector<NamedPipeline> every_pipeline() {
             {"topk|exponential(biased)", *parse_pipeline("topk(0.2) | exponential_dither(mode=biased)")},
             {"block_topk|f32", *parse_pipeline("block_topk(0.1)")},
             {"block_topk(64)|pow2", *parse_pipeline("block_topk(0.05, block=64) | pow2(scope=tensor)")},
+            {"all|rounding(1.1)", *parse_pipeline("all | rounding(1.1)")},
             {"topk|ternary(1)", *parse_pipeline("topk(0.2) | ternary(clip=1)")},
             {"all|natural", natural_pipeline({})},
             {"all|natural(unscaled)", natural_pipeline({}, Feedback::kUnscaled)},

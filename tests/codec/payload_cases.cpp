@@ -48,6 +48,8 @@ std::vector<PipelineCase> make_pipeline_cases() {
                                                  "dither",
                                                  "dither(levels=1)",
                                                  "ternary",
+                                                 "rounding(1.5)",
+                                                 "rounding(2, biased)",
                                                  "exponential_dither",
                                                  "exponential_dither(1, 2, biased)",
                                                  "exponential_dither(31, 1.5, unbiased, l2)",

@@ -40,6 +40,9 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("topk(0.5) | exponential_dither(3, 1.1, biased, l2)"),
               "topk(ratio=0.5, scope=tensor, gate=0) | exponential_dither(levels=3, base=1.1, mode=biased, norm=l2) | "
               "auto");
+    EXPECT_EQ(canonical("all | rounding"), "all | rounding(base=2, mode=unbiased, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | rounding(1.1, biased)"), "all | rounding(base=1.1, mode=biased) | auto");
+    EXPECT_EQ(parse_pipeline("all | rounding(4)")->quantizer.levels, 64);
     EXPECT_EQ(canonical("block_topk(0.01)"), "block_topk(ratio=0.01, block=4096) | f32 | auto");
     EXPECT_EQ(canonical("all | ternary"), "all | ternary(clip=2.5, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | ternary(none)"), "all | dither(levels=1, norm=max, feedback=scaled) | auto");
@@ -178,6 +181,8 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_EQ(canonical("variance(1, 1, faithful) | natural"),
               "variance(alpha=1, zeta=1, mode=faithful) | natural(feedback=none) | auto");
     EXPECT_THAT(refusal("all | natural(levels=3)"), HasSubstr("allowed is feedback"));
+    EXPECT_THAT(refusal("all | rounding(mode=biased, feedback=none)"), HasSubstr("codec stage rounding: feedback"));
+    EXPECT_THAT(refusal("all | rounding(levels=3)"), HasSubstr("allowed is base, mode, feedback"));
     EXPECT_THAT(refusal("all | exponential_dither(mode=biased, feedback=none)"), HasSubstr("errors are kept"));
     EXPECT_THAT(refusal("topk(0.1) | exponential_dither(feedback=none)"), HasSubstr("exponential_dither: feedback"));
     EXPECT_THAT(refusal("topk(0.1) | ternary(feedback=none)"), HasSubstr("codec stage ternary: feedback 'none'"));

@@ -33,6 +33,7 @@ std::vector<Bytes> seeds() {
                                   "all | dither",
                                   "all | exponential_dither(15, 1.5)",
                                   "topk(0.05) | exponential_dither | rice",
+                                  "all | rounding(3)",
                                   "all | ternary",
                                   "topk(0.05) | ternary | bitmap",
                                   "all | pow2",
