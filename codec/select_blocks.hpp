@@ -10,7 +10,8 @@ namespace gradsieve::codec {
 /// the lower index first among equals. `block`: a power of two, at most a tile; blocks begin at multiples of it, and
 /// the last one ends at index `end`. The first `listed` cells are a span's, ascending; returns how many are left.
 /// Cells' variances are left alone.
+/// `inout_floor`: where the k-th magnitudes have been so far, 0 at first; any value is right, and changes speed only.
 [[nodiscard]] std::size_t keep_block_best(double ratio, std::uint32_t block, std::uint32_t end, std::size_t listed,
-                                          SpanCells& inout_cells) noexcept;
+                                          SpanCells& inout_cells, std::uint32_t& inout_floor) noexcept;
 
 }  // namespace gradsieve::codec

@@ -28,8 +28,9 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     if (!run_pass(span, outcome)) return false;
     std::size_t listed = outcome.listed;
     if (pipeline_.selector.kind == SelectorKind::kBlockTopK)
-        listed = keep_block_best(pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block),
-                                 span.first_index + static_cast<std::uint32_t>(span.elements), listed, cells);
+        listed =
+            keep_block_best(pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block),
+                            span.first_index + static_cast<std::uint32_t>(span.elements), listed, cells, block_floor_);
     scratch_.list.append(cells, listed, has_variance(pipeline_));
     return true;
 }

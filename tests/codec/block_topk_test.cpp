@@ -82,8 +82,16 @@ TEST(BlockTopK, Candidates_are_cut_alike_whether_counted_or_put_in_order) {
             std::vector<std::uint32_t> expected;
             for (std::size_t i = 0; i < k; ++i) expected.push_back(order[i].second);
             std::sort(expected.begin(), expected.end());
-            ASSERT_EQ(keep_block_best(0.3, 4096, static_cast<std::uint32_t>(count), count, cells), k);
-            EXPECT_TRUE(std::equal(expected.begin(), expected.end(), cells.indices.data())) << count << " " << ties;
+            // From no floor, one that lets enough through, one that does not, and none that could.
+            for (const float at : {0.0F, std::fabs(order[k - 1].first) / 2, -2 * order[0].first, INFINITY}) {
+                SpanCells copy;
+                copy.ensure(count);
+                std::copy_n(cells.indices.data(), count, copy.indices.data());
+                std::copy_n(cells.values.data(), count, copy.values.data());
+                auto floor = element::magnitude_bits(at);
+                ASSERT_EQ(keep_block_best(0.3, 4096, static_cast<std::uint32_t>(count), count, copy, floor), k);
+                EXPECT_TRUE(std::equal(expected.begin(), expected.end(), copy.indices.data())) << count << " " << at;
+            }
         }
 }
 TEST(BlockTopK, Constants_are_reached_where_all_magnitudes_are_alike) {
