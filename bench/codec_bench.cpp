@@ -81,11 +81,15 @@ const std::vector<Case>& cases() {
                                           {"variance(2) | pow2, M=4", 4, 6, 2},
                                           {"topk(0.001) | pow2", 1, 2, 1},
                                           {"topk(0.01) | pow2", 1, 2, 1},
+                                          {"block_topk(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
                                           {"threshold(2.5) | sign(scale=tau)", 1, 2, 1},
                                           {"all | sign", 1, 2, 1},
                                           {"all | dither", 1, 2, 1},
                                           {"all | dither(feedback=none)", 1, 1, 0},
+                                          {"all | ternary", 1, 2, 1},
+                                          {"all | exponential_dither", 1, 2, 1},
+                                          {"all | rounding", 1, 2, 1, 1},
                                           {"all | natural", 1, 2, 1, 1},
                                           {"all | natural(feedback=none)", 1, 1, 0, 1},
                                           {"all | f16", 1, 2, 1, 2},
@@ -99,6 +103,7 @@ Pipeline pipeline_of(const std::string& name) {
     using namespace codec;
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
+    if (name.find("block_topk") == 0) pipeline = *parse_pipeline("block_topk(0.01)");
     if (name.find("threshold") == 0) pipeline = *parse_pipeline("threshold(2.5)");
     if (name.find("0.001") != std::string::npos) pipeline.selector.ratio = 0.001;
     if (name.find("none") != std::string::npos) pipeline.selector.alpha = 1e9, pipeline.selector.ratio = 1e-6;
@@ -108,7 +113,10 @@ Pipeline pipeline_of(const std::string& name) {
     if (name.find("bf16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kBf16;
     if (name.find("natural") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kNatural;
     if (name.find("| f16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kF16;
-    if (name.find("dither") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kDither;
+    if (name.find("| dither") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kDither;
+    if (name.find("rounding") != std::string::npos) pipeline = *parse_pipeline("all | rounding");
+    if (name.find("exponential") != std::string::npos) pipeline = *parse_pipeline("all | exponential_dither");
+    if (name.find("ternary") != std::string::npos) pipeline = *parse_pipeline("all | ternary");
     if (name.find("feedback=none") != std::string::npos) pipeline.quantizer.feedback = Feedback::kNone;
     return pipeline;
 }

@@ -3,6 +3,7 @@
 #include "codec/bit_stream.hpp"
 #include "codec/dense_coder.hpp"
 #include "codec/dither_coder.hpp"
+#include "codec/exponential_coder.hpp"
 #include "codec/index_coder.hpp"
 #include "codec/natural_coder.hpp"
 #include "codec/payload.hpp"
@@ -102,7 +103,7 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
 
 std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, const TileTable& tiles,
                              const CodeScratch& scratch, std::byte* out) {
-    const bool is_dither = header.quantizer == QuantizerKind::kDither;
+    const bool is_dither = header.quantizer != QuantizerKind::kSign;
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
         const float scale =
             is_dither ? scratch.scales[sent.indices[first] / kTileElements] : std::abs(sent.decoded[first]);
@@ -143,6 +144,7 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
             break;
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither:
         case QuantizerKind::kPow2:
             if (header.is_paper_word()) return out;
             return build_codes(std::span(scratch.codes).first(sent.indices.size()), header.code_bits, *scratch.kernels,
@@ -158,6 +160,9 @@ std::uint32_t quantize(const Quantizer& quantizer, const ChunkSelection& selecti
     if (quantizer.kind == QuantizerKind::kDither)
         return dither_chunk_list(quantizer, indices, selection.values, selection.random, selection.first_element,
                                  *scratch.kernels, ret_decoded.data(), codes, scratch.scales.data());
+    if (quantizer.kind == QuantizerKind::kExponentialDither)
+        return exponential_chunk_list(quantizer, indices, selection.values, selection.random, selection.first_element,
+                                      *scratch.kernels, ret_decoded.data(), codes, scratch.scales.data());
     if (quantizer.kind == QuantizerKind::kNatural)
         return scratch.kernels->natural_list(natural_step(quantizer, selection.random, selection.first_element),
                                              selection.values.data(), indices.data(),

@@ -23,7 +23,7 @@ struct ChunkSelection {
     std::span<const std::uint32_t> indices;  ///< strictly ascending, inside the chunk
     std::span<const float> values;           ///< finite; the accumulated gradient at those indices
     float tensor_maximum = 0;        ///< largest selected magnitude of the whole tensor; read by tensor scope only
-    RandomStream random{};           ///< read by natural and dither only, as the next
+    RandomStream random{};           ///< read by what rounds at random only, as the next
     ElementCount first_element = 0;  ///< of the chunk in the tensor
 };
 /// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
@@ -34,7 +34,7 @@ struct CodeScratch {
     std::vector<float> decoded;
     std::vector<std::uint32_t> gaps;
     std::vector<std::uint8_t> codes;
-    std::array<float, kMaximumTiles> scales;  ///< dither: by tile of the chunk
+    std::array<float, kMaximumTiles> scales;  ///< dither, exponential_dither: by tile of the chunk
 };
 
 /// One self-describing payload, empty if nothing is sent. Fills `ret_decoded[i]` = what receivers decode for

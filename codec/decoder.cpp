@@ -1,6 +1,7 @@
 #include "codec/decoder.hpp"
 
 #include "codec/digest.hpp"
+#include "codec/exponential_coder.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_reader.hpp"
 
@@ -38,8 +39,9 @@ struct Touched {
 struct Source {
     float factor = 0;
     PayloadView view;
-    const DecodedList* list = nullptr;  ///< null: dense
-    std::uint32_t position = 0;         ///< list: first element not yet added
+    const DecodedList* list = nullptr;        ///< null: dense
+    std::uint32_t position = 0;               ///< list: first element not yet added
+    std::array<float, 256>* table = nullptr;  ///< room for what the codes of a tile decode to
 };
 
 /// Part of a chunk that stays in the first-level cache while all nodes' values are added and the digest is taken.
@@ -67,6 +69,15 @@ DenseTerm term_of(const Source& source, std::uint32_t first) {
             const std::uint32_t bits = source.view.header.code_bits;
             return {DenseTerm::Kind::kDither, source.factor, values + std::size_t{first} / 8 * bits,
                     source.view.scale_of(first / kTileElements), bits};
+        }
+        case QuantizerKind::kExponentialDither: {
+            const PayloadHeader& header = source.view.header;
+            list_exponential_values(header.code_bits, header.base, source.view.scale_of(first / kTileElements),
+                                    source.table->data());
+            DenseTerm term{DenseTerm::Kind::kTable, source.factor, values + std::size_t{first} / 8 * header.code_bits};
+            term.code_bits = header.code_bits;
+            term.table = source.table->data();
+            return term;
         }
         case QuantizerKind::kPow2: break;  // always a list
     }
@@ -133,10 +144,11 @@ struct ResultTensor::Impl {
     std::vector<Touched> chunks;
 
     // Reused from call to call.
-    std::vector<std::size_t> cursors;  ///< per contribution: its next chunk
-    std::vector<DecodedList> lists;    ///< per contribution
-    std::vector<Source> sources;       ///< of the chunk in hand
-    std::vector<DenseTerm> terms;      ///< of the tile in hand
+    std::vector<std::size_t> cursors;            ///< per contribution: its next chunk
+    std::vector<DecodedList> lists;              ///< per contribution
+    std::vector<Source> sources;                 ///< of the chunk in hand
+    std::vector<std::array<float, 256>> tables;  ///< per contribution
+    std::vector<DenseTerm> terms;                ///< of the tile in hand
     Touched next_touched;
 
     [[nodiscard]] ElementCount chunk_elements(std::size_t chunk) const noexcept {
@@ -184,7 +196,8 @@ Status ResultTensor::Impl::collect_sources(std::size_t chunk, std::span<const Co
         if (status.is_ok() && view->is_list()) status = decode_list(*view, lists[node]);
         if (!status.is_ok())
             return status.with_context("contribution " + std::to_string(node) + ": chunk " + std::to_string(chunk));
-        sources.push_back({contributions[node].factor, *view, view->is_list() ? &lists[node] : nullptr, 0});
+        sources.push_back(
+            {contributions[node].factor, *view, view->is_list() ? &lists[node] : nullptr, 0, &tables[node]});
     }
     return {};
 }
@@ -343,7 +356,10 @@ Result<DecodeResult> ResultTensor::decode_average(Step step, std::span<const Con
     Impl& impl = *impl_;
     GRADSIEVE_TRY(impl.check_chunks(contributions));
     impl.cursors.assign(contributions.size(), 0);
-    if (impl.lists.size() < contributions.size()) impl.lists.resize(contributions.size());
+    if (impl.lists.size() < contributions.size()) {
+        impl.lists.resize(contributions.size());
+        impl.tables.resize(contributions.size());
+    }
     DecodeResult result;
     for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {
         Status status = impl.collect_sources(chunk, contributions);

@@ -1,6 +1,7 @@
 #include "codec/dense_coder.hpp"
 
 #include "codec/dither_coder.hpp"
+#include "codec/exponential_coder.hpp"
 #include "codec/natural_coder.hpp"
 
 #include <algorithm>
@@ -46,6 +47,19 @@ void code_levels(const Quantizer& quantizer, const ChunkSelection& selection, co
     }
 }
 
+void code_exponential_levels(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadKernels& kernels,
+                             DensePayload& payload, std::span<float> ret_decoded) {
+    const ExponentialRule rule = exponential_rule(quantizer, false);
+    const std::span<const float> values = selection.values;
+    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
+        const auto tile_values = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
+        const std::size_t tile = first / kTileElements;
+        payload.write_scale(
+            tile, code_exponential_tile(rule, tile_values, selection.random, selection.first_element + first, kernels,
+                                        payload.tile_codes(tile), ret_decoded.data() + first, nullptr));
+    }
+}
+
 }  // namespace
 
 DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool)
@@ -77,6 +91,8 @@ PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& select
     DensePayload payload(quantizer, values.size(), pool);
     if (quantizer.kind == QuantizerKind::kDither) {
         code_levels(quantizer, selection, kernels, payload, ret_decoded);
+    } else if (quantizer.kind == QuantizerKind::kExponentialDither) {
+        code_exponential_levels(quantizer, selection, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kSign) {
         code_signs(values, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kNatural) {

@@ -1,6 +1,5 @@
-// Payload of a chunk of which every element is sent (f32, f16, bf16, sign, natural, dither): the header and where
-// everything else belongs, so that whoever has the values writes them straight into the payload. One thread; the caller
-// owns all.
+// Payload of a chunk of which every element is sent (all quantizers but pow2): the header and where everything else
+// belongs, so that whoever has the values writes them straight into the payload. One thread; the caller owns all.
 #pragma once
 
 #include "codec/chunk_coder.hpp"

@@ -17,6 +17,14 @@
 // there; S = 1 is the ternary operator's (1 + sqrt(d)) / 2. A tile of many magnitudes alike is far from that: no
 // variance is above 1/4, so z <= 1 + d q^2 / (4 sum of x^2) too, and the smaller of the two is taken.
 //
+// The ternary operator (Wen et al. 2017, TernGrad) is S = 1 with norm=max, where the norm may be clipped to c root mean
+// squares of the tile: it is unbiased of y, the x whose magnitudes are cut off at q. About zero, not about the mean: so
+// a tile of equal magnitudes is not cut off, and none loses everything. With error feedback, E ||C(x)||^2 = q |y|_1 is
+// at most z <x, y>, hence E ||x - C(x) / z||^2 <= ||x||^2 - <x, y> / z. If anything is cut off, an element of y has q,
+// and the first bound holds as above since <y, y> <= <x, y>; for the second one, y_i (q - y_i) <= q^2 / 4 again, and
+// <x, y> is at least q / largest times the sum of x^2. That is also how much slower it contracts: by 1 - 1 / delta with
+// delta = z largest / q <= z sqrt(d) / c.
+//
 // Squares are exact in fp64. They are added up in an order that the lanes of a GPU's warps and of a CPU's vectors
 // share: in each stretch of kSquareStretch elements (of a list: entries; those that do not exist are +0) element j
 // takes element j + 128; of the 128 sums four neighbours each make one, (s0 + s1) + (s2 + s3); of those 32, sum i takes
@@ -45,6 +53,7 @@ struct DitherRule {
     bool is_max_norm = true;   ///< else l2
     bool is_scaled = true;     ///< by 1/z
     bool is_list = false;      ///< the scale is written as bf16
+    float clip = 0;            ///< norm=max: at most so many root mean squares; 0: as large as it is
 };
 
 /// What a tile's elements are known by.
@@ -55,7 +64,7 @@ struct DitherTile {
 };
 
 [[nodiscard]] GRADSIEVE_HOST_DEVICE inline bool needs_squares(const DitherRule& rule) {
-    return !rule.is_max_norm || rule.is_scaled;
+    return !rule.is_max_norm || rule.is_scaled || rule.clip > 0.0F;
 }
 
 struct DitherUnit {
@@ -86,10 +95,12 @@ GRADSIEVE_HOST_DEVICE inline float largest_list_scale(std::uint32_t bits) {
     return element::float_of(element::bits_of(largest_dither_scale(bits)) & 0xFFFF0000U);
 }
 
-/// What of z follows from a tile's count: with l2 all of it, with max what it is at most.
-GRADSIEVE_HOST_DEVICE inline double worst_dither_bound(const DitherRule& rule, std::uint32_t tile_count) {
+/// What of z follows from a tile's count, the norm being `norm_in_units` units: with l2 all of it, with max what it is
+/// at most.
+GRADSIEVE_HOST_DEVICE inline double worst_dither_bound(const DitherRule& rule, std::uint32_t tile_count,
+                                                       double norm_in_units) {
     const double count = tile_count;
-    const double levels = rule.is_list ? rule.levels / kMostEnlarged : static_cast<double>(rule.levels);
+    const double levels = rule.is_list ? norm_in_units / kMostEnlarged : norm_in_units;
     if (!rule.is_max_norm) {
         const double ratio = std::sqrt(count) / levels;
         return ratio >= 2 ? ratio : 1 + ratio * ratio / 4;
@@ -98,20 +109,30 @@ GRADSIEVE_HOST_DEVICE inline double worst_dither_bound(const DitherRule& rule, s
     const double erring = rule.is_list ? count : count - 1;
     return (1 + std::sqrt(1 + erring / (levels * levels))) / 2;
 }
+/// The same of dither, whose norm is S units.
+GRADSIEVE_HOST_DEVICE inline double worst_dither_bound(const DitherRule& rule, std::uint32_t tile_count) {
+    return worst_dither_bound(rule, tile_count, rule.levels);
+}
 
 /// z of a tile whose unit is `unit`, or larger by kMostEnlarged in a list. `worst`: worst_dither_bound of its count.
 GRADSIEVE_HOST_DEVICE inline double dither_bound(const DitherRule& rule, const DitherTile& tile, double unit,
                                                  double worst) {
     if (!rule.is_max_norm) return worst;
     const double widest = rule.is_list ? unit * kMostEnlarged : unit;
-    const double even = 1 + static_cast<double>(tile.count) * (widest * widest) / (4 * tile.square_sum);
+    double against = tile.square_sum;
+    if (rule.clip > 0.0F) against = against * (unit * rule.levels / static_cast<double>(tile.largest));
+    const double even = 1 + static_cast<double>(tile.count) * (widest * widest) / (4 * against);
     return worst < even ? worst : even;
 }
 
 /// `worst`: worst_dither_bound of the tile's count; not read if the rule is not scaled.
 GRADSIEVE_HOST_DEVICE inline DitherUnit dither_unit(const DitherRule& rule, const DitherTile& tile, double worst) {
     if (!(tile.largest > 0.0F)) return {};
-    const double norm = rule.is_max_norm ? static_cast<double>(tile.largest) : std::sqrt(tile.square_sum);
+    double norm = rule.is_max_norm ? static_cast<double>(tile.largest) : std::sqrt(tile.square_sum);
+    if (rule.clip > 0.0F) {
+        const double most = static_cast<double>(rule.clip) * std::sqrt(tile.square_sum / tile.count);
+        norm = norm < most ? norm : most;
+    }
     const double unit = norm / static_cast<double>(rule.levels);
     if (!(unit >= kSmallestUnit)) return {};
     const double z = rule.is_scaled ? dither_bound(rule, tile, unit, worst) : 1.0;

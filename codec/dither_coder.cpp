@@ -13,6 +13,7 @@ DitherRule dither_rule(const Quantizer& quantizer, bool is_list) noexcept {
     rule.is_max_norm = quantizer.norm == Norm::kMax;
     rule.is_scaled = quantizer.feedback == Feedback::kScaled;
     rule.is_list = is_list;
+    rule.clip = static_cast<float>(quantizer.clip);
     return rule;
 }
 

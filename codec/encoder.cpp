@@ -23,6 +23,9 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
         case QuantizerKind::kSign: return DenseRule::kSign;
         case QuantizerKind::kNatural:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kNaturalMean : DenseRule::kNatural;
+        case QuantizerKind::kExponentialDither:
+            return is_random(quantizer) && quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean
+                                                                                 : DenseRule::kDither;
         case QuantizerKind::kDither:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
     }
@@ -34,7 +37,8 @@ DenseRule dense_rule(const Pipeline& pipeline) {
         case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer);
         case SelectorKind::kVariance: return DenseRule::kVariance;
         case SelectorKind::kVarianceHybrid: return DenseRule::kVarianceHybrid;
-        case SelectorKind::kThreshold: return DenseRule::kMagnitude;
+        case SelectorKind::kThreshold:
+        case SelectorKind::kBlockTopK: return DenseRule::kMagnitude;
         case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedMagnitude : DenseRule::kMagnitude;
     }
     return DenseRule::kEverything;

@@ -1,6 +1,6 @@
 #include "codec/payload.hpp"
 
-#include "codec/dither.hpp"
+#include "codec/exponential.hpp"
 #include "codec/natural.hpp"
 
 #include <cmath>
@@ -27,10 +27,12 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
         case QuantizerKind::kPow2:
         case QuantizerKind::kSign:
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither: return {};
+        case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither: return {};
     }
     return corrupt_payload("quantizer", quantizer,
-                           "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 7 (natural) or 8 (dither)");
+                           "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 7 (natural), 8 (dither) or 9 "
+                           "(exponential_dither)");
 }
 
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
@@ -45,7 +47,10 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
         return {};
     }
     const bool is_natural = ret_header.quantizer == QuantizerKind::kNatural;
-    const std::string name = is_natural ? "natural" : ret_header.quantizer == QuantizerKind::kPow2 ? "pow2" : "dither";
+    const std::string name = is_natural                                       ? "natural"
+                             : ret_header.quantizer == QuantizerKind::kPow2   ? "pow2"
+                             : ret_header.quantizer == QuantizerKind::kDither ? "dither"
+                                                                              : "exponential_dither";
     if (is_natural && width_code != kNaturalCodeBits - 1)
         return corrupt_payload("natural width code", width_code, std::to_string(kNaturalCodeBits - 1));
     if (width_code == 0) return corrupt_payload(name + " width code", width_code, "1 to 7");
@@ -93,7 +98,8 @@ unsigned PayloadHeader::value_bits() const noexcept {
         case QuantizerKind::kPow2: return is_paper_word() ? 0 : code_bits;
         case QuantizerKind::kSign:
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither: return code_bits;
+        case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither: return code_bits;
     }
     return 0;
 }
@@ -104,7 +110,7 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     if (header.is_list()) sizes.header += varint_bytes(header.count);
     if (has_parameter_byte(header)) sizes.header += 1;
     if (header.quantizer == QuantizerKind::kPow2) sizes.header += 1;
-    if (header.has_chunk_scale) sizes.header += 4;
+    if (header.has_chunk_scale || has_base(header.quantizer)) sizes.header += 4;
     switch (header.index_form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
@@ -127,6 +133,7 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
     header.index_form = form;
     header.count = static_cast<std::uint32_t>(count);
     header.code_bits = code_bits(quantizer);
+    if (has_base(quantizer.kind)) header.base = static_cast<float>(quantizer.base);
     if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
         header.has_chunk_scale = true;
         header.chunk_scale = static_cast<float>(quantizer.tau);
@@ -146,9 +153,10 @@ std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     }
     if (has_parameter_byte(header)) put(header.rice_parameter | (header.exponent_parameter << 5U));
     if (header.quantizer == QuantizerKind::kPow2) put(header.base_exponent);
-    if (header.has_chunk_scale) {
-        std::memcpy(out, &header.chunk_scale, sizeof(header.chunk_scale));
-        out += sizeof(header.chunk_scale);
+    if (header.has_chunk_scale || has_base(header.quantizer)) {
+        const float number = header.has_chunk_scale ? header.chunk_scale : header.base;
+        std::memcpy(out, &number, sizeof(number));
+        out += sizeof(number);
     }
     return out;
 }
@@ -180,12 +188,15 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     if (header.is_list()) GRADSIEVE_TRY(read_count(reader, elements, header));
     if (has_parameter_byte(header)) GRADSIEVE_TRY(read_parameters(reader, header));
     if (header.quantizer == QuantizerKind::kPow2) header.base_exponent = reader.read<std::uint8_t>();
+    if (has_base(header.quantizer)) header.base = reader.read<float>();
     if (header.has_chunk_scale) header.chunk_scale = reader.read<float>();
     if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
     if (header.quantizer == QuantizerKind::kPow2 && (header.base_exponent == 0 || header.base_exponent == 255))
         return corrupt_payload("base exponent", header.base_exponent, "1 to 254");
     if (!std::isfinite(header.chunk_scale) || std::signbit(header.chunk_scale))
         return corrupt_payload("scale", std::to_string(header.chunk_scale), "finite and not negative");
+    if (has_base(header.quantizer) && !(header.base >= kLeastBase && header.base <= kMostBase))
+        return corrupt_payload("base", std::to_string(header.base), "1.1 to 16");
     parsed.header_bytes = reader.position_bytes();
     return parsed;
 }

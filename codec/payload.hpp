@@ -12,7 +12,7 @@
 namespace gradsieve::codec {
 
 inline constexpr std::uint8_t kOldestPayloadVersion = 2;
-inline constexpr std::uint8_t kNewestPayloadVersion = 3;
+inline constexpr std::uint8_t kNewestPayloadVersion = 4;
 /// Largest Rice parameter of an index list: 2^20 is a chunk.
 inline constexpr unsigned kMaximumRiceParameter = 20;
 /// Exponent code of a pow2 payload whose tiles all have the base exponent: no exponent section follows.
@@ -27,8 +27,8 @@ enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32
 
 /// What a payload says as its version: the first one that knows its quantizer.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer) noexcept {
-    const bool is_new = quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural;
-    return is_new ? kNewestPayloadVersion : kOldestPayloadVersion;
+    if (quantizer == QuantizerKind::kExponentialDither) return 4;
+    return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
 }
 /// The form byte: bits 0-4 quantizer, bits 5-7 index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer, IndexForm form) noexcept {
@@ -43,15 +43,25 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits
     return (code_bits - 1U) | (has_chunk_scale ? 8U : 0U);
 }
 
+/// Whether codes are levels of their tile's scale.
+GRADSIEVE_HOST_DEVICE constexpr bool is_dithered(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kDither || quantizer == QuantizerKind::kExponentialDither;
+}
+/// Quantizers whose header says the base of their levels.
+GRADSIEVE_HOST_DEVICE constexpr bool has_base(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kExponentialDither;
+}
+
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned code_bits = 0;           ///< pow2, dither: 2..8; sign: 1; natural: 8
+    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither: 2..8; sign: 1; natural: 8
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
     unsigned rice_parameter = 0;      ///< kRice: 0..20
     unsigned exponent_parameter = 0;  ///< pow2: Rice parameter of tile exponents, 0..6, or kNoTileExponents
     std::uint8_t base_exponent = 0;   ///< pow2: biased fp32 exponent, 1..254
+    float base = 0;                   ///< exponential_dither: a level over the next
     float chunk_scale = 0;            ///< sign with has_chunk_scale: finite, sign bit clear
 
     [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
@@ -60,7 +70,7 @@ struct PayloadHeader {
         return index_form == IndexForm::kRaw32 && quantizer == QuantizerKind::kPow2 && code_bits == 4;
     }
     [[nodiscard]] bool has_tile_scales() const noexcept {
-        return quantizer == QuantizerKind::kDither || (quantizer == QuantizerKind::kSign && !has_chunk_scale);
+        return is_dithered(quantizer) || (quantizer == QuantizerKind::kSign && !has_chunk_scale);
     }
     /// They are fp32 where every element is sent, and bf16 in a list, where few elements share one.
     [[nodiscard]] std::size_t tile_scale_bytes() const noexcept { return is_list() ? 2 : 4; }

@@ -4,6 +4,7 @@
 
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
+#include "codec/exponential_step.hpp"
 #include "codec/natural_step.hpp"
 
 #include <cstddef>
@@ -25,12 +26,13 @@ struct GuessCheck {
 
 /// One node's dense values of a run of elements, the first of them at `values`.
 struct DenseTerm {
-    enum class Kind : std::uint8_t { kF32, kF16, kBf16, kSign, kNatural, kDither };
+    enum class Kind : std::uint8_t { kF32, kF16, kBf16, kSign, kNatural, kDither, kTable };
     Kind kind = Kind::kF32;
     float factor = 0;                   ///< kSign: factor * scale
-    const std::byte* values = nullptr;  ///< kSign: bits; kNatural: bytes; kDither: fields of code_bits
+    const std::byte* values = nullptr;  ///< kSign: bits; kNatural: bytes; kDither, kTable: fields of code_bits
     float scale = 0;                    ///< kDither: what a level decodes to
-    std::uint32_t code_bits = 0;        ///< kDither: 2..8
+    std::uint32_t code_bits = 0;        ///< kDither, kTable: 2..8
+    const float* table = nullptr;       ///< kTable: what each code decodes to
 };
 
 struct PayloadKernels {
@@ -107,6 +109,11 @@ struct PayloadKernels {
     /// Returns how many are not zero.
     std::uint32_t (*dither_list)(const DitherStep& step, const float* values, const std::uint32_t* indices,
                                  std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
+    /// exponential_dither, as dither_dense and dither_list.
+    void (*exponential_dense)(const ExponentialStep& step, const float* values, std::uint32_t count,
+                              std::byte* ret_codes, float* ret_decoded, float* ret_left);
+    std::uint32_t (*exponential_list)(const ExponentialStep& step, const float* values, const std::uint32_t* indices,
+                                      std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
     /// natural of consecutive elements, step.first_element the first, a multiple of 32: codes, a byte each, and what
     /// they decode to, which may be `values`.
     void (*natural_dense)(const NaturalStep& step, const float* values, std::uint32_t count, std::byte* ret_codes,

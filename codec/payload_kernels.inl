@@ -1,6 +1,7 @@
 // Body of the payload kernels, compiled once per instruction set. Everything here has internal linkage and calls no
 // inline function of any header: an out-of-line copy compiled for AVX-512 must never be what an older CPU runs.
 #include "codec/payload_kernels_dither.inl"
+#include "codec/payload_kernels_exponential.inl"
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_natural.inl"
 
@@ -35,6 +36,8 @@ constexpr PayloadKernels kKernels = {
     .square_sum = &square_sum,
     .dither_dense = &dither_dense,
     .dither_list = &dither_list,
+    .exponential_dense = &exponential_dense,
+    .exponential_list = &exponential_list,
     .natural_dense = &natural_dense,
     .natural_list = &natural_list,
     .decode_levels = &decode_levels,

@@ -80,6 +80,13 @@ namespace {
             inout_sum[j] = inout_sum[j] + term.factor * level_values(codes[j], term);
         return;
     }
+    if (term.kind == DenseTerm::Kind::kTable) {
+        Words codes[kRunVectors];
+        run_codes(term, first, codes);
+        for (unsigned j = 0; j < kRunVectors; ++j)
+            inout_sum[j] = inout_sum[j] + term.factor * cells_at(term.table, reinterpret_cast<Integers>(codes[j]));
+        return;
+    }
     if (term.kind == DenseTerm::Kind::kNatural) {
         for (unsigned j = 0; j < kRunVectors; ++j)
             inout_sum[j] = inout_sum[j] + term.factor * natural_values_at(term, first, j);
@@ -92,12 +99,16 @@ namespace {
     }
 }
 
-/// Element i of dither, whose code lies in one byte or two.
-[[gnu::always_inline]] inline float level_value(const DenseTerm& term, std::uint32_t i) {
+/// Field i of code_bits, which lies in one byte or two.
+[[gnu::always_inline]] inline std::uint32_t code_at(const DenseTerm& term, std::uint32_t i) {
     const std::uint32_t bit = i * term.code_bits;
     auto code = static_cast<std::uint32_t>(term.values[bit / 8]) >> (bit % 8);
     if (bit % 8 + term.code_bits > 8) code |= static_cast<std::uint32_t>(term.values[bit / 8 + 1]) << (8 - bit % 8);
-    code &= (1U << term.code_bits) - 1U;
+    return code & ((1U << term.code_bits) - 1U);
+}
+/// Element i of dither.
+[[gnu::always_inline]] inline float level_value(const DenseTerm& term, std::uint32_t i) {
+    const std::uint32_t code = code_at(term, i);
     const float size = static_cast<float>(static_cast<std::int32_t>(code & ((1U << (term.code_bits - 1U)) - 1U))) * term.scale;
     return float_of(bits_of(size) | (code >> (term.code_bits - 1U)) << 31U);
 }
@@ -123,6 +134,7 @@ namespace {
         return sum + float_of(bits_of(term.factor) ^ (bit << 31U));
     }
     if (term.kind == DenseTerm::Kind::kDither) return sum + term.factor * level_value(term, i);
+    if (term.kind == DenseTerm::Kind::kTable) return sum + term.factor * term.table[code_at(term, i)];
     if (term.kind == DenseTerm::Kind::kNatural) return sum + term.factor * natural_value(term, i);
     const std::uint32_t bits = float_bits_at(term, i);
     if ((bits & 0x7F800000U) == 0x7F800000U) *inout_is_finite = false;

@@ -2,12 +2,14 @@
 
 #include "codec/bit_stream.hpp"
 #include "codec/decoder.hpp"
+#include "codec/exponential_coder.hpp"
 #include "codec/index_coder.hpp"
 #include "codec/natural.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/tile_table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace gradsieve::codec {
@@ -102,7 +104,8 @@ bool has_finite_values(const PayloadView& view) noexcept {
         case QuantizerKind::kPow2:
         case QuantizerKind::kSign:
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither: break;
+        case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither: break;
     }
     return true;
 }
@@ -137,7 +140,7 @@ void read_codes(ByteView section, std::uint32_t count, unsigned width, std::uint
     unpack_fields(section.subspan(std::size_t{groups} * width), count - 8 * groups, width, ret_codes + 8 * groups);
 }
 
-/// A list of sign or dither: tile scales and codes.
+/// A list of sign, dither or exponential_dither: tile scales and codes.
 Status read_scaled_list(const PayloadHeader& header, const TileTable& tiles, SectionReader sections,
                         DecodedList& ret_list) {
     const bool is_sign = header.quantizer == QuantizerKind::kSign;
@@ -160,6 +163,11 @@ Status read_scaled_list(const PayloadHeader& header, const TileTable& tiles, Sec
         if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
         if (is_sign) {
             read_signs(sections.rest(), first, tiles.ends[tile], scale, values);
+        } else if (header.quantizer == QuantizerKind::kExponentialDither) {
+            std::array<float, 256> table;
+            list_exponential_values(header.code_bits, header.base, scale, table.data());
+            for (std::uint32_t element = first; element < tiles.ends[tile]; ++element)
+                values[element] = table[ret_list.codes[element]];
         } else {
             payload_kernels().decode_levels(ret_list.codes.data() + first, tiles.ends[tile] - first, header.code_bits,
                                             scale, values + first);

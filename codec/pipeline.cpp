@@ -1,23 +1,38 @@
 #include "codec/pipeline.hpp"
 
+#include "codec/exponential.hpp"
 #include "codec/natural.hpp"
 #include "codec/pipeline_text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
+#include <cmath>
 
 namespace gradsieve::codec {
 namespace {
 
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
-constexpr std::array<std::string_view, 5> kSelectorNames = {"all", "variance", "variance_hybrid", "topk", "threshold"};
-constexpr std::array<std::string_view, 7> kQuantizerNames = {"f32", "f16", "bf16", "pow2", "sign", "natural", "dither"};
-constexpr std::array<QuantizerKind, 7> kQuantizers = {
-    QuantizerKind::kF32,  QuantizerKind::kF16,     QuantizerKind::kBf16,  QuantizerKind::kPow2,
-    QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither};
+constexpr std::array<std::string_view, 6> kSelectorNames = {"all",  "variance",  "variance_hybrid",
+                                                            "topk", "threshold", "block_topk"};
+constexpr std::string_view kTernaryName = "ternary";
+constexpr std::string_view kRoundingName = "rounding";
+constexpr std::array<std::string_view, 10> kQuantizerNames = {
+    "f32", "f16", "bf16", "pow2", "sign", "natural", "dither", kTernaryName, "exponential_dither", kRoundingName};
+constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
+                                                       QuantizerKind::kF16,
+                                                       QuantizerKind::kBf16,
+                                                       QuantizerKind::kPow2,
+                                                       QuantizerKind::kSign,
+                                                       QuantizerKind::kNatural,
+                                                       QuantizerKind::kDither,
+                                                       QuantizerKind::kDither,
+                                                       QuantizerKind::kExponentialDither,
+                                                       QuantizerKind::kExponentialDither};
 constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
+constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
 constexpr std::array<std::string_view, 2> kNormNames = {"max", "l2"};
 constexpr std::array<std::string_view, 3> kFeedbackNames = {"scaled", "unscaled", "none"};
@@ -31,6 +46,11 @@ constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
 constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
+constexpr NumberRange kBlock = {64, kTileElements, false, "a power of two in [64, 4096]"};
+constexpr NumberRange kBase = {1.1, 16, false, "[1.1, 16]"};
+constexpr double kUsualClip = 2.5;
+/// No magnitude of a tile is above the root of its elements times their root mean square.
+constexpr NumberRange kClip = {1, 64, false, "none or [1, 64]"};
 
 template <std::size_t N>
 std::optional<std::size_t> position_of(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -39,8 +59,11 @@ std::optional<std::size_t> position_of(const std::array<std::string_view, N>& na
     return static_cast<std::size_t>(found - names.begin());
 }
 
-std::string_view name_of(QuantizerKind kind) {
-    return kQuantizerNames[static_cast<std::size_t>(std::ranges::find(kQuantizers, kind) - kQuantizers.begin())];
+std::string_view name_of(const Quantizer& quantizer) {
+    if (quantizer.clip > 0) return kTernaryName;
+    if (quantizer.is_fixed) return kRoundingName;
+    const auto found = std::ranges::find(kQuantizers, quantizer.kind);
+    return kQuantizerNames[static_cast<std::size_t>(found - kQuantizers.begin())];
 }
 
 /// Role of a known name as an index into kRoleNames.
@@ -82,6 +105,15 @@ Status read_selector(const StageText& text, Selector& ret_selector) {
             ret_selector.gate = arguments.number("gate", 0, kNotNegative);
             break;
         case SelectorKind::kThreshold: ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum); break;
+        case SelectorKind::kBlockTopK: {
+            ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
+            const double block = arguments.number("block", kTileElements, kBlock);
+            GRADSIEVE_TRY(arguments.finish());
+            ret_selector.block = static_cast<int>(block);
+            if (ret_selector.block == block && std::has_single_bit(static_cast<unsigned>(ret_selector.block)))
+                return {};
+            return bad_text("codec stage block_topk: block", number_text(block), kBlock.text, "write one of those");
+        }
     }
     return arguments.finish();
 }
@@ -127,6 +159,49 @@ Status read_dither(ArgumentReader& arguments, const Selector& selector, Quantize
     return read_whole(arguments, levels, "codec stage dither: levels", kLevels, ret_quantizer.levels);
 }
 
+/// dither(levels=1, norm=max), clipped.
+Status read_ternary(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    ret_quantizer.levels = 1;
+    const auto clip = arguments.take("clip");
+    ret_quantizer.clip = !clip ? kUsualClip : *clip == "none" ? 0 : arguments.parse_number("clip", *clip, kClip);
+    ret_quantizer.feedback = read_feedback(arguments, selector);
+    return arguments.finish();
+}
+
+/// Where errors of a random rounding go; a biased one's are kept.
+Status read_feedback_of_mode(std::string_view stage, ArgumentReader& arguments, const Selector& selector,
+                             Quantizer& ret_quantizer) {
+    if (!ret_quantizer.is_biased)
+        ret_quantizer.feedback = read_feedback(arguments, selector);
+    else if (const auto feedback = arguments.take("feedback"))
+        return bad_text("codec stage " + std::string(stage) + ": feedback", *feedback,
+                        "none of its own with mode=biased", "leave it out: a biased rounding's errors are kept");
+    return {};
+}
+
+Status read_rounding(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    ret_quantizer.is_fixed = true;
+    ret_quantizer.base = static_cast<float>(arguments.number("base", 2, kBase));
+    ret_quantizer.levels = static_cast<int>(most_levels(static_cast<float>(ret_quantizer.base)));
+    ret_quantizer.is_biased = arguments.word("mode", 0, kRoundingNames) == 1;
+    GRADSIEVE_TRY(read_feedback_of_mode(kRoundingName, arguments, selector, ret_quantizer));
+    return arguments.finish();
+}
+
+Status read_exponential(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    const double levels = arguments.number("levels", 7, kLevels);
+    ret_quantizer.base = static_cast<float>(arguments.number("base", 2, kBase));
+    ret_quantizer.is_biased = arguments.word("mode", 0, kRoundingNames) == 1;
+    ret_quantizer.norm = static_cast<Norm>(arguments.word("norm", 0, kNormNames));
+    GRADSIEVE_TRY(read_feedback_of_mode("exponential_dither", arguments, selector, ret_quantizer));
+    GRADSIEVE_TRY(
+        read_whole(arguments, levels, "codec stage exponential_dither: levels", kLevels, ret_quantizer.levels));
+    if ((levels - 1) * std::log2(ret_quantizer.base) <= kMostOctaves) return {};
+    return bad_text("codec stage exponential_dither: levels", number_text(levels),
+                    "base^(levels - 1) up to 2^126, so that every level is a normal number",
+                    "write fewer levels or a smaller base");
+}
+
 Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer) {
     ArgumentReader arguments(text);
     ret_quantizer.kind = kQuantizers[*position_of(kQuantizerNames, text.name)];
@@ -136,7 +211,11 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
         ret_quantizer.scope = static_cast<Scope>(arguments.word("scope", 0, kScopeNames));
         return read_whole(arguments, bits, "codec stage pow2: bits", kBits, ret_quantizer.bits);
     }
+    if (text.name == kTernaryName) return read_ternary(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kDither) return read_dither(arguments, selector, ret_quantizer);
+    if (text.name == kRoundingName) return read_rounding(arguments, selector, ret_quantizer);
+    if (ret_quantizer.kind == QuantizerKind::kExponentialDither)
+        return read_exponential(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kNatural) ret_quantizer.feedback = read_feedback(arguments, selector);
     return arguments.finish();
 }
@@ -149,7 +228,7 @@ Status check_combination(const Pipeline& pipeline) {
         return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
                         "the hybrid sends +-tau: write sign(scale=tau), or leave the quantizer out");
     const bool has_own_residual = selector.kind != SelectorKind::kAll && !selector.is_faithful;
-    const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer.kind)) + ": feedback";
+    const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer)) + ": feedback";
     if (is_random(quantizer) && has_own_residual && quantizer.feedback == Feedback::kNone)
         return bad_text(feedback_of_stage, "none", "scaled or unscaled after a selector that keeps a residual",
                         "leave it out, or select with all");
@@ -165,6 +244,14 @@ Status check_combination(const Pipeline& pipeline) {
 
 std::string knob_text(double value, Knobs knobs) { return knobs == Knobs::kBlank ? "*" : number_text(value); }
 
+/// The shortest text that reads back as the same fp32 number.
+std::string float_text(double value) {
+    std::array<char, 40> buffer;
+    const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), static_cast<float>(value));
+    GRADSIEVE_CHECK(error == std::errc());
+    return {buffer.data(), end};
+}
+
 std::string selector_text(const Selector& selector, Knobs knobs) {
     const auto shared = [&] {
         return "alpha=" + knob_text(selector.alpha, knobs) + ", zeta=" + knob_text(selector.zeta, knobs);
@@ -179,21 +266,34 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
             return "topk(ratio=" + knob_text(selector.ratio, knobs) +
                    ", scope=tensor, gate=" + knob_text(selector.gate, knobs) + ")";
         case SelectorKind::kThreshold: return "threshold(tau=" + knob_text(selector.tau, knobs) + ")";
+        case SelectorKind::kBlockTopK:
+            return "block_topk(ratio=" + knob_text(selector.ratio, knobs) +
+                   ", block=" + knob_text(selector.block, knobs) + ")";
     }
     return "all";
 }
 
 std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     const Quantizer& quantizer = pipeline.quantizer;
-    const std::string name(name_of(quantizer.kind));
+    const std::string name(name_of(quantizer));
     if (quantizer.kind == QuantizerKind::kPow2)
         return name + "(bits=" + std::to_string(quantizer.bits) +
                ", scope=" + std::string(kScopeNames[static_cast<std::size_t>(quantizer.scope)]) + ")";
     const std::string feedback =
         "feedback=" + std::string(kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)]) + ")";
+    if (quantizer.clip > 0) return name + "(clip=" + knob_text(quantizer.clip, knobs) + ", " + feedback;
     if (quantizer.kind == QuantizerKind::kDither)
         return name + "(levels=" + std::to_string(quantizer.levels) +
                ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) + ", " + feedback;
+    const std::string mode = "mode=" + std::string(kRoundingNames[quantizer.is_biased ? 1 : 0]);
+    if (quantizer.is_fixed)
+        return name + "(base=" + float_text(quantizer.base) + ", " + mode +
+               (quantizer.is_biased ? ")" : ", " + feedback);
+    if (quantizer.kind == QuantizerKind::kExponentialDither)
+        return name + "(levels=" + std::to_string(quantizer.levels) + ", base=" + float_text(quantizer.base) +
+               ", mode=" + std::string(kRoundingNames[quantizer.is_biased ? 1 : 0]) +
+               ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) +
+               (quantizer.is_biased ? ")" : ", " + feedback);
     if (quantizer.kind == QuantizerKind::kNatural) return name + "(" + feedback;
     if (quantizer.kind != QuantizerKind::kSign) return name;
     if (quantizer.tau == 0) return name + "(scale=mean)";
@@ -252,6 +352,7 @@ std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
         case QuantizerKind::kSign: return 1;
         case QuantizerKind::kNatural: return kNaturalCodeBits;
         case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither:
             return 1 + static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(quantizer.levels)));
     }
     return 0;
@@ -263,7 +364,8 @@ bool has_variance(const Pipeline& pipeline) noexcept {
         case SelectorKind::kVarianceHybrid: return true;
         case SelectorKind::kTopK: return pipeline.selector.gate > 0;
         case SelectorKind::kAll:
-        case SelectorKind::kThreshold: break;
+        case SelectorKind::kThreshold:
+        case SelectorKind::kBlockTopK: break;
     }
     return false;
 }

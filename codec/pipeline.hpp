@@ -11,7 +11,14 @@
 
 namespace gradsieve::codec {
 
-enum class SelectorKind : std::uint8_t { kAll = 0, kVariance = 1, kVarianceHybrid = 2, kTopK = 3, kThreshold = 4 };
+enum class SelectorKind : std::uint8_t {
+    kAll = 0,
+    kVariance = 1,
+    kVarianceHybrid = 2,
+    kTopK = 3,
+    kThreshold = 4,
+    kBlockTopK = 5
+};
 /// Numbers are part of the payload format; those between are kept for quantizers to come.
 enum class QuantizerKind : std::uint8_t {
     kF32 = 0,
@@ -20,13 +27,14 @@ enum class QuantizerKind : std::uint8_t {
     kPow2 = 3,
     kSign = 4,
     kNatural = 7,
-    kDither = 8
+    kDither = 8,
+    kExponentialDither = 9
 };
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
 /// What a tile's magnitudes are measured by.
 enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a
-/// contraction (see dither.hpp, natural.hpp) or not, or dropped, which needs no residual.
+/// contraction (see dither.hpp, natural.hpp, exponential.hpp) or not, or dropped, which needs no residual.
 enum class Feedback : std::uint8_t { kScaled = 0, kUnscaled = 1, kNone = 2 };
 enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
 
@@ -36,7 +44,8 @@ struct Selector {
     double zeta = 0.999;       ///< decay of v where nothing was sent; (0, 1]
     bool is_faithful = false;  ///< variance(mode=faithful): r = 0 on send, quantization error dropped
     double tau = 0;            ///< variance_hybrid: threshold and quantum, > 0; threshold: send when |r| > tau
-    double ratio = 0;          ///< topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
+    double ratio = 0;          ///< topk, block_topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
+    int block = 4096;          ///< block_topk: elements of a block, a power of two in [64, 4096]
     double gate = 0;           ///< topk: only among those with r^2 > gate v; 0 = no gate
     bool operator==(const Selector&) const = default;
 };
@@ -45,9 +54,13 @@ struct Quantizer {
     int bits = 4;  ///< pow2: sign + exponent bits, 2..8
     Scope scope = Scope::kTile;
     double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the selector; 0 = mean magnitude
-    int levels = 7;  ///< dither: S, 1..127; a code is its sign and one of 0..S
+    int levels = 7;  ///< dither: S, 1..127; a code is its sign and one of 0..S; exponential_dither: those above 0
     Norm norm = Norm::kMax;
-    Feedback feedback = Feedback::kScaled;  ///< dither, natural
+    double clip = 0;  ///< ternary, which is dither(levels=1, norm=max) of magnitudes cut off: root mean squares; 0: not
+    double base = 2;  ///< exponential_dither: a level over the next, an fp32 number
+    bool is_fixed = false;   ///< rounding, which is exponential_dither whose levels are powers of the base
+    bool is_biased = false;  ///< exponential_dither: to the nearer level; errors are kept, and nothing is scaled
+    Feedback feedback = Feedback::kScaled;  ///< of what rounds at random
     bool operator==(const Quantizer&) const = default;
 };
 struct Pipeline {
@@ -80,10 +93,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 
 /// Rounds at random and without bias, so that the error may also be dropped (Feedback).
 [[nodiscard]] constexpr bool is_random(const Quantizer& quantizer) noexcept {
-    return quantizer.kind == QuantizerKind::kDither || quantizer.kind == QuantizerKind::kNatural;
+    return quantizer.kind == QuantizerKind::kDither || quantizer.kind == QuantizerKind::kNatural ||
+           (quantizer.kind == QuantizerKind::kExponentialDither && !quantizer.is_biased);
 }
 
-/// Bits of one code of pow2, sign, natural or dither.
+/// Bits of one code, of a quantizer that has codes.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.

@@ -32,6 +32,10 @@ constexpr std::array kStages = {
     StageRow{"threshold", "selector", "tau", "element", "r: 4 B per element and generation",
              "sends where |r| > tau; without a quantizer +-tau, that is sign(scale=tau), and the rest stays in r",
              kStrom},
+    StageRow{"block_topk", "selector", "ratio, block=4096", "block", "r: 4 B per element and generation",
+             "sends the ratio's share of largest magnitudes of each block of so many elements, a power of two, and at "
+             "least one; nothing has to be known of the rest of the tensor",
+             "Top-k of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410, block by block"},
     StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
     StageRow{"f16", "quantizer", "", "element", "-",
              "rounds to IEEE half precision, nearest even, 16 bits; beyond 65504 that is sent and the rest kept", "-"},
@@ -56,6 +60,23 @@ constexpr std::array kStages = {
         "ceil(log2(levels + 1)) bits; times 1/z where the error is fed back (scaled); none: nothing is kept",
         "Alistarh, Grubic, Li, Tomioka, Vojnovic 2017, QSGD, arXiv:1610.02132; random numbers of Salmon, Moraes, Dror, "
         "Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3 (Philox4x32-10)"},
+    StageRow{"ternary", "quantizer", "clip=2.5|none, feedback=scaled|unscaled|none", "tile", "-",
+             "dither(levels=1, norm=max) of magnitudes that are cut off at `clip` times the tile's root mean square, 2 "
+             "bits: 0 or plus or minus that; unbiased of what is cut off, and the rest stays in r",
+             "Wen, Xu, Yan, Wu, Wang, Chen, Li 2017, TernGrad, arXiv:1705.07878"},
+    StageRow{"exponential_dither", "quantizer",
+             "levels=7, base=2, mode=unbiased|biased, norm=max|l2, feedback=scaled|unscaled|none", "tile", "-",
+             "magnitudes over the tile's norm, rounded to 1, 1/base, ..., base^(1-levels) or 0, at random without bias "
+             "or to the nearer one, 1 + ceil(log2(levels + 1)) bits; base 2 is natural dithering; times 1/z where the "
+             "error is fed back (scaled); none: nothing is kept",
+             "Horvath, Ho, Horvath, Sahu, Canini, Richtarik 2019, Natural Compression for Distributed Deep Learning, "
+             "arXiv:1905.10988"},
+    StageRow{
+        "rounding", "quantizer", "base=2, mode=unbiased|biased, feedback=scaled|unscaled|none", "element", "-",
+        "rounded to a power of the base, at random without bias or to the nearer one, 1 + ceil(log2(levels + 1)) bits: "
+        "up to 127 levels from the power at or above the tile's largest magnitude down, 0 below; times 1/z where the "
+        "error is fed back (scaled); none: nothing is kept",
+        "General rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

@@ -24,6 +24,7 @@ private:
 
     // Routes.
     void encode_dense();
+    bool encode_exponential(std::uint32_t chunk, DensePayload& inout_payload);
     bool encode_held(std::uint32_t chunk, DensePayload& inout_payload);
     void encode_dense_list(bool observes_first);
     void encode_selected(bool observes_first);
@@ -57,6 +58,7 @@ private:
     DensePass pass_ = nullptr;
     const PayloadKernels& kernels_;
     RandomStream random_;
+    std::uint32_t block_floor_ = 0;            ///< of block_topk, see keep_block_best
     std::uint32_t guess_floor_ = kNeverGuess;  ///< what the pass took to be sent, see SentGuess
     EncodeResult result_;
 };

@@ -2,6 +2,7 @@
 #include "codec/dense_coder.hpp"
 #include "codec/dither_coder.hpp"
 #include "codec/encoder_settle.hpp"
+#include "codec/exponential_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 
 #include <algorithm>
@@ -17,7 +18,9 @@ void TensorEncoder::encode_dense() {
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         const std::size_t elements = chunk_elements(chunk);
         DensePayload payload(pipeline_.quantizer, elements, scratch_.code.payloads);
-        if (quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither) {
+        if (quantizer == QuantizerKind::kExponentialDither) {
+            if (!encode_exponential(chunk, payload)) return;
+        } else if (quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither) {
             if (!encode_held(chunk, payload)) return;
         } else {
             DenseSpan span = span_at(chunk * kChunkElements, elements);
@@ -52,6 +55,24 @@ bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload
         measure_held(outcome, tile, elements, inout_payload, previous);
         const bool is_last = first + elements == chunk_size;
         if (is_last || !(previous.scale > 0.0F)) settle_held(std::exchange(previous, {}), elements, inout_payload);
+    }
+    return true;
+}
+
+/// A tile is read into the first-level cache and coded from there: its codes cost more than its memory does.
+bool TensorEncoder::encode_exponential(std::uint32_t chunk, DensePayload& inout_payload) {
+    scratch_.tile_values.ensure(kTileElements);
+    float* values = scratch_.tile_values.data();
+    const ExponentialRule rule = exponential_rule(pipeline_.quantizer, false);
+    const std::size_t chunk_size = chunk_elements(chunk);
+    for (std::size_t first = 0, tile = 0; first < chunk_size; first += kTileElements, ++tile) {
+        const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_size - first);
+        DenseSpan span = span_at(chunk * kChunkElements + first, elements);
+        float* residual_out = std::exchange(span.residual_out, values);
+        DenseOutcome outcome;
+        if (!run_pass(span, outcome)) return false;
+        inout_payload.write_scale(tile, code_exponential_tile(rule, {values, elements}, random_, span.first, kernels_,
+                                                              inout_payload.tile_codes(tile), nullptr, residual_out));
     }
     return true;
 }

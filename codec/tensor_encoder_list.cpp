@@ -1,5 +1,6 @@
 // The routes of selections that make a list: what the variance test picked, and top-k.
 #include "codec/encoder_settle.hpp"
+#include "codec/select_blocks.hpp"
 #include "codec/tensor_encoder.hpp"
 
 #include <bit>
@@ -25,7 +26,12 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     span.guess_floor = guess_floor_;
     DenseOutcome outcome;
     if (!run_pass(span, outcome)) return false;
-    scratch_.list.append(cells, outcome.listed, has_variance(pipeline_));
+    std::size_t listed = outcome.listed;
+    if (pipeline_.selector.kind == SelectorKind::kBlockTopK)
+        listed =
+            keep_block_best(pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block),
+                            span.first_index + static_cast<std::uint32_t>(span.elements), listed, cells, block_floor_);
+    scratch_.list.append(cells, listed, has_variance(pipeline_));
     return true;
 }
 

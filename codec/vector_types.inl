@@ -54,6 +54,19 @@ template <typename T>
     return lanes;
 }
 
+/// Cells of a table.
+[[gnu::always_inline]] inline Floats cells_at(const float* table, Integers at) {
+#if defined(__AVX512F__)
+    return _mm512_i32gather_ps(reinterpret_cast<__m512i>(at), table, 4);
+#elif defined(__AVX2__)
+    return _mm256_i32gather_ps(table, reinterpret_cast<__m256i>(at), 4);
+#else
+    Floats cells = {};
+    for (unsigned lane = 0; lane < kLanes; ++lane) cells[lane] = table[at[lane]];
+    return cells;
+#endif
+}
+
 /// Around the caches if `streams`; the address is then aligned to a vector.
 [[gnu::always_inline]] inline void store_floats(float* address, Floats values, bool streams) {
 #if defined(__AVX512F__)

@@ -18,7 +18,8 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
         case codec::QuantizerKind::kPow2:
         case codec::QuantizerKind::kSign:
         case codec::QuantizerKind::kNatural:
-        case codec::QuantizerKind::kDither: return codec::code_bits(quantizer);
+        case codec::QuantizerKind::kDither:
+        case codec::QuantizerKind::kExponentialDither: return codec::code_bits(quantizer);
     }
     return 32;
 }
@@ -46,7 +47,8 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
     const double bits = value_bits(pipeline.quantizer);
     switch (pipeline.selector.kind) {
         case codec::SelectorKind::kAll: return bits;
-        case codec::SelectorKind::kTopK: return pipeline.selector.ratio * (bits + kIndexBits);
+        case codec::SelectorKind::kTopK:
+        case codec::SelectorKind::kBlockTopK: return pipeline.selector.ratio * (bits + kIndexBits);
         case codec::SelectorKind::kVariance:
         case codec::SelectorKind::kVarianceHybrid:
         case codec::SelectorKind::kThreshold: return kAdaptiveShare * (bits + kIndexBits);

@@ -20,6 +20,7 @@ __device__ bool has_value_section(const DevicePayload& payload, const BitSection
 }
 
 /// Fills the products, a warp for each tile. False if corrupt.
+template <bool kMayBeExponential>
 __device__ bool read_values(const DevicePayload& payload, const std::byte* body, const BitSection& values,
                             const ListShared& shared, float* ret_values) {
     const BitSection words(body);
@@ -33,7 +34,7 @@ __device__ bool read_values(const DevicePayload& payload, const std::byte* body,
             const std::uint32_t bits =
                 payload.is_paper_word
                     ? pow2_bits_of(words.word_at(32 * element) >> kPaperWordCodeShift, 4, scale, is_bad)
-                    : value_bits_of(payload, values, element, scale, is_bad);
+                    : value_bits_of<kMayBeExponential>(payload, values, element, scale, is_bad);
             ret_values[element] = payload.factor * __uint_as_float(bits);
         }
     }
@@ -62,24 +63,27 @@ __device__ void prefetch(const std::byte* body, std::uint32_t bytes) {
 }
 
 /// Everything about one list. The same answer in every thread of the block.
+template <bool kMayBeExponential>
 __device__ bool read_list(const DevicePayload& payload, const DecodeTables& tables, ListShared& shared) {
     const std::byte* body = tables.bytes + payload.body_offset;
     prefetch(body, payload.body_bytes);
     std::uint32_t used_bytes = 0;
     if (!read_indices(payload, body, shared, tables.indices + payload.entry_offset, used_bytes)) return false;
     const std::uint32_t tiles = rank_tiles(shared);
-    if (!read_tile_scales(payload, body, tiles, shared, used_bytes)) return false;
+    if (!read_tile_scales<kMayBeExponential>(payload, body, tiles, shared, used_bytes)) return false;
     const BitSection values(body + used_bytes);
     if (!has_value_section(payload, values, used_bytes)) return false;
     write_table(payload, shared, used_bytes, tables.list_tables + payload.table_offset);
-    return payload.is_direct || read_values(payload, body, values, shared, tables.values + payload.entry_offset);
+    return payload.is_direct ||
+           read_values<kMayBeExponential>(payload, body, values, shared, tables.values + payload.entry_offset);
 }
 
+template <bool kMayBeExponential>
 __global__ void __launch_bounds__(kListThreads, 2) decode_lists(DecodeTables tables, std::uint32_t first_list) {
     __shared__ ListShared shared;
     const std::uint32_t place = tables.lists[first_list + blockIdx.x];
     const DevicePayload payload = tables.payloads[place];
-    if (read_list(payload, tables, shared) || threadIdx.x != 0) return;
+    if (read_list<kMayBeExponential>(payload, tables, shared) || threadIdx.x != 0) return;
     tables.payload_faults[place] = 1;
     tables.reports[payload.tensor].has_bad_list = 1;
 }
@@ -87,8 +91,8 @@ __global__ void __launch_bounds__(kListThreads, 2) decode_lists(DecodeTables tab
 }  // namespace
 
 int launch_decode_lists(const DecodeTables& tables, const DecodeRound& round, void* stream) {
-    return launch(decode_lists, {round.lists, kListThreads}, static_cast<cudaStream_t>(stream), tables,
-                  round.first_list);
+    return launch(round.has_exponential ? &decode_lists<true> : &decode_lists<false>, {round.lists, kListThreads},
+                  static_cast<cudaStream_t>(stream), tables, round.first_list);
 }
 
 }  // namespace gradsieve::codec::cuda

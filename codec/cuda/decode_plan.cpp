@@ -217,6 +217,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     payload.tensor = inout_chunk.tensor;
     payload.factor = request.contributions[source.node].factor;
     payload.chunk_scale = header.chunk_scale;
+    payload.base = header.base;
     payload.quantizer = header.quantizer;
     payload.index_form = header.index_form;
     payload.value_bits = static_cast<std::uint8_t>(header.value_bits());
@@ -234,6 +235,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_dense |= !payload.is_list;
     inout_chunk.has_lists |= payload.is_list;
     inout_chunk.has_direct |= payload.is_direct;
+    inout_chunk.has_exponential |= header.quantizer == QuantizerKind::kExponentialDither;
     return true;
 }
 
@@ -266,6 +268,7 @@ ByteCount DecodePlan::offset_of(ByteCount placed) const noexcept {
 // Each kernel gets consecutive chunks: those of lists alone, which a leaner kernel averages, first.
 void DecodePlan::order_chunks() {
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_dense; });
+    std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_exponential; });
     std::uint32_t unit = 0;
     for (DeviceChunk& chunk : chunks_) {
         chunk.first_unit = unit;
@@ -293,10 +296,12 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
                         ": allowed are fewer than 2^32; use the CPU, or a sparser pipeline"};
         const ByteCount result_bytes = results_.chunk_bytes(chunk.tensor, chunk.elements);
         const bool is_staging_full = result_bytes > 0 && staged > 0 && staged + result_bytes > limits.staging_bytes;
-        if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense || entries + listed > kRoundEntries ||
+        if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense ||
+            rounds_.back().has_exponential != chunk.has_exponential || entries + listed > kRoundEntries ||
             words + chunk_words > kRoundTableWords || is_staging_full) {
             rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
-                               chunk.has_dense, static_cast<std::uint32_t>(results_.copies().size()), 0});
+                               chunk.has_dense, chunk.has_exponential,
+                               static_cast<std::uint32_t>(results_.copies().size()), 0});
             entries = 0;
             words = 0;
             staged = 0;

@@ -50,6 +50,7 @@ struct DevicePayload {
     bool is_direct = false;
     bool has_chunk_scale = false;
     bool is_paper_word = false;
+    float base = 0;  ///< exponential_dither
 };
 
 /// One chunk of one tensor with the payloads that it has, in node order.
@@ -67,6 +68,7 @@ struct DeviceChunk {
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
+    bool has_exponential = false;  ///< a payload of exponential_dither, which has kernels of its own
 };
 
 struct DeviceTensor {
@@ -110,12 +112,14 @@ struct DecodeTables {
     std::uint32_t* list_tables = nullptr;
 };
 
-/// A part of the batch whose lists fit into the workspace: consecutive chunks, all with a dense payload or all without.
+/// A part of the batch whose lists fit into the workspace: consecutive chunks, all with a dense payload or all
+/// without, and the same of exponential_dither.
 struct DecodeRound {
     std::uint32_t first_list = 0, lists = 0;  ///< in `lists`
     std::uint32_t first_chunk = 0, chunks = 0;
     std::uint32_t first_unit = 0, units = 0;
     bool has_dense = false;
+    bool has_exponential = false;
     std::uint32_t first_copy = 0, copies = 0;  ///< of staged results, by the host
 };
 

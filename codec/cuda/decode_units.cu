@@ -33,16 +33,17 @@ __device__ void put_sums(UnitShared& shared, std::uint32_t half, const Groups& s
 }
 
 /// Sums of a chunk with lists between dense payloads, in shared memory.
+template <bool kMayBeExponential>
 __device__ void sum_mixed(const DecodeTables& tables, const DeviceChunk& chunk, const Unit& unit, UnitShared& shared,
                           Tally& inout_tally) {
     for (std::uint32_t place = chunk.first_payload; place < chunk.first_payload + chunk.payloads; ++place) {
         if (tables.payloads[place].is_list) {
-            add_list(tables, place, unit, shared, inout_tally);
+            add_list<kMayBeExponential>(tables, place, unit, shared, inout_tally);
             continue;
         }
         for (std::uint32_t half = 0; half < kHalves; ++half) {
             Groups sums = take_sums(shared, half);
-            add_dense(tables, place, unit, half, sums, inout_tally);
+            add_dense<kMayBeExponential>(tables, place, unit, half, sums, inout_tally);
             put_sums(shared, half, sums);
         }
         __syncwarp();
@@ -60,16 +61,17 @@ __device__ bool note_touched(const DecodeTables& tables, const DeviceChunk& chun
     return is_touched || !tensor.knows_last || (tables.last_touched[word] & bit) != 0;
 }
 
+template <bool kMayBeExponential>
 __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
                               const Unit& unit, UnitShared& shared, Tally& inout_tally) {
-    if (chunk.has_lists) sum_mixed(tables, chunk, unit, shared, inout_tally);
+    if (chunk.has_lists) sum_mixed<kMayBeExponential>(tables, chunk, unit, shared, inout_tally);
     for (std::uint32_t half = 0; half < kHalves; ++half) {
         Groups sums{};
         if (chunk.has_lists)
             sums = take_sums(shared, half);
         else
             for (std::uint32_t source = 0; source < chunk.payloads; ++source)
-                add_dense(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
+                add_dense<kMayBeExponential>(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
         tally_groups(chunk, unit, half, sums, inout_tally);
         write_results(tables, chunk, unit, half, sums, false);
     }
@@ -78,9 +80,10 @@ __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chu
     __syncwarp();
 }
 
+template <bool kMayBeExponential>
 __device__ void average_lists(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
                               const Unit& unit, UnitShared& shared, Tally& inout_tally) {
-    const bool is_touched = chunk.has_direct ? sum_lists(tables, chunk, unit, shared, inout_tally)
+    const bool is_touched = chunk.has_direct ? sum_lists<kMayBeExponential>(tables, chunk, unit, shared, inout_tally)
                                              : sum_packed(tables, chunk, unit, shared, inout_tally);
     const bool is_changed = note_touched(tables, chunk, tensor, unit, is_touched);
     __syncwarp();  // the tally has read the sums
@@ -118,7 +121,7 @@ __device__ std::uint32_t find_chunk(const DecodeTables& tables, const DecodeRoun
     return first;
 }
 
-template <bool kHasDense>
+template <bool kHasDense, bool kMayBeExponential>
 __global__ void __launch_bounds__(kThreads, kHasDense ? kDenseBlocks : kListBlocks)
     average_units(DecodeTables tables, DecodeRound round) {
     __shared__ UnitShared all_shared[kWarps];
@@ -147,9 +150,9 @@ __global__ void __launch_bounds__(kThreads, kHasDense ? kDenseBlocks : kListBloc
             const std::uint32_t in_chunk = unit - chunk.first_unit;
             const Unit one{in_chunk, min(kUnitElements, chunk.elements - in_chunk * kUnitElements)};
             if constexpr (kHasDense)
-                average_dense(tables, chunk, tensor, one, shared, tally);
+                average_dense<kMayBeExponential>(tables, chunk, tensor, one, shared, tally);
             else
-                average_lists(tables, chunk, tensor, one, shared, tally);
+                average_lists<kMayBeExponential>(tables, chunk, tensor, one, shared, tally);
         }
         flush(tables.reports[chunk.tensor], tally);
     }
@@ -169,8 +172,10 @@ int launch_average_units(const DecodeTables& tables, const DecodeRound& round, c
     const unsigned resident = round.has_dense ? blocks.dense : blocks.lists;
     const unsigned useful = (round.units + kWarps - 1) / kWarps;
     const unsigned used = useful < resident ? useful : resident;
-    return launch(round.has_dense ? &average_units<true> : &average_units<false>, {used, kThreads},
-                  static_cast<cudaStream_t>(stream), tables, round);
+    const auto kernel = round.has_exponential
+                            ? (round.has_dense ? &average_units<true, true> : &average_units<false, true>)
+                            : (round.has_dense ? &average_units<true, false> : &average_units<false, false>);
+    return launch(kernel, {used, kThreads}, static_cast<cudaStream_t>(stream), tables, round);
 }
 
 int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
@@ -181,9 +186,9 @@ int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
     if (multiprocessors > 0 && static_cast<unsigned>(processors) > multiprocessors)
         processors = static_cast<int>(multiprocessors);
     if (error == cudaSuccess)
-        error = blocks_of(reinterpret_cast<const void*>(&average_units<false>), processors, ret_blocks.lists);
+        error = blocks_of(reinterpret_cast<const void*>(&average_units<false, false>), processors, ret_blocks.lists);
     if (error == cudaSuccess)
-        error = blocks_of(reinterpret_cast<const void*>(&average_units<true>), processors, ret_blocks.dense);
+        error = blocks_of(reinterpret_cast<const void*>(&average_units<true, false>), processors, ret_blocks.dense);
     return error;
 }
 

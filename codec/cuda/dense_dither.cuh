@@ -1,5 +1,5 @@
-// Dither in the dense pass: the warps that look tell what a tile's unit depends on, a warp of its own finds the unit,
-// and they code with it. Device code only.
+// Dither and exponential_dither in the dense pass: the warps that look tell what a tile's unit depends on, a warp of
+// its own finds the unit, and they code with it. Device code only.
 #pragma once
 
 #include "codec/cuda/dither_levels.cuh"
@@ -71,6 +71,7 @@ class UnitFinder {
 public:
     /// Finds a tile's unit and writes its scale, which takes a thousand cycles of fp64, while the others draw their
     /// random numbers. One warp.
+    template <QuantizerKind kQuantizer>
     __device__ void find(const TileStage& stage, std::byte* scales, std::byte* values, DitherShared& shared) {
         const unsigned lane = threadIdx.x % 32;
         const TileWork& work = stage.work;
@@ -83,12 +84,16 @@ public:
         coding.is_wide = work.is_wide;
         coding.is_nibbles = rule.bits == 4 && tile.count == kTile ? 1U : 0U;
         float* const scale = reinterpret_cast<float*>(scales) + work.tile_in_chunk;
-        see(rule, tile.count);
+        if constexpr (kQuantizer == QuantizerKind::kDither) see(rule, tile.count);
         meet(kMeasured, kUnitThreads);
         if (lane == 0) arrive(stage.empty);
         tile.largest = element::float_of(__reduce_max_sync(~0U, shared.largest[lane % kPassWarps]));
-        if (needs_squares(rule)) tile.square_sum = fold_squares(shared.lane_squares);
-        const DitherUnit unit = dither_unit(rule, tile, worst_);
+        if (work.plan.needs_squares != 0) tile.square_sum = fold_squares(shared.lane_squares);
+        DitherUnit unit;
+        if constexpr (kQuantizer == QuantizerKind::kDither)
+            unit = dither_unit(rule, tile, worst_);
+        else
+            unit = exponential_unit(exponential_rule_of(work.plan, false), tile);
         if (lane == 0) {
             coding.rule = {unit.scale, unit.to_levels, most_bits(rule.levels), 8U - rule.bits};
             shared.coding = coding;
@@ -129,6 +134,7 @@ __device__ inline void store_bytes(const TileWork& work, const TileCoding& codin
 }
 
 /// Codes the tile once its unit is known.
+template <QuantizerKind kQuantizer>
 __device__ inline void code_levels(const TileStage& stage, Vector (&r)[kThreadVectors], std::uint32_t own_largest,
                                    DitherShared& shared) {
     const TileWork& work = stage.work;
@@ -145,17 +151,25 @@ __device__ inline void code_levels(const TileStage& stage, Vector (&r)[kThreadVe
     const std::uint32_t nothing = drawn & work.plan.random.zero;
     await(shared.known, (stage.number ^ nothing) % 2);
     const TileCoding coding = shared.coding;
-    RaisedFour raised[kThreadVectors];
     std::uint32_t bytes[kThreadVectors];
+    if constexpr (kQuantizer == QuantizerKind::kDither) {
+        RaisedFour raised[kThreadVectors];
 #pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-        raised[j] = raise_four(coding.rule, random[j], r[j]);
-        bytes[j] = codes_of(coding.rule, raised[j], r[j]);
+        for (unsigned j = 0; j < kThreadVectors; ++j) {
+            raised[j] = raise_four(coding.rule, random[j], r[j]);
+            bytes[j] = codes_of(coding.rule, raised[j], r[j]);
+        }
+        store_bytes(work, coding, bytes);
+        if (coding.residual_out == nullptr) return;
+#pragma unroll
+        for (unsigned j = 0; j < kThreadVectors; ++j) r[j] = rest_of(coding.rule, raised[j], r[j]);
+    } else {
+#pragma unroll
+        for (unsigned j = 0; j < kThreadVectors; ++j)
+            bytes[j] = exponential_codes_of(work.plan, coding.rule, random[j], r[j]);
+        store_bytes(work, coding, bytes);
+        if (coding.residual_out == nullptr) return;
     }
-    store_bytes(work, coding, bytes);
-    if (coding.residual_out == nullptr) return;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) r[j] = rest_of(coding.rule, raised[j], r[j]);
     if (coding.is_wide != 0)
         store_whole(coding.residual_out, own_vector(0), r);
     else

@@ -1,11 +1,12 @@
-// Rounding at random on the device: random words, codes of a list's element by dither or natural, and by dither a
-// tile's unit and the levels of four consecutive elements. The arithmetic is codec/dither.hpp's and
+// Rounding at random on the device: random words, codes of a list's element by what rounds so, and by dither a tile's
+// unit and the levels of four consecutive elements. The arithmetic is codec/dither.hpp's, codec/exponential.hpp's and
 // codec/natural.hpp's. Device code only.
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
-#include "codec/dither.hpp"
+#include "codec/exponential.hpp"
 #include "codec/natural.hpp"
+#include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
 
 #include <cmath>
@@ -21,7 +22,25 @@ __device__ inline DitherRule dither_rule_of(const TensorPlan& plan, bool is_list
     rule.is_max_norm = plan.is_max_norm != 0;
     rule.is_scaled = plan.is_scaled != 0;
     rule.is_list = is_list;
+    rule.clip = plan.clip;
     return rule;
+}
+
+__device__ inline ExponentialRule exponential_rule_of(const TensorPlan& plan, bool is_list) {
+    ExponentialRule rule;
+    rule.dither = dither_rule_of(plan, is_list);
+    rule.base = plan.base;
+    rule.is_biased = plan.is_biased != 0;
+    rule.is_fixed = plan.is_fixed != 0;
+    rule.per_bit = plan.depth_per_bit;
+    return rule;
+}
+template <Draw kDraw>
+__device__ inline DitherUnit unit_of_tile(const TensorPlan& plan, bool is_list, const DitherTile& tile) {
+    if constexpr (kDraw == Draw::kExponential)
+        if (has_base(static_cast<QuantizerKind>(plan.quantizer)))
+            return exponential_unit(exponential_rule_of(plan, is_list), tile);
+    return dither_unit(dither_rule_of(plan, is_list), tile);
 }
 
 /// What this lane's part of a stretch's squares adds up to: of four elements, and of those 128 behind.
@@ -67,12 +86,19 @@ __device__ inline std::uint32_t dither_code(const TensorPlan& plan, float to_lev
     return level | (value < 0.0F && level > 0 ? 1U << (plan.code_bits - 1U) : 0U);
 }
 
+__device__ inline std::uint32_t exponential_code_of(const ExponentialRule& rule, const DitherUnit& unit, float per_bit,
+                                                    float value, std::uint32_t word) {
+    return exponential_code(rule, unit, per_bit, value, rule.is_biased ? kMiddleWord : word,
+                            [&rule](std::uint32_t depth) { return exponential_level(rule.base, depth); });
+}
+
 /// A code that was drawn, and the fp32 bits of what it decodes to.
 struct Drawn {
     std::uint32_t code;
     std::uint32_t decoded_bits;
 };
-/// One element of the part by dither or natural. Not inline: lists of other quantizers want the registers.
+/// One element of the part by what is coded one by one. Not inline: lists of other quantizers want the registers.
+template <Draw kDraw>
 static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_levels, float scale, float value,
                                              std::uint32_t element_of_part) {
     const std::uint32_t number = plan.first_element + element_of_part;
@@ -83,6 +109,13 @@ static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_le
     if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kNatural) {
         const std::uint32_t code = natural_code(value, natural_factor(plan.is_scaled != 0), word);
         return {code, natural_decoded_bits(code)};
+    }
+    if constexpr (kDraw == Draw::kExponential) {
+        if (has_base(static_cast<QuantizerKind>(plan.quantizer))) {
+            const ExponentialRule rule = exponential_rule_of(plan, true);
+            const std::uint32_t code = exponential_code_of(rule, {scale, to_levels}, plan.depth_per_bit, value, word);
+            return {code, exponential_decoded_bits(code, rule.dither.bits, rule.base, scale)};
+        }
     }
     const std::uint32_t code = dither_code(plan, to_levels, value, word);
     return {code, dither_decoded_bits(code, plan.code_bits, scale)};
@@ -157,6 +190,24 @@ __device__ inline Vector rest_of(const LevelRule& rule, const RaisedFour& raised
         rest.at[c] = r.at[c] - element::float_of(element::bits_of(size) | sign);
     }
     return rest;
+}
+
+/// exponential_dither's codes of four elements, a byte each; leaves in `inout_r` what they lose.
+__device__ inline std::uint32_t exponential_codes_of(const TensorPlan& plan, const LevelRule& unit,
+                                                     const PhiloxBlock& random, Vector& inout_r) {
+    const ExponentialRule rule = exponential_rule_of(plan, false);
+    std::uint32_t codes = 0;
+#pragma unroll
+    for (unsigned c = 4; c-- > 0;) {
+        const std::uint32_t code = unit.scale > 0.0F
+                                       ? exponential_code_of(rule, {unit.scale, unit.to_levels}, plan.depth_per_bit,
+                                                             inout_r.at[c], random.words[c])
+                                       : 0U;
+        codes = codes << 8U | code;
+        inout_r.at[c] =
+            inout_r.at[c] - element::float_of(exponential_decoded_bits(code, rule.dither.bits, rule.base, unit.scale));
+    }
+    return codes;
 }
 
 /// Writes the codes of vector `number` of a tile of `elements` at `codes`. Called by a whole warp.

@@ -28,7 +28,8 @@ struct RoundPlan {
     bool is_deferred = false;
     bool has_top_k = false;
     bool has_gate = false;
-    bool has_random = false;  ///< lists that are rounded at random
+    bool has_blocks = false;  ///< block top-k
+    Draw draw = Draw::kNone;  ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
     std::uint32_t tile_count = 0;

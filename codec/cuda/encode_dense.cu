@@ -1,4 +1,4 @@
-// The dense pass of the pipelines that send every element (f32, f16, bf16, sign, natural, dither): reads samples and
+// The dense pass of the pipelines that send every element (f32, f16, bf16, all but pow2): reads samples and
 // residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
 // for another.
 #include "codec/cuda/dense_dither.cuh"
@@ -14,7 +14,7 @@ namespace {
 
 /// Threads of a block: those that look, the warp that fetches, and with dither one that finds the tiles' units.
 template <QuantizerKind kQuantizer>
-constexpr unsigned kDenseBlock = kPassThreads + (kQuantizer == QuantizerKind::kDither ? 64 : 32);
+constexpr unsigned kDenseBlock = kPassThreads + (is_dithered(kQuantizer) ? 64 : 32);
 
 constexpr unsigned kAllHaveRead = 1;  ///< barrier of those that look
 
@@ -45,8 +45,8 @@ struct DensePayload {
 __device__ inline DensePayload payload_of(const TileWork& work, QuantizerKind quantizer) {
     DensePayload payload;
     payload.header = work.payload;
-    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2);
-    const bool has_scales = quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither;
+    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0);
+    const bool has_scales = quantizer == QuantizerKind::kSign || is_dithered(quantizer);
     payload.values = payload.scales + (has_scales ? sizeof(float) * work.chunk_tiles : 0U);
     return payload;
 }
@@ -131,6 +131,11 @@ __device__ inline void store_header(std::byte* header, QuantizerKind quantizer, 
     header[0] = static_cast<std::byte>(payload_version(quantizer));
     header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
     if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
+}
+
+__device__ inline void store_base(std::byte* at, float base) {
+    for (unsigned byte = 0; byte < sizeof(base); ++byte)
+        at[byte] = static_cast<std::byte>(element::bits_of(base) >> (8 * byte));
 }
 
 /// r of this thread's vectors of a tile that was fetched with its one sample.
@@ -315,7 +320,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
     auto& shared = *reinterpret_cast<DenseShared*>(dynamic_shared());
     constexpr unsigned kArrays = kDenseArrays<kSamples>;
     const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
-    if constexpr (kQuantizer == QuantizerKind::kDither) open_units(shared.dither);
+    if constexpr (is_dithered(kQuantizer)) open_units(shared.dither);
     open_pipe(shared.pipe, round.stages);
     begin_kernel();
     if (threadIdx.x / 32 == kPassWarps) {
@@ -333,13 +338,15 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
         };
         return fetch_tiles<kArrays>(round, shared.pipe, room, arrays_of);
     }
-    if constexpr (kQuantizer == QuantizerKind::kDither) {
+    if constexpr (is_dithered(kQuantizer)) {
         UnitFinder finder;
         const auto look = [&](const TileStage& stage) {
             const DensePayload payload = payload_of(stage.work, kQuantizer);
-            if (stage.work.tile_in_chunk == 0 && threadIdx.x % 32 == 0)
+            if (stage.work.tile_in_chunk == 0 && threadIdx.x % 32 == 0) {
                 store_header(payload.header, kQuantizer, stage.work.plan.code_bits);
-            finder.find(stage, payload.scales, payload.values, shared.dither);
+                if constexpr (has_base(kQuantizer)) store_base(payload.header + 3, stage.work.plan.base);
+            }
+            finder.template find<kQuantizer>(stage, payload.scales, payload.values, shared.dither);
             return false;
         };
         if (threadIdx.x / 32 > kPassWarps) return look_at_tiles(round, shared.pipe, room, look);
@@ -350,8 +357,8 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
         const std::uint32_t own_largest = accumulate<kSamples>(stage, r);
         if (own_largest >= element::kExponentMask)
             report_trouble(work, own_vector(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
-        if constexpr (kQuantizer == QuantizerKind::kDither) {
-            code_levels(stage, r, own_largest, shared.dither);
+        if constexpr (is_dithered(kQuantizer)) {
+            code_levels<kQuantizer>(stage, r, own_largest, shared.dither);
         } else {
             const DensePayload payload = payload_of(work, kQuantizer);
             if (work.tile_in_chunk == 0 && threadIdx.x == 0)
@@ -385,6 +392,7 @@ PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
         case QuantizerKind::kNatural: return pick<QuantizerKind::kNatural>(samples);
         case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
+        case QuantizerKind::kExponentialDither: return pick<QuantizerKind::kExponentialDither>(samples);
         case QuantizerKind::kF32:
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }

@@ -29,14 +29,16 @@ struct PassKernel {
 /// The dense pass that codes every element, with any quantizer but pow2.
 [[nodiscard]] PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
 
-/// Lists again where the floor let too few through; one block per group of tiles, as the next three.
+/// Lists again where the floor let too few through; one block per group of tiles, as the next four.
 [[nodiscard]] KernelHandle relist_kernel() noexcept;
 /// Leading 11 bits of the k-th magnitude, then 10, then the last 10.
 [[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
 /// Where ties are cut: how many stand before each tile.
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
-/// Sends the lists that waited. `may_draw`: some are rounded at random, which the others want no registers for.
-[[nodiscard]] KernelHandle send_kernel(bool may_draw) noexcept;
+/// Cuts lists that wait to the best of each block, for block top-k.
+[[nodiscard]] KernelHandle block_kernel() noexcept;
+/// Sends the lists that waited, of which none is coded in a way behind `draw`.
+[[nodiscard]] KernelHandle send_kernel(Draw draw) noexcept;
 /// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes
 /// of dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;

@@ -32,6 +32,10 @@ inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
 inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
 static_assert(kTileThreads == kChunkTiles && kGroupTiles % kWarps == 0);
 
+/// How a list's elements are coded: together; one by one at random; the same and by exponential_dither. Each has a
+/// kernel that sends those before it as well, since these do not want its registers.
+enum class Draw : std::uint8_t { kNone = 0, kRandom = 1, kExponential = 2 };
+
 /// One sample's array and its share of the mean.
 struct SampleView {
     const void* data;
@@ -64,35 +68,42 @@ struct TensorPlan {
     std::uint32_t first_tile;       ///< the tensor's first tile in its round
     std::uint32_t tile_count;       ///< its tiles
     std::uint32_t group_count;      ///< its groups of kGroupTiles tiles
-    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor
+    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor; block top-k: of a block
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
     std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; tau; 0
     float rescale, rescale_squared;
     float ratio_floor, zeta;
     float moment_scale, deviation_scale, noise_share, mean_share;
-    std::uint32_t first_element;   ///< of this part in the tensor; read by natural and dither only
-    std::uint32_t levels;          ///< S of dither
-    float sign_scale;              ///< sign(scale=tau): tau; 0: mean magnitude
-    std::uint8_t selector;         ///< SelectorKind
-    std::uint8_t quantizer;        ///< QuantizerKind
-    std::uint8_t index_coder;      ///< IndexCoderKind
-    std::uint8_t code_bits;        ///< of pow2 and dither: 2..8; natural: 8
-    std::uint8_t value_bytes;      ///< of one code in a slot: 1, 2 or 4
-    std::uint8_t is_deferred;      ///< listed first, sent by a kernel of its own: once the whole tensor is known, or
-                                   ///< rounded at random
-    std::uint8_t is_by_tensor;     ///< pow2: one exponent for the tensor
-    std::uint8_t is_faithful;      ///< r = 0 on send
-    std::uint8_t has_variance;     ///< v exists
-    std::uint8_t is_hybrid;        ///< v is reduced on send instead of cleared
-    std::uint8_t is_aligned;       ///< every array allows loads and stores of four elements
-    std::uint8_t has_low_floor;    ///< top-k: floor is 1, so nothing can have been missed
-    std::uint8_t has_fine_counts;  ///< top-k: the dense pass counts candidates above the floor
-    std::uint8_t is_max_norm;      ///< dither: else l2
-    std::uint8_t is_scaled;        ///< natural, dither: by 1/z
-    std::uint8_t is_random;        ///< natural, dither: rounded at random
-    std::uint8_t needs_squares;    ///< dither: a tile's unit follows from its squares, too
-    std::uint8_t reserved[3];
+    std::uint32_t first_element;    ///< of this part in the tensor; natural, dither, as all up to sign_scale
+    std::uint32_t levels;           ///< S of dither, s of exponential_dither
+    float sign_scale;               ///< sign(scale=tau): tau; 0: mean magnitude
+    std::uint8_t selector;          ///< SelectorKind
+    std::uint8_t quantizer;         ///< QuantizerKind
+    std::uint8_t index_coder;       ///< IndexCoderKind
+    std::uint8_t code_bits;         ///< of a quantizer with codes: 2..8
+    std::uint8_t value_bytes;       ///< of one code in a slot: 1, 2 or 4
+    std::uint8_t is_deferred;       ///< listed first, sent by a kernel of its own: once the whole tensor is known, or
+                                    ///< rounded at random
+    std::uint8_t is_by_tensor;      ///< pow2: one exponent for the tensor
+    std::uint8_t is_faithful;       ///< r = 0 on send
+    std::uint8_t has_variance;      ///< v exists
+    std::uint8_t is_hybrid;         ///< v is reduced on send instead of cleared
+    std::uint8_t is_aligned;        ///< every array allows loads and stores of four elements
+    std::uint8_t has_low_floor;     ///< top-k: floor is 1, so nothing can have been missed
+    std::uint8_t has_fine_counts;   ///< top-k: the dense pass counts candidates above the floor
+    std::uint8_t is_max_norm;       ///< dither, exponential_dither: else l2
+    std::uint8_t is_scaled;         ///< natural, dither, exponential_dither: by 1/z
+    std::uint8_t draws;             ///< Draw
+    float clip;                     ///< ternary; 0: not clipped
+    float base;                     ///< exponential_dither, as the next two
+    float depth_per_bit;            ///< of the base
+    std::uint8_t is_biased;         ///< to the nearer level
+    std::uint8_t block_log2;        ///< block top-k: of a block's elements; else 0
+    std::uint16_t last_keep_count;  ///< block top-k: k of the last block, if it has fewer elements
+    std::uint8_t is_fixed;          ///< rounding: levels are powers of the base
+    std::uint8_t needs_squares;     ///< dither: a tile's unit follows from its squares, too
+    std::uint8_t reserved[2];
     StreamRounds random;  ///< natural, dither
 };
 static_assert(sizeof(TensorPlan) % 16 == 0);

@@ -55,7 +55,7 @@ __device__ inline std::uint32_t cut_list(Cut cut, const TileTarget& target, std:
     return kept;
 }
 
-template <bool kMayDraw>
+template <Draw kDraw>
 __device__ inline void send_tile(const EncodeRound& round, const GroupWork& work, std::uint32_t number,
                                  std::uint32_t ties_before) {
     const TensorPlan& plan = *work.plan;
@@ -69,16 +69,16 @@ __device__ inline void send_tile(const EncodeRound& round, const GroupWork& work
     if (needs_list(plan)) {
         const std::uint32_t kept = cut_list(cut, target, count);
         const TileScale scale =
-            scale_of_list<kMayDraw>(plan, kept, [values](std::uint32_t entry) { return values[entry]; });
-        return send_list<kMayDraw>(plan, target, scale, kept, entry_of,
-                                   [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
+            scale_of_list<kDraw>(plan, kept, [values](std::uint32_t entry) { return values[entry]; });
+        return send_list<kDraw>(plan, target, scale, kept, entry_of,
+                                [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
     }
     // The tile's largest is kept, unless nothing of the tile is: cuts come from below.
     const std::uint32_t largest = plan.is_by_tensor != 0 ? work.state->largest : tile_largest;
-    send_list<kMayDraw>(plan, target, scale_of_largest(plan, largest), count, entry_of,
-                        [&cut](const ListEntry& entry, bool exists) {
-                            return find_keepers(cut, element::magnitude_bits(entry.value), exists);
-                        });
+    send_list<kDraw>(plan, target, scale_of_largest(plan, largest), count, entry_of,
+                     [&cut](const ListEntry& entry, bool exists) {
+                         return find_keepers(cut, element::magnitude_bits(entry.value), exists);
+                     });
 }
 
 /// Candidates equal to the k-th that stand before each tile of the group, the tile of this lane's number. A whole warp.
@@ -89,18 +89,21 @@ __device__ inline std::uint32_t count_ties_before(const EncodeRound& round, cons
     return work.state->ties_before + infos[0].quotients[1] + scan_warp(own, Sum{}) - own;
 }
 
-template <bool kMayDraw>
+template <Draw kDraw>
 __global__ void __launch_bounds__(kTileThreads, 4) send_tiles(const __grid_constant__ EncodeRound round) {
     begin_kernel();
     const GroupWork work = group_work(round, blockIdx.x);
     const std::uint32_t ties_before = are_ties_cut(work) ? count_ties_before(round, work) : 0U;
     __syncthreads();  // everyone has read
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps)
-        send_tile<kMayDraw>(round, work, tile, __shfl_sync(~0U, ties_before, tile));
+        send_tile<kDraw>(round, work, tile, __shfl_sync(~0U, ties_before, tile));
 }
 
 }  // namespace
 
-KernelHandle send_kernel(bool may_draw) noexcept { return may_draw ? &send_tiles<true> : &send_tiles<false>; }
+KernelHandle send_kernel(Draw draw) noexcept {
+    if (draw == Draw::kNone) return &send_tiles<Draw::kNone>;
+    return draw == Draw::kRandom ? &send_tiles<Draw::kRandom> : &send_tiles<Draw::kExponential>;
+}
 
 }  // namespace gradsieve::codec::cuda

@@ -25,7 +25,8 @@ inline ByteCount value_bits(const TensorPlan& plan) {
         case QuantizerKind::kSign: return 1;
         case QuantizerKind::kPow2:
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither: return plan.code_bits;
+        case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither: return plan.code_bits;
         case QuantizerKind::kF32:
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: break;
@@ -43,8 +44,9 @@ inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
 /// Bytes of a dense payload before its values or codes.
 inline ByteCount dense_header_bytes(const TensorPlan& plan, std::uint32_t tiles) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    const bool has_scales = quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither;
-    return (has_value_byte(quantizer) ? 3 : 2) + (has_scales ? ByteCount{tiles} * sizeof(float) : 0);
+    const bool has_scales = quantizer == QuantizerKind::kSign || is_dithered(quantizer);
+    return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0) +
+           (has_scales ? ByteCount{tiles} * sizeof(float) : 0);
 }
 inline ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {
     return bytes_of_bits(elements * value_bits(plan));

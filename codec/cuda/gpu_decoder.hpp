@@ -50,7 +50,7 @@ struct GpuDecodeRequest {
 struct GpuDecoderLimits {
     /// Averages for devices that are out of reach are copied there in pieces of so many bytes, at least one chunk.
     ByteCount staging_bytes = ByteCount{64} << 20U;
-    bool uses_peers = true;  ///< false: as if no device reached another one's memory
+    bool uses_peers = true;        ///< false: as if no device reached another one's memory
     unsigned multiprocessors = 0;  ///< as GpuEncoderLimits says, for the kernel that averages
     /// Payloads in these blocks the devices fetch by themselves; null: the host gathers all.
     std::shared_ptr<const MirrorPool> mirrors = nullptr;

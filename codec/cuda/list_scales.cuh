@@ -106,6 +106,7 @@ __device__ inline bool read_scales(const BitSection& section, std::uint32_t tile
 }
 
 /// The section between indices and values; `inout_used_bytes` of the body are read so far. False if corrupt.
+template <bool kMayBeExponential>
 __device__ inline bool read_tile_scales(const DevicePayload& payload, const std::byte* body, std::uint32_t tiles,
                                         ListShared& shared, std::uint32_t& inout_used_bytes) {
     const std::uint32_t available = payload.body_bytes - inout_used_bytes;
@@ -122,7 +123,9 @@ __device__ inline bool read_tile_scales(const DevicePayload& payload, const std:
         return true;
     }
     const bool is_dither = payload.quantizer == QuantizerKind::kDither;
-    if (payload.quantizer != QuantizerKind::kSign && !is_dither) return true;
+    bool has_scales = payload.quantizer == QuantizerKind::kSign || is_dither;
+    if constexpr (kMayBeExponential) has_scales = has_scales || has_base(payload.quantizer);
+    if (!has_scales) return true;
     if (payload.has_chunk_scale) {
         if (threadIdx.x < kMaximumTiles) shared.tile_scale[threadIdx.x] = __float_as_uint(payload.chunk_scale);
         __syncthreads();

@@ -4,7 +4,7 @@
 
 #include "codec/cuda/bit_section.cuh"
 #include "codec/cuda/decode_tables.hpp"
-#include "codec/dither.hpp"
+#include "codec/exponential.hpp"
 #include "codec/natural.hpp"
 
 namespace gradsieve::codec::cuda {
@@ -19,8 +19,14 @@ __device__ inline std::uint32_t pow2_bits_of(std::uint32_t code, unsigned width,
     return ((code >> (width - 1)) << 31U) | ((exponent - octaves) << 23U);
 }
 
+__device__ inline std::uint32_t exponential_value_bits(const DevicePayload& payload, std::uint32_t code, float scale) {
+    return exponential_decoded_bits(code, payload.code_bits, payload.base, scale);
+}
+
 /// fp32 bits of element `element` of a list (not of the paper's words); `inout_is_bad` if there is no such value.
-/// `tile_scale`: the tile's exponent (pow2) or scale (sign, dither).
+/// `tile_scale`: the tile's exponent (pow2) or scale (sign, dither). Kernels of payloads without exponential_dither do
+/// not have its levels' registers.
+template <bool kMayBeExponential>
 __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, const BitSection& values,
                                               std::uint32_t element, std::uint32_t tile_scale, bool& inout_is_bad) {
     if (payload.quantizer == QuantizerKind::kPow2)
@@ -30,6 +36,10 @@ __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, cons
     if (payload.quantizer == QuantizerKind::kDither)
         return dither_decoded_bits(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits,
                                    __uint_as_float(tile_scale));
+    if constexpr (kMayBeExponential)
+        if (payload.quantizer == QuantizerKind::kExponentialDither)
+            return exponential_value_bits(payload, values.read(element * payload.code_bits, payload.code_bits),
+                                          __uint_as_float(tile_scale));
     if (payload.quantizer == QuantizerKind::kNatural) return natural_decoded_bits(values.read(8 * element, 8));
     std::uint32_t bits = 0;
     if (payload.quantizer == QuantizerKind::kF32)

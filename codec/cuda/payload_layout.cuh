@@ -50,7 +50,8 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
         case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.code_bits == 4 ? 0 : plan.code_bits;
         case QuantizerKind::kSign: return 1;
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither: return plan.code_bits;
+        case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither: return plan.code_bits;
     }
     return 0;
 }
@@ -58,7 +59,7 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
 /// Whether each tile has a scale of its own.
 __device__ inline bool has_tile_scales(const TensorPlan& plan) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    return quantizer == QuantizerKind::kDither || (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0));
+    return is_dithered(quantizer) || (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0));
 }
 
 /// The layout in one form. A chunk's sections together stay below 2^26 bits.
@@ -76,7 +77,8 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     const bool is_sign = layout.quantizer == QuantizerKind::kSign;
     const bool has_chunk_scale = is_sign && plan.sign_scale > 0;
     std::uint32_t at = 2 + (has_value_byte(layout.quantizer) ? 1 : 0) + (is_list ? count_bytes(shape.count) : 0) +
-                       (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) + (has_chunk_scale ? 4 : 0);
+                       (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) +
+                       (has_chunk_scale || has_base(layout.quantizer) ? 4 : 0);
     layout.indices_bit = at * 8;
     if (form == IndexForm::kRice) at += whole_bytes(shape.count * shape.rice_parameter);
     if (form == IndexForm::kBitmap) at += whole_bytes(shape.elements);
@@ -139,6 +141,7 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     if (is_list || is_pow2) write(layout.rice_parameter | (is_pow2 ? layout.exponent_parameter << 5U : 0U));
     if (is_pow2) write(layout.base_exponent);
     if (has_chunk_scale) or_bits(words, at, __float_as_uint(plan.sign_scale), 32);
+    if (has_base(layout.quantizer)) or_bits(words, at, __float_as_uint(plan.base), 32);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -216,8 +216,8 @@ __device__ inline void keep_list(const EncodeRound& round, const TileWork& work,
 /// The tile is sent; it is not dithered. One warp.
 __device__ inline void send_picked(const TensorPlan& plan, const TileTarget& target, const PickedList& list) {
     const auto value_of = [&list](std::uint32_t entry) { return list.value(entry); };
-    send_list<false>(plan, target, scale_of_list<false>(plan, list.count, value_of), list.count, list,
-                     [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
+    send_list<Draw::kNone>(plan, target, scale_of_list<Draw::kNone>(plan, list.count, value_of), list.count, list,
+                           [](const ListEntry&, bool exists) { return __ballot_sync(~0U, exists); });
 }
 
 }  // namespace gradsieve::codec::cuda

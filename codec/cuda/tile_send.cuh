@@ -62,7 +62,7 @@ __device__ inline std::uint32_t largest_magnitude(std::uint32_t count, ValueOf v
 struct TileScale {
     std::uint32_t top = 0;      ///< pow2: biased exponent
     std::uint32_t range = 0;    ///< pow2: octaves below it that have a code
-    float scale = 0;            ///< sign; dither: of a level
+    float scale = 0;            ///< sign; dither: of a level; exponential_dither: of the largest
     float to_levels = 0;        ///< dither
     std::uint32_t written = 0;  ///< what the tile's info says
 };
@@ -70,7 +70,7 @@ struct TileScale {
 /// Whether the scale needs all values of a tile's list, not its largest alone.
 __device__ inline bool needs_list(const TensorPlan& plan) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    return (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) || quantizer == QuantizerKind::kDither;
+    return (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) || is_dithered(quantizer);
 }
 __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
     TileScale tile;
@@ -82,17 +82,16 @@ __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
     }
     return tile;
 }
-/// Dither's, of a whole list. A whole warp.
-template <typename ValueOf>
+/// Dither's or exponential_dither's, of a whole list. A whole warp.
+template <Draw kDraw, typename ValueOf>
 __device__ inline TileScale dither_scale(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
     TileScale tile;
-    const DitherRule rule = dither_rule_of(plan, true);
     DitherTile measured;
     measured.count = count;
     measured.largest = element::float_of(largest_magnitude(count, value_of));
-    if (needs_squares(rule)) measured.square_sum = sum_squares(count, value_of);
+    if (needs_squares(dither_rule_of(plan, true))) measured.square_sum = sum_squares(count, value_of);
     if (count == 0) return tile;
-    const DitherUnit unit = dither_unit(rule, measured);
+    const DitherUnit unit = unit_of_tile<kDraw>(plan, true, measured);
     tile.scale = unit.scale;
     tile.to_levels = unit.to_levels;
     tile.written = element::bits_of(unit.scale) >> 16U;
@@ -110,13 +109,12 @@ __device__ inline TileScale scale_of_largest(const TensorPlan& plan, std::uint32
     return tile;
 }
 
-/// Of a tile whose list is known. A whole warp. kMayDraw: false where no plan rounds at random.
-template <bool kMayDraw, typename ValueOf>
+/// Of a tile whose list is known. A whole warp. kDraw: what plans may ask for.
+template <Draw kDraw, typename ValueOf>
 __device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t count, ValueOf value_of) {
     if (!needs_list(plan)) return scale_of_largest(plan, largest_magnitude(count, value_of));
-    if constexpr (kMayDraw)
-        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kDither)
-            return dither_scale(plan, count, value_of);
+    if constexpr (kDraw != Draw::kNone)
+        if (is_dithered(static_cast<QuantizerKind>(plan.quantizer))) return dither_scale<kDraw>(plan, count, value_of);
     return sign_scale(plan, mean_magnitude(count, value_of));
 }
 
@@ -131,12 +129,13 @@ __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile
             if (!(tile.scale > 0.0F) || value == 0.0F) return 0.0F;
             return value < 0.0F ? -tile.scale : tile.scale;
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither: break;  // by their codes
+        case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither: break;  // by their codes
     }
     return 0.0F;
 }
 
-/// What the payload says of it. `drawn`: the code of natural or dither.
+/// What the payload says of it. `drawn`: the code of what is coded one by one.
 __device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale& tile, float decoded,
                                         std::uint32_t drawn) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
@@ -146,7 +145,8 @@ __device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale&
         case QuantizerKind::kPow2: return element::pow2_code(decoded, tile.top, plan.code_bits);
         case QuantizerKind::kSign: return element::bits_of(decoded) >> 31U;
         case QuantizerKind::kNatural:
-        case QuantizerKind::kDither: break;
+        case QuantizerKind::kDither:
+        case QuantizerKind::kExponentialDither: break;
     }
     return drawn;
 }
@@ -197,7 +197,7 @@ struct ListEntry {
 /// Sends a list, whose order is the tile's: what has a code goes to the tile's slot, and the state of that, which was
 /// written as if nothing were sent, is settled. A whole warp. `entry_of(j)`: asked once, before anything is written
 /// behind entry j - 64; `keepers_of(entry, exists)`: lanes whose entry is sent if it has a code.
-template <bool kMayDraw, typename EntryOf, typename KeepersOf>
+template <Draw kDraw, typename EntryOf, typename KeepersOf>
 __device__ inline void send_list(const TensorPlan& plan, const TileTarget& target, const TileScale& tile,
                                  std::uint32_t count, EntryOf entry_of, KeepersOf keepers_of) {
     const unsigned lane = threadIdx.x % 32;
@@ -216,11 +216,12 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         if (begin + 64 + lane < count) after_next = entry_of(begin + 64 + lane);
         const std::uint32_t keepers = keepers_of(entry, exists);
         const bool is_kept = ((keepers >> lane) & 1U) != 0;
-        const bool is_drawn = kMayDraw && plan.is_random != 0 && is_kept;
+        const bool is_drawn = kDraw != Draw::kNone && plan.draws != 0 && is_kept;
         std::uint32_t code = 0;
         float decoded = is_kept ? decoded_of(plan, tile, entry.value) : 0.0F;
         if (is_drawn) {
-            const Drawn drawn = draw_at(plan, tile.to_levels, tile.scale, entry.value, target.first + entry.index);
+            const Drawn drawn =
+                draw_at<kDraw>(plan, tile.to_levels, tile.scale, entry.value, target.first + entry.index);
             code = drawn.code;
             decoded = element::float_of(drawn.decoded_bits);
         }

@@ -94,7 +94,8 @@ __device__ inline void add_natural(const DevicePayload& payload, const std::byte
     }
 }
 
-/// Codes of dither, of which a group of four has at most 32 bits.
+/// Codes of dither or exponential_dither, of which a group of four has at most 32 bits.
+template <QuantizerKind kQuantizer>
 __device__ inline void add_levels(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
                                   std::uint32_t half, Groups& inout_sums) {
     const BitSection codes(bytes + payload.body_offset);
@@ -108,7 +109,10 @@ __device__ inline void add_levels(const DevicePayload& payload, const std::byte*
             valid_of(unit, group) > 0 ? codes.read((unit.place * kUnitElements + 4 * group) * bits, 4 * bits) : 0;
         const auto product = [&](std::uint32_t place) {
             const std::uint32_t code = (four >> (place * bits)) & ((1U << bits) - 1U);
-            return payload.factor * __uint_as_float(dither_decoded_bits(code, bits, scale));
+            if constexpr (kQuantizer == QuantizerKind::kExponentialDither)
+                return payload.factor * __uint_as_float(exponential_value_bits(payload, code, scale));
+            else
+                return payload.factor * __uint_as_float(dither_decoded_bits(code, bits, scale));
         };
         float4& sum = inout_sums.of[part];
         sum.x = sum.x + product(0);
@@ -119,10 +123,17 @@ __device__ inline void add_levels(const DevicePayload& payload, const std::byte*
 }
 
 /// Adds one dense payload; marks it if a value is not finite. All lanes.
+template <bool kMayBeExponential>
 __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place, const Unit& unit, std::uint32_t half,
                                  Groups& inout_sums, Tally& inout_tally) {
     const DevicePayload& payload = tables.payloads[place];
     bool is_bad = false;
+    if constexpr (kMayBeExponential) {
+        if (payload.quantizer == QuantizerKind::kExponentialDither) {
+            add_levels<QuantizerKind::kExponentialDither>(payload, tables.bytes, unit, half, inout_sums);
+            return __syncwarp();
+        }
+    }
     if (payload.quantizer == QuantizerKind::kF32)
         add_numbers<FourF32>(payload, tables.bytes, unit, half, inout_sums, is_bad);
     else if (payload.quantizer == QuantizerKind::kBf16)
@@ -130,7 +141,7 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
     else if (payload.quantizer == QuantizerKind::kF16)
         add_numbers<FourF16>(payload, tables.bytes, unit, half, inout_sums, is_bad);
     else if (payload.quantizer == QuantizerKind::kDither)
-        add_levels(payload, tables.bytes, unit, half, inout_sums);
+        add_levels<QuantizerKind::kDither>(payload, tables.bytes, unit, half, inout_sums);
     else if (payload.quantizer == QuantizerKind::kNatural)
         add_natural(payload, tables.bytes, unit, half, inout_sums);
     else

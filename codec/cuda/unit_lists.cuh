@@ -122,6 +122,7 @@ __device__ inline bool sum_packed(const DecodeTables& tables, const DeviceChunk&
 }
 
 /// Adds the values of a list that is read in place, a word of 32 elements at a time. False if there are none here.
+template <bool kMayBeExponential>
 __device__ inline bool add_direct(const DecodeTables& tables, const DevicePayload& payload, const Unit& unit,
                                   UnitShared& shared, bool& inout_is_bad) {
     const std::uint32_t lane = lane_of_thread();
@@ -148,20 +149,22 @@ __device__ inline bool add_direct(const DecodeTables& tables, const DevicePayloa
         const std::uint32_t element = __shfl_sync(kAllLanes, before, place) + __popc(ones & ((1U << lane) - 1));
         if ((ones >> lane & 1U) == 0) continue;
         float& sum = shared.elements()[32 * place + lane];
-        sum = sum + payload.factor * __uint_as_float(value_bits_of(payload, values, element, scale, inout_is_bad));
+        const std::uint32_t value = value_bits_of<kMayBeExponential>(payload, values, element, scale, inout_is_bad);
+        sum = sum + payload.factor * __uint_as_float(value);
     }
     shared.touched[lane] |= word;
     return __any_sync(kAllLanes, word != 0);
 }
 
 /// Adds any one list. All lanes; the warp is synchronized before and after.
+template <bool kMayBeExponential>
 __device__ inline bool add_list(const DecodeTables& tables, std::uint32_t place, const Unit& unit, UnitShared& shared,
                                 Tally& inout_tally) {
     const DevicePayload& payload = tables.payloads[place];
     bool is_bad = false;
     bool is_touched = true;
     if (payload.is_direct) {
-        is_touched = add_direct(tables, payload, unit, shared, is_bad);
+        is_touched = add_direct<kMayBeExponential>(tables, payload, unit, shared, is_bad);
     } else {
         const ListRange range = range_of(tables, payload, unit);
         is_touched = range.count > 0;
@@ -179,11 +182,12 @@ __device__ inline bool add_list(const DecodeTables& tables, std::uint32_t place,
 }
 
 /// Sums and tally of a chunk with a bitmap among its lists.
+template <bool kMayBeExponential>
 __device__ inline bool sum_lists(const DecodeTables& tables, const DeviceChunk& chunk, const Unit& unit,
                                  UnitShared& shared, Tally& inout_tally) {
     bool is_touched = false;
     for (std::uint32_t source = 0; source < chunk.payloads; ++source)
-        is_touched |= add_list(tables, chunk.first_payload + source, unit, shared, inout_tally);
+        is_touched |= add_list<kMayBeExponential>(tables, chunk.first_payload + source, unit, shared, inout_tally);
     const std::uint32_t lane = lane_of_thread();
     const std::uint32_t own = shared.touched[lane];
     shared.touched[lane] = 0;

@@ -60,13 +60,14 @@ float scale(std::uint32_t bits) {
     return fp32(bits);
 }
 
-constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8;
+constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8, kExponential = 9;
 
 struct Payload {
     unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
     std::uint32_t k = 0;
     unsigned r = 0, p = 0, base = 0;
     float chunk_scale = 0;
+    float level_base = 0;
     std::vector<std::uint32_t> indices;
     std::vector<std::uint32_t> word_codes;  // the paper's words
     bool has_paper_words() const { return index_form == 3 && quantizer == kPow2 && width == 4; }
@@ -92,9 +93,10 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     payload.index_form = in.bits(3);
     require(payload.quantizer == kF32 || payload.quantizer == kF16 || payload.quantizer == kBf16 ||
                 payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kNatural ||
-                payload.quantizer == kDither,
+                payload.quantizer == kDither || payload.quantizer == kExponential,
             "quantizer");
-    require(version == (payload.quantizer == kF16 || payload.quantizer == kNatural ? 3U : 2U), "version");
+    const bool is_of_3 = payload.quantizer == kF16 || payload.quantizer == kNatural;
+    require(version == (payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
     require(payload.index_form <= 3, "index form");
     if (payload.quantizer >= kPow2) {
         payload.width = in.bits(3) + 1;
@@ -102,6 +104,7 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
         require(in.bits(3) == 0, "reserved");
     }
     if (payload.quantizer == kPow2) require(payload.width >= 2 && payload.scale_code == 0, "pow2");
+    if (payload.quantizer == kExponential) require(payload.width >= 2 && payload.scale_code == 0, "exponential_dither");
     if (payload.quantizer == kDither) require(payload.width >= 2 && payload.scale_code == 0, "dither");
     if (payload.quantizer == kNatural) require(payload.width == 8 && payload.scale_code == 0, "natural");
     if (payload.quantizer == kSign) require(payload.width == 1 && payload.scale_code <= 1, "sign");
@@ -116,6 +119,10 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     if (payload.quantizer == kPow2) {
         payload.base = in.byte();
         require(payload.base >= 1 && payload.base <= 254, "base exponent");
+    }
+    if (payload.quantizer == kExponential) {
+        payload.level_base = fp32(in.bits(32));
+        require(payload.level_base >= 1.1F && payload.level_base <= 16, "base");
     }
     if (payload.scale_code == 1) payload.chunk_scale = scale(in.bits(32));
 }
@@ -166,7 +173,8 @@ void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int
             require(below < payload.base, "tile exponent");
             exponents[tile] -= static_cast<int>(below);
         }
-        if (payload.quantizer == kDither || (payload.quantizer == kSign && payload.scale_code == 0))
+        if (payload.quantizer == kDither || payload.quantizer == kExponential ||
+            (payload.quantizer == kSign && payload.scale_code == 0))
             scales[tile] = scale(payload.index_form == 0 ? in.bits(32) : in.bits(16) << 16U);
     }
     in.end_section();
@@ -174,6 +182,16 @@ void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int
     for (const auto& [tile, of_tile] : scales)
         require(payload.quantizer != kDither || of_tile <= std::ldexp(FLT_MAX, 1 - static_cast<int>(payload.width)),
                 "dither scale");
+}
+
+// base^-d as the page says it is rounded.
+float level_size(float base, std::uint32_t d) {
+    std::vector<double> powers = {1.0 / base};  // of 1, 2, 4, ...
+    while (powers.size() < 8) powers.push_back(powers.back() * powers.back());
+    double product = 1;
+    for (std::size_t bit = 0; bit < powers.size(); ++bit)
+        if ((d >> bit) % 2 == 1) product *= powers[bit];
+    return static_cast<float>(product);
 }
 
 EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std::uint32_t, int>& exponents,
@@ -209,6 +227,13 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
             const std::uint32_t code = in.bits(payload.width);
             const std::uint32_t most = 1U << (payload.width - 1);
             value = static_cast<float>(code % most) * scales[index / 4096] * (code >= most ? -1.0F : 1.0F);
+        }
+        if (payload.quantizer == kExponential) {
+            const std::uint32_t code = in.bits(payload.width);
+            const std::uint32_t sign = 1U << (payload.width - 1);
+            const std::uint32_t level = code % sign;
+            const float size = level_size(payload.level_base, sign - 1 - level) * scales[index / 4096];
+            value = (level == 0 ? 0.0F : size) * (code >= sign ? -1.0F : 1.0F);
         }
         if (payload.quantizer == kSign) value = in.bits(1) == 1 ? -scales[index / 4096] : scales[index / 4096];
         elements.emplace_back(index, value);

@@ -91,7 +91,7 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     const unsigned parameters = form != 0 || quantizer == 3 ? payload[parameter_at] : 0;
     total += form != 0 || quantizer == 3 ? 1 : 0;
     total += quantizer == 3 ? 1 : 0;
-    total += quantizer == 4 && scale_code == 1 ? 4 : 0;
+    total += quantizer == 9 || (quantizer == 4 && scale_code == 1) ? 4 : 0;
     std::uint64_t quotients = 0;
     std::uint32_t next = 0;
     std::map<std::uint32_t, float> tile_top;
@@ -103,7 +103,7 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     if (form == 1) total += (k * (parameters & 31U) + 7) / 8 + (k + quotients + 7) / 8;
     if (form == 2) total += (n + 7) / 8;
     if (form == 3) total += 4 * k;
-    if (quantizer == 8 || (quantizer == 4 && scale_code == 0)) total += tile_top.size() * (form == 0 ? 4 : 2);
+    if (quantizer >= 8 || (quantizer == 4 && scale_code == 0)) total += tile_top.size() * (form == 0 ? 4 : 2);
     if (quantizer == 3 && parameters >> 5U != 7) {
         float top = 0;
         for (const auto& [tile, value] : tile_top) top = std::max(top, value);

@@ -17,7 +17,8 @@
 namespace gradsieve::test {
 namespace {
 
-constexpr std::array<unsigned, 2> kVersions = {codec::kOldestPayloadVersion, codec::kNewestPayloadVersion};
+constexpr std::array<unsigned, 3> kVersions = {2, 3, 4};
+static_assert(codec::kOldestPayloadVersion == kVersions.front() && codec::kNewestPayloadVersion == kVersions.back());
 
 std::string golden_file(unsigned version) {
     return GRADSIEVE_GOLDEN_DIRECTORY "/payload_v" + std::to_string(version) + ".txt";

@@ -35,6 +35,17 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("threshold(0.01) | f32"), "threshold(tau=0.01) | f32 | auto");
     EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
     EXPECT_EQ(canonical("all | natural"), "all | natural(feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | exponential_dither"),
+              "all | exponential_dither(levels=7, base=2, mode=unbiased, norm=max, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("topk(0.5) | exponential_dither(3, 1.1, biased, l2)"),
+              "topk(ratio=0.5, scope=tensor, gate=0) | exponential_dither(levels=3, base=1.1, mode=biased, norm=l2) | "
+              "auto");
+    EXPECT_EQ(canonical("all | rounding"), "all | rounding(base=2, mode=unbiased, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | rounding(1.1, biased)"), "all | rounding(base=1.1, mode=biased) | auto");
+    EXPECT_EQ(parse_pipeline("all | rounding(4)")->quantizer.levels, 64);
+    EXPECT_EQ(canonical("block_topk(0.01)"), "block_topk(ratio=0.01, block=4096) | f32 | auto");
+    EXPECT_EQ(canonical("all | ternary"), "all | ternary(clip=2.5, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | ternary(none)"), "all | dither(levels=1, norm=max, feedback=scaled) | auto");
 }
 TEST(Pipeline, Spellings_of_one_meaning_have_one_canonical_text) {
     const auto expected = canonical("topk(0.01, gate=1) | pow2(bits=4) | auto");
@@ -76,6 +87,8 @@ TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
               "variance_hybrid(tau=*, alpha=*, zeta=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("threshold(0.5)", Knobs::kBlank), "threshold(tau=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("all | sign(scale=0.5)", Knobs::kBlank), "all | sign(scale=*) | auto");
+    EXPECT_EQ(canonical("block_topk(0.5, 64)", Knobs::kBlank), "block_topk(ratio=*, block=*) | f32 | auto");
+    EXPECT_EQ(canonical("all | ternary(3)", Knobs::kBlank), "all | ternary(clip=*, feedback=scaled) | auto");
 }
 
 TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
@@ -96,6 +109,17 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
         EXPECT_THAT(refusal(text), HasSubstr("[2, 8]")) << text;
     for (const char* text : {"all | dither(0)", "all | dither(128)", "all | dither(levels=6.5)", "all | dither(nan)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1, 127]")) << text;
+    for (const char* text : {"block_topk(0.1, 32)", "block_topk(0.1, 8192)", "block_topk(0.1, 100)",
+                             "block_topk(0.1, 64.5)", "block_topk(0.1, block=nan)"})
+        EXPECT_THAT(refusal(text), HasSubstr("a power of two in [64, 4096]")) << text;
+    EXPECT_THAT(refusal("block_topk"), HasSubstr("ratio 'missing'"));
+    for (const char* text : {"all | exponential_dither(base=1)", "all | exponential_dither(base=16.1)"})
+        EXPECT_THAT(refusal(text), HasSubstr("[1.1, 16]")) << text;
+    EXPECT_THAT(refusal("all | exponential_dither(0)"), HasSubstr("[1, 127]"));
+    EXPECT_THAT(refusal("all | exponential_dither(levels=127, base=2.1)"), HasSubstr("up to 2^126"));
+    EXPECT_EQ(canonical("all | exponential_dither(127)").substr(0, 29), "all | exponential_dither(leve");
+    for (const char* text : {"all | ternary(0.9)", "all | ternary(65)", "all | ternary(clip=off)"})
+        EXPECT_THAT(refusal(text), HasSubstr("none or [1, 64]")) << text;
     EXPECT_THAT(refusal("topk"), HasSubstr("ratio 'missing'"));
     EXPECT_THAT(refusal("variance_hybrid(alpha=2)"), HasSubstr("tau 'missing'"));
     EXPECT_THAT(refusal("threshold"), HasSubstr("tau 'missing'"));
@@ -157,6 +181,11 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_EQ(canonical("variance(1, 1, faithful) | natural"),
               "variance(alpha=1, zeta=1, mode=faithful) | natural(feedback=none) | auto");
     EXPECT_THAT(refusal("all | natural(levels=3)"), HasSubstr("allowed is feedback"));
+    EXPECT_THAT(refusal("all | rounding(mode=biased, feedback=none)"), HasSubstr("codec stage rounding: feedback"));
+    EXPECT_THAT(refusal("all | rounding(levels=3)"), HasSubstr("allowed is base, mode, feedback"));
+    EXPECT_THAT(refusal("all | exponential_dither(mode=biased, feedback=none)"), HasSubstr("errors are kept"));
+    EXPECT_THAT(refusal("topk(0.1) | exponential_dither(feedback=none)"), HasSubstr("exponential_dither: feedback"));
+    EXPECT_THAT(refusal("topk(0.1) | ternary(feedback=none)"), HasSubstr("codec stage ternary: feedback 'none'"));
     EXPECT_THAT(refusal("all | natural | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | dither | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("all | f32 | rice"), HasSubstr("no indices"));
@@ -179,6 +208,7 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
     EXPECT_EQ(state("topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
     EXPECT_EQ(state("threshold(1)"), std::pair(true, false));
+    EXPECT_EQ(state("block_topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("variance"), std::pair(true, true));
     EXPECT_EQ(state("variance_hybrid(1)"), std::pair(true, true));
 }
@@ -193,7 +223,7 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
     EXPECT_TRUE(rc::check("round trip", [] {
         Pipeline pipeline;
         auto& selector = pipeline.selector;
-        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 5));
+        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 6));
         if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kVarianceHybrid) {
             selector.alpha = *number_in(0, 1e6);
             selector.zeta = 1 - *number_in(0, 0.999);
@@ -202,22 +232,33 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         const bool has_tau =
             selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
         if (has_tau) selector.tau = *number_in(1e-12, 10);
+        if (selector.kind == SelectorKind::kBlockTopK) {
+            selector.ratio = 1 - *number_in(0, 0.9999999);
+            selector.block = 1 << *rc::gen::inRange(6, 13);
+        }
         if (selector.kind == SelectorKind::kTopK) {
             selector.ratio = 1 - *number_in(0, 0.9999999);
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind =
-            *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16, QuantizerKind::kPow2,
-                              QuantizerKind::kSign, QuantizerKind::kNatural, QuantizerKind::kDither);
+        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16,
+                                           QuantizerKind::kPow2, QuantizerKind::kSign, QuantizerKind::kNatural,
+                                           QuantizerKind::kDither, QuantizerKind::kExponentialDither);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);
             quantizer.scope = static_cast<Scope>(*rc::gen::inRange(0, 2));
         }
         if (quantizer.kind == QuantizerKind::kDither) {
-            quantizer.levels = *rc::gen::inRange(1, 128);
+            quantizer.levels = *rc::gen::element(1, 1, 2, 7, 127);
             quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
+            if (quantizer.levels == 1 && quantizer.norm == Norm::kMax) quantizer.clip = 64 - *number_in(0, 63);
+        }
+        if (quantizer.kind == QuantizerKind::kExponentialDither) {
+            quantizer.levels = *rc::gen::inRange(1, 33);
+            quantizer.base = static_cast<float>(*number_in(1.11, 15));
+            quantizer.norm = *rc::gen::element(Norm::kMax, Norm::kL2);
+            quantizer.is_biased = *rc::gen::arbitrary<bool>();
         }
         if (is_random(quantizer)) {
             quantizer.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kUnscaled);

@@ -43,6 +43,7 @@ bool is_candidate(const Input& input, float residual, float variance) {
             return std::fabs(residual) > static_cast<float>(selector.tau) &&
                    passes_test(residual, static_cast<float>(selector.alpha), variance);
         case SelectorKind::kThreshold: return std::fabs(residual) > static_cast<float>(selector.tau);
+        case SelectorKind::kBlockTopK: return residual != 0;
         case SelectorKind::kTopK:
             if (residual == 0) return false;
             return selector.gate == 0 || passes_test(residual, static_cast<float>(selector.gate), variance);
@@ -50,14 +51,30 @@ bool is_candidate(const Input& input, float residual, float variance) {
     return false;
 }
 
-/// The k largest magnitudes, the lower index first among equals, by sorting everything.
-void keep_largest(const Input& input, const std::vector<float>& residual, std::vector<ElementCount>& ret_selected) {
-    const double wanted = std::floor(input.pipeline.selector.ratio * static_cast<double>(input.elements));
+/// The k largest magnitudes of so many elements, the lower index first among equals, by sorting everything.
+void keep_largest(const Input& input, ElementCount elements, const std::vector<float>& residual,
+                  std::vector<ElementCount>& ret_selected) {
+    const double wanted = std::floor(input.pipeline.selector.ratio * static_cast<double>(elements));
     const std::size_t k = std::max<std::size_t>(1, static_cast<std::size_t>(wanted));
     std::stable_sort(ret_selected.begin(), ret_selected.end(),
                      [&](ElementCount a, ElementCount b) { return std::fabs(residual[a]) > std::fabs(residual[b]); });
     if (ret_selected.size() > k) ret_selected.resize(k);
     std::sort(ret_selected.begin(), ret_selected.end());
+}
+
+/// The same block by block.
+void keep_largest_of_blocks(const Input& input, const std::vector<float>& residual,
+                            std::vector<ElementCount>& ret_selected) {
+    const auto block = static_cast<ElementCount>(input.pipeline.selector.block);
+    std::vector<ElementCount> kept;
+    for (ElementCount first = 0; first < input.elements; first += block) {
+        std::vector<ElementCount> own;
+        for (const ElementCount element : ret_selected)
+            if (element / block == first / block) own.push_back(element);
+        keep_largest(input, std::min(block, input.elements - first), residual, own);
+        kept.insert(kept.end(), own.begin(), own.end());
+    }
+    ret_selected = kept;
 }
 
 /// State of one element after the exchange knows what was decoded for it (0: not sent).
@@ -228,7 +245,9 @@ Output encode(const Input& input, const State& before) {
         const float v = variance.empty() ? 0.0F : variance[element];
         if (is_candidate(input, residual[element], v)) output.selected.push_back(element);
     }
-    if (input.pipeline.selector.kind == SelectorKind::kTopK) keep_largest(input, residual, output.selected);
+    const SelectorKind selector = input.pipeline.selector.kind;
+    if (selector == SelectorKind::kTopK) keep_largest(input, input.elements, residual, output.selected);
+    if (selector == SelectorKind::kBlockTopK) keep_largest_of_blocks(input, residual, output.selected);
     code_and_settle(input, residual, variance, output);
     return output;
 }

@@ -113,7 +113,7 @@ void add_random_bytes(unsigned rounds, std::uint64_t seed, HostileBatches& batch
     for (unsigned round = 0; round < rounds; ++round) {
         Bytes payload(random_word(state) % 40);
         for (std::byte& byte : payload) byte = static_cast<std::byte>(random_word(state));
-        if (!payload.empty()) payload[0] = static_cast<std::byte>(2 + round % 2);
+        if (!payload.empty()) payload[0] = static_cast<std::byte>(2 + round % 3);
         batches.add("random bytes", 1 + random_word(state) % 200, payload, {});
     }
 }
