@@ -179,6 +179,19 @@ void add_random(std::vector<OperatorTheory>& rows) {
                     [](Values values) { return natural_rounding(values, 8.0 / 9); },
                     [](std::size_t) { return scaled_classes(9.0 / 8); },
                     {constant(9.0 / 8), constant(1.5), constant(1.5), constant(1.5)}});
+    for (const bool is_scaled : {false, true}) {
+        const auto classes = [is_scaled](std::size_t count) {
+            const double z = dither_second_moment({1, true}, static_cast<double>(count));
+            return is_scaled ? scaled_classes(z) : unbiased_classes(z);
+        };
+        rows.push_back({std::string("all | ternary(clip=none, feedback=") + (is_scaled ? "scaled)" : "none)"),
+                        true,
+                        [is_scaled](Values values) {
+                            return dithering(values, {1, true, is_scaled});
+                        },
+                        classes,
+                        {one_hot_vector, worst_of_max_norm(1), worst_of_max_norm(1), worst_of_max_norm(1)}});
+    }
     for (const int levels : {1, 7, 127})
         for (const bool is_max_norm : {true, false})
             for (const bool is_scaled : {false, true}) {
