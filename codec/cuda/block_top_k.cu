@@ -80,6 +80,7 @@ __device__ inline void cut_tile(const EncodeRound& round, const GroupWork& work,
 }
 
 __global__ void __launch_bounds__(kTileThreads) cut_blocks(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
     const GroupWork work = group_work(round, blockIdx.x);
     if (work.plan->block_log2 == 0) return;
     for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) cut_tile(round, work, tile);
