@@ -80,7 +80,7 @@ private:
     void emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> records, bool is_credit_wanted);
 
     JobContext& context_;
-    BytePool frames_;  ///< of records that travel together
+    BytePool frames_;          ///< of records that travel together
     std::vector<Side> sides_;  ///< by peer
 };
 

@@ -364,7 +364,8 @@ TEST_F(ConfigTest, Reload_takes_over_exactly_the_reloadable_keys) {
         "= \"x\"\nlanes = 2\nheartbeat_ms = "
         "100\nsilent_ms = "
         "900\npeer_timeout_s = 1\nround_deadline_s = 1\nmax_late_s = 1\ncredit_mib = 1\n[gpu]\nmemory_limit_mib = "
-        "1\nstate = \"host\"\nmax_multiprocessors = 5\nbatch_elements = 6\n[state]\nkeep_minutes = 2\nsnapshot_steps = 3\n[codec]\ndefault "
+        "1\nstate = \"host\"\nmax_multiprocessors = 5\nbatch_elements = 6\n[state]\nkeep_minutes = 2\nsnapshot_steps = "
+        "3\n[codec]\ndefault "
         "= \"all | "
         "bf16\"\nsmall = "
         "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\n" +
