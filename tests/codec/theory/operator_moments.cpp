@@ -140,7 +140,8 @@ static Moments scattered(Values values, const std::vector<std::size_t>& kept, co
     for (std::size_t entry = 0; entry < kept.size(); ++entry) moments[kept[entry]] = coded[entry];
     return moments;
 }
-Moments largest_then(Values values, double ratio, const Quantize& quantize) {
+/// The numbers of the elements that largest_then sends, ascending.
+static std::vector<std::size_t> largest_of(Values values, double ratio) {
     std::vector<std::size_t> order(values.size());
     std::iota(order.begin(), order.end(), 0U);
     std::ranges::stable_sort(order, [values](std::size_t left, std::size_t right) {
@@ -149,7 +150,27 @@ Moments largest_then(Values values, double ratio, const Quantize& quantize) {
     order.resize(kept_of(ratio, values.size()));
     std::erase_if(order, [values](std::size_t element) { return values[element] == 0; });
     std::ranges::sort(order);
-    return scattered(values, order, quantize);
+    return order;
+}
+Moments largest_then(Values values, double ratio, const Quantize& quantize) {
+    return scattered(values, largest_of(values, ratio), quantize);
+}
+Moments largest_of_blocks_then(Values values, double ratio, std::size_t block, const Quantize& quantize) {
+    std::vector<std::size_t> kept;
+    for (std::size_t first = 0; first < values.size(); first += block)
+        for (const std::size_t element :
+             largest_of(values.subspan(first, std::min(block, values.size() - first)), ratio))
+            kept.push_back(first + element);
+    return scattered(values, kept, quantize);
+}
+Block worst_block(double ratio, std::size_t block, std::size_t count) {
+    Block worst;
+    for (std::size_t first = 0; first < count; first += block) {
+        const std::size_t size = std::min(block, count - first);
+        const double share = static_cast<double>(kept_of(ratio, size)) / static_cast<double>(size);
+        if (first == 0 || share < worst.share) worst = {first, size, share};
+    }
+    return worst;
 }
 Moments above_then(Values values, double tau, const Quantize& quantize) {
     std::vector<std::size_t> kept;

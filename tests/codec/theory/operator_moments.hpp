@@ -40,6 +40,15 @@ struct DitherTheory {
 [[nodiscard]] std::size_t kept_of(double ratio, std::size_t count);
 /// A quantizer of the kept_of(ratio, n) largest magnitudes; ties go to the lower index.
 [[nodiscard]] Moments largest_then(Values values, double ratio, const Quantize& quantize);
+/// Of each block of so many elements, the last one having what is left, the kept_of(ratio, its size) largest.
+[[nodiscard]] Moments largest_of_blocks_then(Values values, double ratio, std::size_t block, const Quantize& quantize);
+/// The block that keeps the least share of its elements, which is the least of the energy that is kept of any vector.
+struct Block {
+    std::size_t first = 0;
+    std::size_t count = 0;
+    double share = 1;
+};
+[[nodiscard]] Block worst_block(double ratio, std::size_t block, std::size_t count);
 /// Of those above tau.
 [[nodiscard]] Moments above_then(Values values, double tau, const Quantize& quantize);
 

@@ -102,46 +102,62 @@ void add_deterministic(std::vector<OperatorTheory>& rows) {
          {}});
 }
 
-void add_top_k(std::vector<OperatorTheory>& rows) {
-    for (const double ratio : {0.01, 0.1, 1.0}) {
-        const auto share = [ratio](std::size_t count) {
-            return static_cast<double>(kept_of(ratio, count)) / static_cast<double>(count);
+/// One that sends largest magnitudes.
+struct SelectorTheory {
+    std::string text;
+    std::function<Moments(Values, const Quantize&)> select;
+    std::function<double(std::size_t)> share;  ///< the least of the energy that it keeps
+    std::function<MakeVector(double)> worst;   ///< no more is kept, whatever the magnitude of what is not zero
+};
+SelectorTheory top_k(double ratio) {
+    return {
+        "topk(" + std::to_string(ratio) + ")",
+        [ratio](Values values, const Quantize& quantize) { return largest_then(values, ratio, quantize); },
+        [ratio](std::size_t count) { return static_cast<double>(kept_of(ratio, count)) / static_cast<double>(count); },
+        constant};
+}
+/// Whose worst vectors have nothing but in the block that keeps least.
+SelectorTheory block_top_k(double ratio, std::size_t block) {
+    const auto worst = [ratio, block](double value) -> MakeVector {
+        return [ratio, block, value](std::size_t count) {
+            const Block at = worst_block(ratio, block, count);
+            std::vector<float> values(count, 0.0F);
+            std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(at.first), at.count, static_cast<float>(value));
+            return values;
         };
-        const std::string top = "topk(" + std::to_string(ratio) + ") | ";
-        rows.push_back({top + "f32",
-                        false,
-                        [ratio](Values values) { return largest_then(values, ratio, exactly); },
-                        [share](std::size_t count) { return behind_top_k({}, share(count)); },
-                        {constant(2.5), constant(2.5), constant(2.5), constant(2.5)}});
-        rows.push_back({top + "bf16",
-                        false,
-                        [ratio](Values values) {
-                            return largest_then(values, ratio, [](Values list) { return nearest_float(list, 7); });
-                        },
-                        [share](std::size_t count) { return behind_top_k(nearest_rounding(128, 129), share(count)); },
-                        {constant(257 / 256.0), constant(std::nextafter(257 / 256.0F, 2.0F)), constant(257 / 256.0),
-                         constant(257 / 256.0)}});
-        rows.push_back({top + "sign",
-                        false,
-                        [ratio](Values values) { return largest_then(values, ratio, scaled_signs_of_list); },
-                        {},
-                        {}});
-        rows.push_back({top + "natural",
-                        true,
-                        [ratio](Values values) {
-                            return largest_then(values, ratio,
-                                                [](Values list) { return natural_rounding(list, 8.0 / 9); });
-                        },
-                        [share](std::size_t count) { return behind_top_k(scaled_classes(9.0 / 8), share(count)); },
-                        {constant(9.0 / 8), constant(1.5), constant(1.5), constant(1.5)}});
-        rows.push_back({top + "natural(feedback=unscaled)",
-                        true,
-                        [ratio](Values values) {
-                            return largest_then(values, ratio, [](Values list) { return natural_rounding(list, 1); });
-                        },
-                        [share](std::size_t count) { return unbiased_behind_top_k(9.0 / 8, share(count)); },
-                        {constant(1), constant(4.0 / 3), constant(1), constant(4.0 / 3)}});
-    }
+    };
+    return {"block_topk(" + std::to_string(ratio) + ", block=" + std::to_string(block) + ")",
+            [ratio, block](Values values, const Quantize& quantize) {
+                return largest_of_blocks_then(values, ratio, block, quantize);
+            },
+            [ratio, block](std::size_t count) { return worst_block(ratio, block, count).share; }, worst};
+}
+
+void add_selector(std::vector<OperatorTheory>& rows, const SelectorTheory& selector) {
+    const auto& share = selector.share;
+    const auto& worst = selector.worst;
+    const auto add = [&](const std::string& quantizer, bool is_random, const Quantize& quantize,
+                         std::function<Classes(std::size_t)> classes, const Extremal& extremal) {
+        rows.push_back({selector.text + " | " + quantizer, is_random,
+                        [select = selector.select, quantize](Values values) { return select(values, quantize); },
+                        std::move(classes), extremal});
+    };
+    add("f32", false, exactly, [share](std::size_t count) { return behind_top_k({}, share(count)); },
+        {worst(2.5), worst(2.5), worst(2.5), worst(2.5)});
+    const MakeVector middle = worst(257 / 256.0);
+    add(
+        "bf16", false, [](Values list) { return nearest_float(list, 7); },
+        [share](std::size_t count) { return behind_top_k(nearest_rounding(128, 129), share(count)); },
+        {middle, worst(std::nextafter(257 / 256.0F, 2.0F)), middle, middle});
+    add("sign", false, scaled_signs_of_list, {}, {});
+    add(
+        "natural", true, [](Values list) { return natural_rounding(list, 8.0 / 9); },
+        [share](std::size_t count) { return behind_top_k(scaled_classes(9.0 / 8), share(count)); },
+        {worst(9.0 / 8), worst(1.5), worst(1.5), worst(1.5)});
+    add(
+        "natural(feedback=unscaled)", true, [](Values list) { return natural_rounding(list, 1); },
+        [share](std::size_t count) { return unbiased_behind_top_k(9.0 / 8, share(count)); },
+        {worst(1), worst(4.0 / 3), worst(1), worst(4.0 / 3)});
 }
 
 void add_dithered_top_k(std::vector<OperatorTheory>& rows) {
@@ -213,7 +229,8 @@ void add_random(std::vector<OperatorTheory>& rows) {
 std::vector<OperatorTheory> make_rows() {
     std::vector<OperatorTheory> rows;
     add_deterministic(rows);
-    add_top_k(rows);
+    for (const double ratio : {0.01, 0.1, 1.0}) add_selector(rows, top_k(ratio));
+    for (const std::size_t block : {64U, 1024U}) add_selector(rows, block_top_k(0.1, block));
     add_dithered_top_k(rows);
     add_random(rows);
     return rows;
