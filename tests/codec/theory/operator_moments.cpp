@@ -18,7 +18,7 @@ double largest_magnitude(Values values) {
     for (const float value : values) largest = std::max(largest, std::fabs(double{value}));
     return largest;
 }
-static double square_sum(Values values) {
+double square_sum(Values values) {
     double sum = 0;
     for (const float value : values) sum += double{value} * value;
     return sum;
@@ -105,17 +105,15 @@ Moments dithering(Values values, const DitherTheory& rule) {
     });
 }
 
-constexpr double kMostEnlarged = 1 + 1.0 / 128;
-
 double list_dither_second_moment(int levels, double count) {
-    const double ratio = kMostEnlarged / levels;
+    const double ratio = kListEnlarged / levels;
     return (1 + std::sqrt(1 + count * ratio * ratio)) / 2;
 }
 Moments dithering_of_list(Values values, int levels, bool is_scaled) {
     const double unit = largest_magnitude(values) / levels;
     if (unit == 0) return Moments(values.size());
     const auto count = static_cast<double>(values.size());
-    const double even = 1 + count * std::pow(unit * kMostEnlarged, 2) / (4 * square_sum(values));
+    const double even = 1 + count * std::pow(unit * kListEnlarged, 2) / (4 * square_sum(values));
     const double z = is_scaled ? std::min(list_dither_second_moment(levels, count), even) : 1;
     const int exponent = std::ilogb(unit / z) - 7;
     const double scale = std::ldexp(std::ceil(std::ldexp(unit / z, -exponent) * (1 - 1e-9)), exponent);

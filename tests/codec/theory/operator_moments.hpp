@@ -31,6 +31,8 @@ struct DitherTheory {
 /// The largest E ||C(x)||^2 / ||x||^2 of standard dithering (codec/dither.hpp derives it).
 [[nodiscard]] double dither_second_moment(const DitherTheory& rule, double count);
 [[nodiscard]] Moments dithering(Values values, const DitherTheory& rule);
+/// How much rounding it up to bf16 may enlarge the scale of a list.
+inline constexpr double kListEnlarged = 1 + 1.0 / 128;
 /// Of a list, whose scale is a bf16 number, rounded up: its unit is larger by 2^-7 at most, and no magnitude need be a
 /// whole level. By the largest magnitude.
 [[nodiscard]] double list_dither_second_moment(int levels, double count);
@@ -53,5 +55,6 @@ struct Block {
 [[nodiscard]] Moments above_then(Values values, double tau, const Quantize& quantize);
 
 [[nodiscard]] double largest_magnitude(Values values);
+[[nodiscard]] double square_sum(Values values);
 
 }  // namespace gradsieve::codec

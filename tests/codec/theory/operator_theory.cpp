@@ -1,8 +1,6 @@
 #include "operator_theory.hpp"
 
-#include "codec/element.hpp"
-#include "operator_moments.hpp"
-#include "tests/codec/payload_cases.hpp"
+#include "operator_exponential.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -226,6 +224,93 @@ void add_random(std::vector<OperatorTheory>& rows) {
             }
 }
 
+/// n, of which as many as there can be lie by the l2 norm at the harmonic mean of two powers of two, the rest at 0.
+std::vector<float> harmonic_of_l2(std::size_t count) {
+    std::size_t nonzero = 9;  // 1/3 is the harmonic mean of 1/2 and 1/4
+    while (4 * nonzero <= count) nonzero *= 4;
+    std::vector<float> values = constant_vector(count, 1.0F);
+    if (count > nonzero) std::fill(values.begin() + static_cast<std::ptrdiff_t>(nonzero), values.end(), 0.0F);
+    return values;
+}
+OperatorTheory row_of(std::string text, const ExponentialTheory& rule, std::function<Classes(std::size_t)> classes,
+                      const Extremal& extremal) {
+    return {std::move(text), !rule.is_biased, [rule](Values values) { return exponential_rounding(values, rule); },
+            std::move(classes), extremal};
+}
+std::function<Classes(std::size_t)> unbiased_exponential_classes(const ExponentialTheory& rule) {
+    return [rule](std::size_t count) {
+        const double z = exponential_second_moment(rule, static_cast<double>(count));
+        return rule.is_scaled ? scaled_classes(z) : unbiased_classes(z);
+    };
+}
+std::string text_of(const ExponentialTheory& rule) {
+    return "exponential_dither(levels=" + std::to_string(rule.levels) + ", base=" + std::to_string(rule.base) +
+           ", norm=" + (rule.is_max_norm ? "max" : "l2") + (rule.is_biased ? ", mode=biased" : ", feedback=");
+}
+/// All but one beside the middle of two levels, where theory finds a constant.
+MakeVector beside_middle(const ExponentialTheory& rule, MidwayRounding NearestLevelWorst::*constant) {
+    return [rule, constant](std::size_t count) {
+        const MidwayRounding at = nearest_level_worst(rule, count).*constant;
+        return first_and_rest(1, at.size * (at.level > at.size ? 1 + 1e-6 : 1 - 1e-6))(count);
+    };
+}
+
+void add_exponential_dither(std::vector<OperatorTheory>& rows) {
+    for (const auto& [base, levels] : {std::pair(2.0, 7), std::pair(4.0, 3), std::pair(2.0, 31)})
+        for (const bool is_max_norm : {true, false})
+            for (const std::string feedback : {"none)", "unscaled)", "scaled)"}) {
+                const ExponentialTheory rule{base, levels, is_max_norm, false, feedback == "scaled)"};
+                // Where few levels leave much below the lowest, the two parts of z are reached at different vectors.
+                const MakeVector worst = is_max_norm ? first_and_rest(1, 2.0 / 3) : harmonic_of_l2;
+                const Extremal extremal =
+                    levels < 16 ? Extremal{} : Extremal{one_hot_vector, worst, worst, worst, 1e-3};
+                rows.push_back(
+                    row_of("all | " + text_of(rule) + feedback, rule, unbiased_exponential_classes(rule), extremal));
+            }
+    for (const auto& [base, levels] : {std::pair(2.0, 7), std::pair(4.0, 3), std::pair(2.0, 1)}) {
+        const ExponentialTheory rule{base, levels, true, true};
+        using Worst = NearestLevelWorst;
+        rows.push_back(row_of("all | " + text_of(rule) + ")", rule,
+                              [rule](std::size_t count) { return nearest_level_worst(rule, count).classes; },
+                              {beside_middle(rule, &Worst::a), beside_middle(rule, &Worst::b),
+                               beside_middle(rule, &Worst::g), beside_middle(rule, &Worst::delta)}));
+    }
+    // By the l2 norm all of a vector may be below half the lowest level, of which nothing is sent.
+    const ExponentialTheory of_l2{4, 3, false, true};
+    rows.push_back(row_of("all | " + text_of(of_l2) + ")", of_l2, {}, {}));
+    for (const bool is_scaled : {true, false}) {
+        const ExponentialTheory rule{2, 7, true, false, is_scaled, true};
+        SelectorTheory selector = top_k(0.1);
+        rows.push_back(
+            {selector.text + " | " + text_of(rule) + (is_scaled ? "scaled)" : "unscaled)"),
+             true,
+             [rule, selector](Values values) {
+                 return selector.select(values, [rule](Values list) { return exponential_rounding(list, rule); });
+             },
+             [rule, selector](std::size_t count) {
+                 const double z = exponential_second_moment(rule, static_cast<double>(kept_of(0.1, count)));
+                 const double share = selector.share(count);
+                 return rule.is_scaled ? behind_top_k(scaled_classes(z), share) : unbiased_behind_top_k(z, share);
+             },
+             {}});
+    }
+}
+void add_rounding(std::vector<OperatorTheory>& rows) {
+    for (const double base : {1.5, 2.0, 4.0}) {
+        const std::string text = "all | rounding(base=" + std::to_string(base);
+        const MakeVector worst = constant(2 * base / (base + 1));  // the harmonic mean of 1 and the base
+        for (const std::string feedback : {"none)", "unscaled)", "scaled)"}) {
+            const ExponentialTheory rule{base, 0, true, false, feedback == "scaled)"};
+            rows.push_back(row_of(text + ", feedback=" + feedback, rule, unbiased_exponential_classes(rule),
+                                  {constant(1), worst, worst, worst}));
+        }
+        const MakeVector down = constant((1 + base) / 2 * (1 - 1e-6));
+        const MakeVector up = constant((1 + base) / 2 * (1 + 1e-6));
+        rows.push_back(row_of(text + ", mode=biased)", {base, 0, true, true},
+                              [base](std::size_t) { return nearest_rounding(1, base); }, {down, up, down, down}));
+    }
+}
+
 std::vector<OperatorTheory> make_rows() {
     std::vector<OperatorTheory> rows;
     add_deterministic(rows);
@@ -233,6 +318,8 @@ std::vector<OperatorTheory> make_rows() {
     for (const std::size_t block : {64U, 1024U}) add_selector(rows, block_top_k(0.1, block));
     add_dithered_top_k(rows);
     add_random(rows);
+    add_exponential_dither(rows);
+    add_rounding(rows);
     return rows;
 }
 
@@ -262,61 +349,6 @@ std::string name_of(const OperatorTheory& row) {
     for (const char letter : row.text)
         if (std::isalnum(static_cast<unsigned char>(letter)) != 0) name += letter;
     return name;
-}
-
-namespace {
-double square_sum(Values values) {
-    double sum = 0;
-    for (const float value : values) sum += double{value} * value;
-    return sum;
-}
-}  // namespace
-
-Energies energies(std::span<const float> values, std::span<const Moment> moments) {
-    Energies sums;
-    const double square = square_sum(values);
-    for (std::size_t element = 0; element < values.size(); ++element) {
-        const Moment& moment = moments[element];
-        sums.sent += (moment.variance + moment.mean * moment.mean) / square;
-        sums.aligned += moment.mean * values[element] / square;
-        sums.error += (moment.variance + std::pow(moment.mean - values[element], 2)) / square;
-        sums.mean_sent += moment.mean * moment.mean / square;
-    }
-    return sums;
-}
-
-double error_variance(std::span<const float> values, std::span<const Moment> moments) {
-    double sum = 0;
-    for (std::size_t element = 0; element < values.size(); ++element) {
-        const Moment& moment = moments[element];
-        // p (1 - p) is variance / step^2; the errors of both values differ by step (low + high - 2 x).
-        sum += moment.variance * std::pow(moment.low + moment.high - 2 * double{values[element]}, 2);
-    }
-    return sum;
-}
-
-std::vector<float> in_range(std::vector<float> values) {
-    const double largest = largest_magnitude(values);
-    if (largest == 0) return values;
-    for (float& value : values) value = std::ldexp(value, 2 - std::ilogb(largest));
-    return values;
-}
-std::vector<std::vector<float>> vectors_for(const OperatorTheory& row, std::size_t count) {
-    using test::Shape;
-    std::vector<std::vector<float>> vectors;
-    for (const Shape shape :
-         {Shape::kGaussian, Shape::kHeavyTailed, Shape::kConstant, Shape::kOneHot, Shape::kAlternating})
-        vectors.push_back(in_range(test::make_values(shape, count, count)));
-    for (const MakeVector& make : {row.extremal.a, row.extremal.b, row.extremal.g, row.extremal.delta})
-        if (make) vectors.push_back(make(count));
-    return vectors;
-}
-
-std::vector<float> constant_vector(std::size_t count, float value) { return std::vector<float>(count, value); }
-std::vector<float> one_hot_vector(std::size_t count) {
-    std::vector<float> values(count, 0.0F);
-    values[count / 2] = 3.0F;
-    return values;
 }
 
 }  // namespace gradsieve::codec
