@@ -299,10 +299,10 @@ void add_rounding(std::vector<OperatorTheory>& rows) {
     for (const double base : {1.5, 2.0, 4.0}) {
         const std::string text = "all | rounding(base=" + std::to_string(base);
         const MakeVector worst = constant(2 * base / (base + 1));  // the harmonic mean of 1 and the base
-        for (const std::string feedback : {"none)", "unscaled)", "scaled)"}) {
-            const ExponentialTheory rule{base, 0, true, false, feedback == "scaled)"};
-            rows.push_back(row_of(text + ", feedback=" + feedback, rule, unbiased_exponential_classes(rule),
-                                  {constant(1), worst, worst, worst}));
+        for (const std::string feedback : {", feedback=none)", ", feedback=unscaled)", ", feedback=scaled)"}) {
+            const ExponentialTheory rule{base, 0, true, false, feedback == ", feedback=scaled)"};
+            rows.push_back(
+                row_of(text + feedback, rule, unbiased_exponential_classes(rule), {constant(1), worst, worst, worst}));
         }
         const MakeVector down = constant((1 + base) / 2 * (1 - 1e-6));
         const MakeVector up = constant((1 + base) / 2 * (1 + 1e-6));
@@ -315,7 +315,8 @@ std::vector<OperatorTheory> make_rows() {
     std::vector<OperatorTheory> rows;
     add_deterministic(rows);
     for (const double ratio : {0.01, 0.1, 1.0}) add_selector(rows, top_k(ratio));
-    for (const std::size_t block : {64U, 1024U}) add_selector(rows, block_top_k(0.1, block));
+    add_selector(rows, block_top_k(0.11, 64));  // of 1000 elements the last block, of 40, keeps the least share
+    add_selector(rows, block_top_k(0.1, 1024));
     add_dithered_top_k(rows);
     add_random(rows);
     add_exponential_dither(rows);
