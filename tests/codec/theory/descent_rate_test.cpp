@@ -61,9 +61,11 @@ TEST_P(FeedbackRate, Is_linear_with_a_slope_within_the_bound) {
     }
 }
 
-/// Steps until f is 1/1000 of what it was, by theory; then it is that.
+/// Steps until f is 1/1000 of what it was, by theory; then it is that. Some operators descend so much faster than their
+/// worst case that before long gradients would be below 2^-100, of which formats send nothing: that ends it.
 void expect_descent(const OperatorTheory& row, const char* name, double rate, double fall) {
     constexpr double kAim = 1e-3;
+    constexpr double kOutOfRange = 0x1p-150;
     const int steps = static_cast<int>(std::ceil(std::log(1 / kAim) / fall));
     const int runs = row.is_random ? 3 : 1;
     double reached = 0;
@@ -72,7 +74,7 @@ void expect_descent(const OperatorTheory& row, const char* name, double rate, do
                         kSeed + static_cast<std::uint64_t>(run));
         const double first = descent.value();
         double last = first;
-        for (int step = 1; step <= steps; ++step) {
+        for (int step = 1; step <= steps && last > kOutOfRange; ++step) {
             descent.step(rate);
             const double now = descent.value();
             if (!row.is_random) {

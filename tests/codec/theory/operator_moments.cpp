@@ -18,7 +18,7 @@ double largest_magnitude(Values values) {
     for (const float value : values) largest = std::max(largest, std::fabs(double{value}));
     return largest;
 }
-static double square_sum(Values values) {
+double square_sum(Values values) {
     double sum = 0;
     for (const float value : values) sum += double{value} * value;
     return sum;
@@ -105,17 +105,15 @@ Moments dithering(Values values, const DitherTheory& rule) {
     });
 }
 
-constexpr double kMostEnlarged = 1 + 1.0 / 128;
-
 double list_dither_second_moment(int levels, double count) {
-    const double ratio = kMostEnlarged / levels;
+    const double ratio = kListEnlarged / levels;
     return (1 + std::sqrt(1 + count * ratio * ratio)) / 2;
 }
 Moments dithering_of_list(Values values, int levels, bool is_scaled) {
     const double unit = largest_magnitude(values) / levels;
     if (unit == 0) return Moments(values.size());
     const auto count = static_cast<double>(values.size());
-    const double even = 1 + count * std::pow(unit * kMostEnlarged, 2) / (4 * square_sum(values));
+    const double even = 1 + count * std::pow(unit * kListEnlarged, 2) / (4 * square_sum(values));
     const double z = is_scaled ? std::min(list_dither_second_moment(levels, count), even) : 1;
     const int exponent = std::ilogb(unit / z) - 7;
     const double scale = std::ldexp(std::ceil(std::ldexp(unit / z, -exponent) * (1 - 1e-9)), exponent);
@@ -140,7 +138,8 @@ static Moments scattered(Values values, const std::vector<std::size_t>& kept, co
     for (std::size_t entry = 0; entry < kept.size(); ++entry) moments[kept[entry]] = coded[entry];
     return moments;
 }
-Moments largest_then(Values values, double ratio, const Quantize& quantize) {
+/// The numbers of the elements that largest_then sends, ascending.
+static std::vector<std::size_t> largest_of(Values values, double ratio) {
     std::vector<std::size_t> order(values.size());
     std::iota(order.begin(), order.end(), 0U);
     std::ranges::stable_sort(order, [values](std::size_t left, std::size_t right) {
@@ -149,7 +148,27 @@ Moments largest_then(Values values, double ratio, const Quantize& quantize) {
     order.resize(kept_of(ratio, values.size()));
     std::erase_if(order, [values](std::size_t element) { return values[element] == 0; });
     std::ranges::sort(order);
-    return scattered(values, order, quantize);
+    return order;
+}
+Moments largest_then(Values values, double ratio, const Quantize& quantize) {
+    return scattered(values, largest_of(values, ratio), quantize);
+}
+Moments largest_of_blocks_then(Values values, double ratio, std::size_t block, const Quantize& quantize) {
+    std::vector<std::size_t> kept;
+    for (std::size_t first = 0; first < values.size(); first += block)
+        for (const std::size_t element :
+             largest_of(values.subspan(first, std::min(block, values.size() - first)), ratio))
+            kept.push_back(first + element);
+    return scattered(values, kept, quantize);
+}
+Block worst_block(double ratio, std::size_t block, std::size_t count) {
+    Block worst;
+    for (std::size_t first = 0; first < count; first += block) {
+        const std::size_t size = std::min(block, count - first);
+        const double share = static_cast<double>(kept_of(ratio, size)) / static_cast<double>(size);
+        if (first == 0 || share < worst.share) worst = {first, size, share};
+    }
+    return worst;
 }
 Moments above_then(Values values, double tau, const Quantize& quantize) {
     std::vector<std::size_t> kept;

@@ -31,6 +31,8 @@ struct DitherTheory {
 /// The largest E ||C(x)||^2 / ||x||^2 of standard dithering (codec/dither.hpp derives it).
 [[nodiscard]] double dither_second_moment(const DitherTheory& rule, double count);
 [[nodiscard]] Moments dithering(Values values, const DitherTheory& rule);
+/// How much rounding it up to bf16 may enlarge the scale of a list.
+inline constexpr double kListEnlarged = 1 + 1.0 / 128;
 /// Of a list, whose scale is a bf16 number, rounded up: its unit is larger by 2^-7 at most, and no magnitude need be a
 /// whole level. By the largest magnitude.
 [[nodiscard]] double list_dither_second_moment(int levels, double count);
@@ -40,9 +42,19 @@ struct DitherTheory {
 [[nodiscard]] std::size_t kept_of(double ratio, std::size_t count);
 /// A quantizer of the kept_of(ratio, n) largest magnitudes; ties go to the lower index.
 [[nodiscard]] Moments largest_then(Values values, double ratio, const Quantize& quantize);
+/// Of each block of so many elements, the last one having what is left, the kept_of(ratio, its size) largest.
+[[nodiscard]] Moments largest_of_blocks_then(Values values, double ratio, std::size_t block, const Quantize& quantize);
+/// The block that keeps the least share of its elements, which is the least of the energy that is kept of any vector.
+struct Block {
+    std::size_t first = 0;
+    std::size_t count = 0;
+    double share = 1;
+};
+[[nodiscard]] Block worst_block(double ratio, std::size_t block, std::size_t count);
 /// Of those above tau.
 [[nodiscard]] Moments above_then(Values values, double tau, const Quantize& quantize);
 
 [[nodiscard]] double largest_magnitude(Values values);
+[[nodiscard]] double square_sum(Values values);
 
 }  // namespace gradsieve::codec

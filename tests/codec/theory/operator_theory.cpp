@@ -1,8 +1,6 @@
 #include "operator_theory.hpp"
 
-#include "codec/element.hpp"
-#include "operator_moments.hpp"
-#include "tests/codec/payload_cases.hpp"
+#include "operator_exponential.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -102,46 +100,62 @@ void add_deterministic(std::vector<OperatorTheory>& rows) {
          {}});
 }
 
-void add_top_k(std::vector<OperatorTheory>& rows) {
-    for (const double ratio : {0.01, 0.1, 1.0}) {
-        const auto share = [ratio](std::size_t count) {
-            return static_cast<double>(kept_of(ratio, count)) / static_cast<double>(count);
+/// One that sends largest magnitudes.
+struct SelectorTheory {
+    std::string text;
+    std::function<Moments(Values, const Quantize&)> select;
+    std::function<double(std::size_t)> share;  ///< the least of the energy that it keeps
+    std::function<MakeVector(double)> worst;   ///< no more is kept, whatever the magnitude of what is not zero
+};
+SelectorTheory top_k(double ratio) {
+    return {
+        "topk(" + std::to_string(ratio) + ")",
+        [ratio](Values values, const Quantize& quantize) { return largest_then(values, ratio, quantize); },
+        [ratio](std::size_t count) { return static_cast<double>(kept_of(ratio, count)) / static_cast<double>(count); },
+        constant};
+}
+/// Whose worst vectors have nothing but in the block that keeps least.
+SelectorTheory block_top_k(double ratio, std::size_t block) {
+    const auto worst = [ratio, block](double value) -> MakeVector {
+        return [ratio, block, value](std::size_t count) {
+            const Block at = worst_block(ratio, block, count);
+            std::vector<float> values(count, 0.0F);
+            std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(at.first), at.count, static_cast<float>(value));
+            return values;
         };
-        const std::string top = "topk(" + std::to_string(ratio) + ") | ";
-        rows.push_back({top + "f32",
-                        false,
-                        [ratio](Values values) { return largest_then(values, ratio, exactly); },
-                        [share](std::size_t count) { return behind_top_k({}, share(count)); },
-                        {constant(2.5), constant(2.5), constant(2.5), constant(2.5)}});
-        rows.push_back({top + "bf16",
-                        false,
-                        [ratio](Values values) {
-                            return largest_then(values, ratio, [](Values list) { return nearest_float(list, 7); });
-                        },
-                        [share](std::size_t count) { return behind_top_k(nearest_rounding(128, 129), share(count)); },
-                        {constant(257 / 256.0), constant(std::nextafter(257 / 256.0F, 2.0F)), constant(257 / 256.0),
-                         constant(257 / 256.0)}});
-        rows.push_back({top + "sign",
-                        false,
-                        [ratio](Values values) { return largest_then(values, ratio, scaled_signs_of_list); },
-                        {},
-                        {}});
-        rows.push_back({top + "natural",
-                        true,
-                        [ratio](Values values) {
-                            return largest_then(values, ratio,
-                                                [](Values list) { return natural_rounding(list, 8.0 / 9); });
-                        },
-                        [share](std::size_t count) { return behind_top_k(scaled_classes(9.0 / 8), share(count)); },
-                        {constant(9.0 / 8), constant(1.5), constant(1.5), constant(1.5)}});
-        rows.push_back({top + "natural(feedback=unscaled)",
-                        true,
-                        [ratio](Values values) {
-                            return largest_then(values, ratio, [](Values list) { return natural_rounding(list, 1); });
-                        },
-                        [share](std::size_t count) { return unbiased_behind_top_k(9.0 / 8, share(count)); },
-                        {constant(1), constant(4.0 / 3), constant(1), constant(4.0 / 3)}});
-    }
+    };
+    return {"block_topk(" + std::to_string(ratio) + ", block=" + std::to_string(block) + ")",
+            [ratio, block](Values values, const Quantize& quantize) {
+                return largest_of_blocks_then(values, ratio, block, quantize);
+            },
+            [ratio, block](std::size_t count) { return worst_block(ratio, block, count).share; }, worst};
+}
+
+void add_selector(std::vector<OperatorTheory>& rows, const SelectorTheory& selector) {
+    const auto& share = selector.share;
+    const auto& worst = selector.worst;
+    const auto add = [&](const std::string& quantizer, bool is_random, const Quantize& quantize,
+                         std::function<Classes(std::size_t)> classes, const Extremal& extremal) {
+        rows.push_back({selector.text + " | " + quantizer, is_random,
+                        [select = selector.select, quantize](Values values) { return select(values, quantize); },
+                        std::move(classes), extremal});
+    };
+    add("f32", false, exactly, [share](std::size_t count) { return behind_top_k({}, share(count)); },
+        {worst(2.5), worst(2.5), worst(2.5), worst(2.5)});
+    const MakeVector middle = worst(257 / 256.0);
+    add(
+        "bf16", false, [](Values list) { return nearest_float(list, 7); },
+        [share](std::size_t count) { return behind_top_k(nearest_rounding(128, 129), share(count)); },
+        {middle, worst(std::nextafter(257 / 256.0F, 2.0F)), middle, middle});
+    add("sign", false, scaled_signs_of_list, {}, {});
+    add(
+        "natural", true, [](Values list) { return natural_rounding(list, 8.0 / 9); },
+        [share](std::size_t count) { return behind_top_k(scaled_classes(9.0 / 8), share(count)); },
+        {worst(9.0 / 8), worst(1.5), worst(1.5), worst(1.5)});
+    add(
+        "natural(feedback=unscaled)", true, [](Values list) { return natural_rounding(list, 1); },
+        [share](std::size_t count) { return unbiased_behind_top_k(9.0 / 8, share(count)); },
+        {worst(1), worst(4.0 / 3), worst(1), worst(4.0 / 3)});
 }
 
 void add_dithered_top_k(std::vector<OperatorTheory>& rows) {
@@ -210,12 +224,103 @@ void add_random(std::vector<OperatorTheory>& rows) {
             }
 }
 
+/// n, of which as many as there can be lie by the l2 norm at the harmonic mean of two powers of two, the rest at 0.
+std::vector<float> harmonic_of_l2(std::size_t count) {
+    std::size_t nonzero = 9;  // 1/3 is the harmonic mean of 1/2 and 1/4
+    while (4 * nonzero <= count) nonzero *= 4;
+    std::vector<float> values = constant_vector(count, 1.0F);
+    if (count > nonzero) std::fill(values.begin() + static_cast<std::ptrdiff_t>(nonzero), values.end(), 0.0F);
+    return values;
+}
+OperatorTheory row_of(std::string text, const ExponentialTheory& rule, std::function<Classes(std::size_t)> classes,
+                      const Extremal& extremal) {
+    return {std::move(text), !rule.is_biased, [rule](Values values) { return exponential_rounding(values, rule); },
+            std::move(classes), extremal};
+}
+std::function<Classes(std::size_t)> unbiased_exponential_classes(const ExponentialTheory& rule) {
+    return [rule](std::size_t count) {
+        const double z = exponential_second_moment(rule, static_cast<double>(count));
+        return rule.is_scaled ? scaled_classes(z) : unbiased_classes(z);
+    };
+}
+std::string text_of(const ExponentialTheory& rule) {
+    return "exponential_dither(levels=" + std::to_string(rule.levels) + ", base=" + std::to_string(rule.base) +
+           ", norm=" + (rule.is_max_norm ? "max" : "l2") + (rule.is_biased ? ", mode=biased" : ", feedback=");
+}
+/// All but one beside the middle of two levels, where theory finds a constant.
+MakeVector beside_middle(const ExponentialTheory& rule, MidwayRounding NearestLevelWorst::*constant) {
+    return [rule, constant](std::size_t count) {
+        const MidwayRounding at = nearest_level_worst(rule, count).*constant;
+        return first_and_rest(1, at.size * (at.level > at.size ? 1 + 1e-6 : 1 - 1e-6))(count);
+    };
+}
+
+void add_exponential_dither(std::vector<OperatorTheory>& rows) {
+    for (const auto& [base, levels] : {std::pair(2.0, 7), std::pair(4.0, 3), std::pair(2.0, 31)})
+        for (const bool is_max_norm : {true, false})
+            for (const std::string feedback : {"none)", "unscaled)", "scaled)"}) {
+                const ExponentialTheory rule{base, levels, is_max_norm, false, feedback == "scaled)"};
+                // Where few levels leave much below the lowest, the two parts of z are reached at different vectors.
+                const MakeVector worst = is_max_norm ? first_and_rest(1, 2.0 / 3) : harmonic_of_l2;
+                const Extremal extremal =
+                    levels < 16 ? Extremal{} : Extremal{one_hot_vector, worst, worst, worst, 1e-3};
+                rows.push_back(
+                    row_of("all | " + text_of(rule) + feedback, rule, unbiased_exponential_classes(rule), extremal));
+            }
+    for (const auto& [base, levels] : {std::pair(2.0, 7), std::pair(4.0, 3), std::pair(2.0, 1)}) {
+        const ExponentialTheory rule{base, levels, true, true};
+        using Worst = NearestLevelWorst;
+        rows.push_back(row_of("all | " + text_of(rule) + ")", rule,
+                              [rule](std::size_t count) { return nearest_level_worst(rule, count).classes; },
+                              {beside_middle(rule, &Worst::a), beside_middle(rule, &Worst::b),
+                               beside_middle(rule, &Worst::g), beside_middle(rule, &Worst::delta)}));
+    }
+    // By the l2 norm all of a vector may be below half the lowest level, of which nothing is sent.
+    const ExponentialTheory of_l2{4, 3, false, true};
+    rows.push_back(row_of("all | " + text_of(of_l2) + ")", of_l2, {}, {}));
+    for (const bool is_scaled : {true, false}) {
+        const ExponentialTheory rule{2, 7, true, false, is_scaled, true};
+        SelectorTheory selector = top_k(0.1);
+        rows.push_back(
+            {selector.text + " | " + text_of(rule) + (is_scaled ? "scaled)" : "unscaled)"),
+             true,
+             [rule, selector](Values values) {
+                 return selector.select(values, [rule](Values list) { return exponential_rounding(list, rule); });
+             },
+             [rule, selector](std::size_t count) {
+                 const double z = exponential_second_moment(rule, static_cast<double>(kept_of(0.1, count)));
+                 const double share = selector.share(count);
+                 return rule.is_scaled ? behind_top_k(scaled_classes(z), share) : unbiased_behind_top_k(z, share);
+             },
+             {}});
+    }
+}
+void add_rounding(std::vector<OperatorTheory>& rows) {
+    for (const double base : {1.5, 2.0, 4.0}) {
+        const std::string text = "all | rounding(base=" + std::to_string(base);
+        const MakeVector worst = constant(2 * base / (base + 1));  // the harmonic mean of 1 and the base
+        for (const std::string feedback : {", feedback=none)", ", feedback=unscaled)", ", feedback=scaled)"}) {
+            const ExponentialTheory rule{base, 0, true, false, feedback == ", feedback=scaled)"};
+            rows.push_back(
+                row_of(text + feedback, rule, unbiased_exponential_classes(rule), {constant(1), worst, worst, worst}));
+        }
+        const MakeVector down = constant((1 + base) / 2 * (1 - 1e-6));
+        const MakeVector up = constant((1 + base) / 2 * (1 + 1e-6));
+        rows.push_back(row_of(text + ", mode=biased)", {base, 0, true, true},
+                              [base](std::size_t) { return nearest_rounding(1, base); }, {down, up, down, down}));
+    }
+}
+
 std::vector<OperatorTheory> make_rows() {
     std::vector<OperatorTheory> rows;
     add_deterministic(rows);
-    add_top_k(rows);
+    for (const double ratio : {0.01, 0.1, 1.0}) add_selector(rows, top_k(ratio));
+    add_selector(rows, block_top_k(0.11, 64));  // of 1000 elements the last block, of 40, keeps the least share
+    add_selector(rows, block_top_k(0.1, 1024));
     add_dithered_top_k(rows);
     add_random(rows);
+    add_exponential_dither(rows);
+    add_rounding(rows);
     return rows;
 }
 
@@ -245,61 +350,6 @@ std::string name_of(const OperatorTheory& row) {
     for (const char letter : row.text)
         if (std::isalnum(static_cast<unsigned char>(letter)) != 0) name += letter;
     return name;
-}
-
-namespace {
-double square_sum(Values values) {
-    double sum = 0;
-    for (const float value : values) sum += double{value} * value;
-    return sum;
-}
-}  // namespace
-
-Energies energies(std::span<const float> values, std::span<const Moment> moments) {
-    Energies sums;
-    const double square = square_sum(values);
-    for (std::size_t element = 0; element < values.size(); ++element) {
-        const Moment& moment = moments[element];
-        sums.sent += (moment.variance + moment.mean * moment.mean) / square;
-        sums.aligned += moment.mean * values[element] / square;
-        sums.error += (moment.variance + std::pow(moment.mean - values[element], 2)) / square;
-        sums.mean_sent += moment.mean * moment.mean / square;
-    }
-    return sums;
-}
-
-double error_variance(std::span<const float> values, std::span<const Moment> moments) {
-    double sum = 0;
-    for (std::size_t element = 0; element < values.size(); ++element) {
-        const Moment& moment = moments[element];
-        // p (1 - p) is variance / step^2; the errors of both values differ by step (low + high - 2 x).
-        sum += moment.variance * std::pow(moment.low + moment.high - 2 * double{values[element]}, 2);
-    }
-    return sum;
-}
-
-std::vector<float> in_range(std::vector<float> values) {
-    const double largest = largest_magnitude(values);
-    if (largest == 0) return values;
-    for (float& value : values) value = std::ldexp(value, 2 - std::ilogb(largest));
-    return values;
-}
-std::vector<std::vector<float>> vectors_for(const OperatorTheory& row, std::size_t count) {
-    using test::Shape;
-    std::vector<std::vector<float>> vectors;
-    for (const Shape shape :
-         {Shape::kGaussian, Shape::kHeavyTailed, Shape::kConstant, Shape::kOneHot, Shape::kAlternating})
-        vectors.push_back(in_range(test::make_values(shape, count, count)));
-    for (const MakeVector& make : {row.extremal.a, row.extremal.b, row.extremal.g, row.extremal.delta})
-        if (make) vectors.push_back(make(count));
-    return vectors;
-}
-
-std::vector<float> constant_vector(std::size_t count, float value) { return std::vector<float>(count, value); }
-std::vector<float> one_hot_vector(std::size_t count) {
-    std::vector<float> values(count, 0.0F);
-    values[count / 2] = 3.0F;
-    return values;
 }
 
 }  // namespace gradsieve::codec
