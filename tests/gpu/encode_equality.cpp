@@ -1,7 +1,6 @@
 // The GPU's encoder against the slow reference: every pipeline, size, kind of data and number of samples, several steps
 // in a row, many tensors in one batch.
 #include "encode_cases.hpp"
-#include "encode_large.hpp"
 #include "encode_pipelines.hpp"
 
 #include <fmt/format.h>
@@ -137,7 +136,6 @@ private:
 void check_encode_equality(const Options& options, Report& report) {
     EqualityRun(options, report).run();
     check_refusals(options, report);
-    if (!options.is_small) check_large(options, report);
 }
 
 }  // namespace gradsieve::gpu_check

@@ -1,5 +1,6 @@
 // gradsieve-gpu-check: runs the sections in order and ends 0 only if every equality held.
 #include "codec/cuda/device.hpp"
+#include "encode_large.hpp"
 #include "gpu_check.hpp"
 
 #include <fmt/format.h>
@@ -32,6 +33,7 @@ constexpr std::array kSections{
     Section{"decode-hostile", When::kAlways, check_decode_hostile},
     Section{"gpus-encode", When::kAlways, check_encode_on_gpus},
     Section{"gpus-decode", When::kAlways, check_decode_on_gpus},
+    Section{"encode-large", When::kNotSmall, check_large},
     Section{"encode-speed", When::kNotSmall, measure_encode},
     Section{"decode-speed", When::kNotSmall, measure_decode},
     Section{"end-to-end", When::kAlways, check_end_to_end},
