@@ -1,6 +1,7 @@
 // The GPU's encoder against the slow reference: every pipeline, size, kind of data and number of samples, several steps
 // in a row, many tensors in one batch.
 #include "encode_cases.hpp"
+#include "encode_large.hpp"
 #include "encode_pipelines.hpp"
 
 #include <fmt/format.h>
