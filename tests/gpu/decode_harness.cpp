@@ -198,6 +198,8 @@ void DecodeComparison::poison(bool is_all) {
                                     cases_[place].elements * element_bytes(result.layout.type)),
                          "poisoning results");
         }
+    // A fill returns before it is done, and the decoder's streams do not wait for it.
+    require_cuda(cudaDeviceSynchronize(), "poisoning results");
 }
 
 void DecodeComparison::run_step(std::size_t step, Report& report) {
