@@ -2,7 +2,7 @@
 // that theory promises. Every node has its own quadratic, all with the same minimizer (D = 0), the origin.
 #pragma once
 
-#include "encoder_harness.hpp"
+#include "tests/codec/encoder_harness.hpp"
 
 #include <random>
 #include <span>
