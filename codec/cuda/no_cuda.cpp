@@ -3,6 +3,7 @@
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/ipc.hpp"
+#include "codec/cuda/mirror_pool.hpp"
 #include "codec/cuda/residual_norm.hpp"
 #include "codec/cuda/shareable_memory.hpp"
 #include "codec/cuda/shared_host_memory.hpp"
@@ -36,6 +37,12 @@ Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int>, const
 Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const GpuDecoderLimits&) {
     return not_built();
 }
+
+struct MirrorPool::State {};
+MirrorPool::MirrorPool() = default;
+MirrorPool::~MirrorPool() = default;
+Result<std::shared_ptr<HostMirror>> MirrorPool::take(ByteCount) { return not_built(); }
+HostMirror::~HostMirror() = default;
 
 Result<double> ResidualNorm::square_sum(std::span<const ResidualPart>) { return not_built(); }
 struct ImportedMemory::Impl {};
