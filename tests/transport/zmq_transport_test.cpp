@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <thread>
 
@@ -83,6 +84,24 @@ TEST_F(ZmqTransportTest, Several_lanes_carry_data_and_count_together) {
         seen[frame.header.step] = std::ranges::equal(frame.body.bytes(), make_body(2000, frame.header.step).bytes());
     }
     EXPECT_EQ(std::count(seen.begin(), seen.end(), true), static_cast<std::ptrdiff_t>(kFrames));
+}
+TEST_F(ZmqTransportTest, A_poll_that_ends_among_frames_for_somebody_who_wants_to_send_loses_none) {
+    constexpr std::size_t kFrames = 3000;
+    start_both();
+    for (std::size_t number = 0; number < kFrames; ++number)
+        ASSERT_TRUE(a_.transport->send(1, Lane::kData, make_frame(20, number, {make_body(2000, number)})).is_ok());
+    std::atomic<bool> is_over{false};
+    std::thread sender([&] {
+        while (!is_over.load(std::memory_order_relaxed)) b_.transport->wake();
+    });
+    EXPECT_TRUE(wait([&] { return b_.inbox.frames.size() == kFrames; }));
+    is_over.store(true, std::memory_order_relaxed);
+    sender.join();
+    for (std::size_t number = 0; number < b_.inbox.frames.size(); ++number) {
+        ASSERT_EQ(b_.inbox.frames[number].header.step, number);
+        ASSERT_TRUE(std::ranges::equal(b_.inbox.frames[number].body.bytes(), make_body(2000, number).bytes()));
+    }
+    expect_alive();
 }
 TEST_F(ZmqTransportTest, Sent_bytes_are_let_go_when_the_network_has_them) {
     start_both();
