@@ -2,6 +2,7 @@
 
 #include "codec/cuda/decode_upload.hpp"
 #include "codec/cuda/runtime.hpp"
+#include "codec/cuda/vector_bytes.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -10,7 +11,7 @@ constexpr ByteCount kGranule = ByteCount{1} << 20U;
 constexpr ByteCount kEntryBytes = sizeof(std::uint32_t) + sizeof(float);
 
 /// A quarter more than is asked for, since the sizes of sparse payloads differ from step to step.
-ByteCount with_headroom(ByteCount bytes) { return (bytes + bytes / 4 + kGranule - 1) / kGranule * kGranule; }
+ByteCount with_headroom(ByteCount bytes) { return rounded_up(bytes + bytes / 4, kGranule); }
 
 /// Frees before it allocates, so that the largest use is one allocation.
 Status grow(DeviceMemory& inout_memory, ByteCount bytes, const Stream& stream, std::string_view what) {

@@ -1,6 +1,7 @@
 #include "codec/cuda/encode_memory.hpp"
 
 #include "codec/cuda/runtime.hpp"
+#include "codec/cuda/vector_bytes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,7 @@ constexpr ByteCount kMostMirrorBytes = ByteCount{512} << 20U;
 constexpr ByteCount kPiecesBytes = ByteCount{16} << 20U;
 constexpr ByteCount kGranularityBytes = ByteCount{1} << 16U;
 
-ByteCount rounded(ByteCount bytes) { return (bytes + kGranularityBytes - 1) / kGranularityBytes * kGranularityBytes; }
+ByteCount rounded(ByteCount bytes) { return rounded_up(bytes, kGranularityBytes); }
 
 ByteCount pieces_bytes(const EncodeBatch& batch) {
     return batch.payload_bound_bytes() > EncodeMemory::mirror_bytes(batch) ? kPiecesBytes : 0;

@@ -1,6 +1,7 @@
 #include "codec/cuda/mirror_pool.hpp"
 
 #include "codec/cuda/runtime.hpp"
+#include "codec/cuda/vector_bytes.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -43,6 +44,18 @@ struct MirrorPool::State {
     std::vector<HostMirror*> blocks;  ///< all that are locked
     std::vector<std::unique_ptr<HostMirror>> idle;
 
+    /// One that is large enough; if there is none, those that are too small are left in `ret_small`.
+    std::unique_ptr<HostMirror> take_idle(ByteCount bytes, std::vector<std::unique_ptr<HostMirror>>& ret_small) {
+        const std::lock_guard lock(mutex);
+        const auto found = std::ranges::find_if(idle, [bytes](const auto& block) { return block->size() >= bytes; });
+        if (found == idle.end()) {
+            ret_small.swap(idle);
+            return nullptr;
+        }
+        auto block = std::move(*found);
+        idle.erase(found);
+        return block;
+    }
     /// Of an idle block. Not under the lock: unlocking may wait for the GPU.
     void forget(std::unique_ptr<HostMirror> block) {
         static_cast<void>(cudaHostUnregister(block->data()));
@@ -66,36 +79,23 @@ MirrorPool::~MirrorPool() {
 }
 
 Result<std::shared_ptr<HostMirror>> MirrorPool::take(ByteCount bytes) {
-    const auto hand_out = [this](std::unique_ptr<HostMirror> block) {
-        return std::shared_ptr<HostMirror>(block.release(), [state = state_](HostMirror* given) {
-            state->give_back(std::unique_ptr<HostMirror>(given));
-        });
-    };
     std::vector<std::unique_ptr<HostMirror>> small;
-    {
+    auto block = state_->take_idle(bytes, small);
+    for (auto& one : small) state_->forget(std::move(one));
+    if (block == nullptr) {
+        const ByteCount size = rounded_up(std::max<ByteCount>(bytes, 1), kGranularityBytes);
+        block.reset(new HostMirror(size));
+        if (block->data() == nullptr)
+            return Status(StatusCode::kResourceExhausted,
+                          "payloads on their way from the GPU: no memory for " + std::to_string(size) +
+                              " bytes: allowed is what the process may take; raise its memory limit");
+        GRADSIEVE_TRY(lock_pages(block->data(), size));
         const std::lock_guard lock(state_->mutex);
-        auto& idle = state_->idle;
-        const auto fits = [bytes](const auto& block) { return block->size() >= bytes; };
-        if (const auto found = std::ranges::find_if(idle, fits); found != idle.end()) {
-            auto block = std::move(*found);
-            idle.erase(found);
-            return hand_out(std::move(block));
-        }
-        small = std::move(idle);
-        idle.clear();
+        state_->blocks.push_back(block.get());
     }
-    for (auto& block : small) state_->forget(std::move(block));
-    const ByteCount size =
-        (std::max<ByteCount>(bytes, 1) + kGranularityBytes - 1) / kGranularityBytes * kGranularityBytes;
-    std::unique_ptr<HostMirror> block(new HostMirror(size));
-    if (block->data() == nullptr)
-        return Status(StatusCode::kResourceExhausted,
-                      "payloads on their way from the GPU: no memory for " + std::to_string(size) +
-                          " bytes: allowed is what the process may take; raise its memory limit");
-    GRADSIEVE_TRY(lock_pages(block->data(), size));
-    const std::lock_guard lock(state_->mutex);
-    state_->blocks.push_back(block.get());
-    return hand_out(std::move(block));
+    // Not under the lock, which giving back takes.
+    return std::shared_ptr<HostMirror>(
+        block.release(), [state = state_](HostMirror* given) { state->give_back(std::unique_ptr<HostMirror>(given)); });
 }
 
 bool MirrorPool::holds(const std::byte* data, ByteCount bytes) const {

@@ -7,18 +7,19 @@ namespace gradsieve::codec::cuda {
 
 inline constexpr ByteCount kVectorBytes = 16;
 
-/// The next multiple of a vector. `bytes` is far from overflow: sizes of memory that exists.
-[[nodiscard]] constexpr ByteCount aligned(ByteCount bytes) noexcept {
-    return (bytes + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
+/// The next multiple of `unit`. `bytes` is far from overflow: sizes of memory that exists.
+[[nodiscard]] constexpr ByteCount rounded_up(ByteCount bytes, ByteCount unit) noexcept {
+    return (bytes + unit - 1) / unit * unit;
 }
+
+/// The next multiple of a vector.
+[[nodiscard]] constexpr ByteCount aligned(ByteCount bytes) noexcept { return rounded_up(bytes, kVectorBytes); }
 
 /// Bytes of a cache line. A warp that stores whole lines, from their beginning, writes no part of a memory sector
 /// twice.
 inline constexpr ByteCount kLineBytes = 128;
 
 /// The next multiple of a line.
-[[nodiscard]] constexpr ByteCount aligned_to_line(ByteCount bytes) noexcept {
-    return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-}
+[[nodiscard]] constexpr ByteCount aligned_to_line(ByteCount bytes) noexcept { return rounded_up(bytes, kLineBytes); }
 
 }  // namespace gradsieve::codec::cuda
