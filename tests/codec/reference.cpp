@@ -67,10 +67,11 @@ void keep_largest_of_blocks(const Input& input, const std::vector<float>& residu
                             std::vector<ElementCount>& ret_selected) {
     const auto block = static_cast<ElementCount>(input.pipeline.selector.block);
     std::vector<ElementCount> kept;
+    auto candidate = ret_selected.begin();  // ascending: each block's own follow those of the one before
     for (ElementCount first = 0; first < input.elements; first += block) {
         std::vector<ElementCount> own;
-        for (const ElementCount element : ret_selected)
-            if (element / block == first / block) own.push_back(element);
+        for (; candidate != ret_selected.end() && *candidate / block == first / block; ++candidate)
+            own.push_back(*candidate);
         keep_largest(input, std::min(block, input.elements - first), residual, own);
         kept.insert(kept.end(), own.begin(), own.end());
     }
