@@ -312,12 +312,12 @@ void round_f16(const float* values, std::uint32_t count, std::uint16_t* ret_code
     for (std::uint32_t first = 0; first < count; first += kLanes) {
         const std::uint32_t valid = count - first < kLanes ? count - first : kLanes;
         Floats value = {};
-        __builtin_memcpy(&value, values + first, valid * sizeof(float));
+        copy_part<float, kLanes>(&value, values + first, valid);
         const Words codes = f16_codes(value);
         const Words decoded = f16_words(codes);
         const Halves halves = __builtin_convertvector(codes, Halves);
-        __builtin_memcpy(ret_codes + first, &halves, valid * sizeof(std::uint16_t));
-        __builtin_memcpy(ret_decoded + first, &decoded, valid * sizeof(float));
+        copy_part<std::uint16_t, kLanes>(ret_codes + first, &halves, valid);
+        copy_part<float, kLanes>(ret_decoded + first, &decoded, valid);
     }
 }
 

@@ -85,21 +85,21 @@ void dither_dense(const DitherStep& shared_step, const float* values, std::uint3
     for (std::uint32_t first = 0; first < count; first += kRunElements) {
         const std::uint32_t valid = count - first < kRunElements ? count - first : kRunElements;
         Floats run[kRunVectors] = {};
-        __builtin_memcpy(run, values + first, valid * sizeof(float));
+        copy_part<float, kRunElements>(run, values + first, valid);
         const DitheredRun dithered = dither_run(step, step.first_element + first, run);
         if (ret_left != nullptr) {
             Floats left[kRunVectors];
             for (unsigned j = 0; j < kRunVectors; ++j) left[j] = run[j] - dithered.decoded[j];
-            __builtin_memcpy(ret_left + first, left, valid * sizeof(float));
+            copy_part<float, kRunElements>(ret_left + first, left, valid);
         }
-        if (ret_decoded != nullptr) __builtin_memcpy(ret_decoded + first, dithered.decoded, valid * sizeof(float));
+        if (ret_decoded != nullptr) copy_part<float, kRunElements>(ret_decoded + first, dithered.decoded, valid);
         std::byte* out = ret_codes + std::size_t{first} / 8 * step.bits;
         if (valid == kRunElements) {
             pack_run(dithered.codes, step.bits, out);
         } else {
             std::byte packed[kRunElements + 8];
             pack_run(dithered.codes, step.bits, packed);
-            __builtin_memcpy(out, packed, (valid * step.bits + 7) / 8);
+            copy_bytes(out, packed, (valid * step.bits + 7) / 8);
         }
     }
 }
@@ -112,13 +112,13 @@ std::uint32_t dither_list(const DitherStep& shared_step, const float* values, co
         const std::uint32_t valid = count - first < kLanes ? count - first : kLanes;
         Floats value = {};
         std::uint32_t index[kLanes] = {};
-        __builtin_memcpy(&value, values + first, valid * sizeof(float));
-        __builtin_memcpy(index, indices + first, valid * sizeof(std::uint32_t));
+        copy_part<float, kLanes>(&value, values + first, valid);
+        copy_part<std::uint32_t, kLanes>(index, indices + first, valid);
         const DitheredLanes lanes =
             dither_lanes(step, value, random_words_at(step.random, step.first_element, index));
         const Octets codes = __builtin_convertvector(lanes.codes, Octets);
-        __builtin_memcpy(ret_decoded + first, &lanes.decoded, valid * sizeof(float));
-        __builtin_memcpy(ret_codes + first, &codes, valid);
+        copy_part<float, kLanes>(ret_decoded + first, &lanes.decoded, valid);
+        copy_part<std::uint8_t, kLanes>(ret_codes + first, &codes, valid);
         for (std::uint32_t i = 0; i < valid; ++i) sent += codes[i] != 0 ? 1U : 0U;
     }
     return sent;

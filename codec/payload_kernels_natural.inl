@@ -13,10 +13,10 @@ void natural_dense(const NaturalStep& shared_step, const float* values, std::uin
     for (std::uint32_t first = 0; first < count; first += kRunElements) {
         const std::uint32_t valid = count - first < kRunElements ? count - first : kRunElements;
         Floats run[kRunVectors] = {};
-        __builtin_memcpy(run, values + first, valid * sizeof(float));
+        copy_part<float, kRunElements>(run, values + first, valid);
         const NaturalRun rounded = natural_run(step, step.first_element + first, run);
-        __builtin_memcpy(ret_decoded + first, rounded.decoded, valid * sizeof(float));
-        __builtin_memcpy(ret_codes + first, rounded.codes, valid);
+        copy_part<float, kRunElements>(ret_decoded + first, rounded.decoded, valid);
+        copy_part<std::uint8_t, kRunElements>(ret_codes + first, rounded.codes, valid);
     }
 }
 
@@ -28,13 +28,13 @@ std::uint32_t natural_list(const NaturalStep& shared_step, const float* values, 
         const std::uint32_t valid = count - first < kLanes ? count - first : kLanes;
         Floats value = {};
         std::uint32_t index[kLanes] = {};
-        __builtin_memcpy(&value, values + first, valid * sizeof(float));
-        __builtin_memcpy(index, indices + first, valid * sizeof(std::uint32_t));
+        copy_part<float, kLanes>(&value, values + first, valid);
+        copy_part<std::uint32_t, kLanes>(index, indices + first, valid);
         const NaturalLanes lanes =
             natural_lanes(step.factor, value, random_words_at(step.random, step.first_element, index));
         const Octets codes = __builtin_convertvector(lanes.codes, Octets);
-        __builtin_memcpy(ret_decoded + first, &lanes.decoded, valid * sizeof(float));
-        __builtin_memcpy(ret_codes + first, &codes, valid);
+        copy_part<float, kLanes>(ret_decoded + first, &lanes.decoded, valid);
+        copy_part<std::uint8_t, kLanes>(ret_codes + first, &codes, valid);
         for (std::uint32_t i = 0; i < valid; ++i) sent += codes[i] != 0 ? 1U : 0U;
     }
     return sent;

@@ -5,70 +5,97 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 
 namespace gradsieve::codec {
 namespace {
 
-/// Fewer candidates than this are put in order rather than counted by their bits, whose counters have to be cleared.
+/// Fewer candidates than this need no counters for all of their bits, which have to be cleared.
 constexpr std::size_t kCountedCandidates = 1024;
-/// How far below a block's k-th magnitude the next one's may lie: a quarter of it at most.
-constexpr std::uint32_t kFloorMargin = std::uint32_t{1} << 21U;
+/// How far below a block's k-th magnitude the next one's may lie: an eighth of it at most.
+constexpr std::uint32_t kFloorMargin = std::uint32_t{1} << 20U;
+
+/// The k-th magnitude of a few values, 1 <= k <= their number: counted in 128 classes of their range first, so that
+/// only the class that holds it is put in order.
+TopKCutoff find_cutoff_of_few(std::span<const float> values, std::size_t k) noexcept {
+    constexpr int kClassBits = 7;
+    std::array<std::uint32_t, kCountedCandidates> sizes;
+    std::uint32_t least = UINT32_MAX;
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        sizes[i] = element::magnitude_bits(values[i]);
+        least = std::min(least, sizes[i]);
+        most = std::max(most, sizes[i]);
+    }
+    const int shift = std::max(0, static_cast<int>(std::bit_width(most - least)) - kClassBits);
+    std::array<std::uint16_t, std::size_t{1} << kClassBits> counts{};
+    for (std::size_t i = 0; i < values.size(); ++i) ++counts[(sizes[i] - least) >> shift];
+    std::size_t above = 0;
+    std::uint32_t wanted = (most - least) >> shift;
+    for (; above + counts[wanted] < k; --wanted) above += counts[wanted];
+
+    std::size_t members = 0;  // at the front of `sizes`
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::uint32_t size = sizes[i];
+        sizes[members] = size;
+        members += (size - least) >> shift == wanted ? 1U : 0U;
+    }
+    const auto begin = sizes.begin();
+    const auto last = begin + static_cast<std::ptrdiff_t>(k - above - 1);
+    std::nth_element(begin, last, begin + static_cast<std::ptrdiff_t>(members), std::greater<>());
+    const auto larger = std::count_if(begin, last, [last](std::uint32_t size) { return size > *last; });
+    return {*last, k - above - static_cast<std::size_t>(larger)};
+}
 
 TopKCutoff find_cutoff(std::span<const float> values, std::size_t k) noexcept {
-    if (values.size() >= kCountedCandidates) return find_top_k_cutoff(values, k);
-    std::array<std::uint32_t, kCountedCandidates> sizes;
-    std::ranges::transform(values, sizes.begin(), [](float value) { return element::magnitude_bits(value); });
-    const auto end = sizes.begin() + static_cast<std::ptrdiff_t>(values.size());
-    const auto last = sizes.begin() + static_cast<std::ptrdiff_t>(k - 1);
-    std::nth_element(sizes.begin(), last, end, std::greater<>());
-    const auto above = std::count_if(sizes.begin(), last, [last](std::uint32_t size) { return size > *last; });
-    return {*last, k - static_cast<std::size_t>(above)};
+    return values.size() < kCountedCandidates ? find_cutoff_of_few(values, k) : find_top_k_cutoff(values, k);
 }
 
 }  // namespace
 
-std::size_t keep_block_best(double ratio, std::uint32_t block, std::uint32_t end, std::size_t listed,
-                            SpanCells& inout_cells, std::uint32_t& inout_floor) noexcept {
+std::optional<std::size_t> keep_block_best(const BlockRule& rule, const ListedBlocks& span, SpanCells& inout_cells,
+                                           std::uint32_t& ret_floor) noexcept {
     std::uint32_t* indices = inout_cells.indices.data();
     float* values = inout_cells.values.data();
-    // Moves the cells [from, to) of at least that magnitude to `at`, and returns the end of them.
-    const auto gather = [&](std::size_t from, std::size_t to, std::uint32_t floor, std::size_t at) {
-        for (std::size_t cell = from; cell < to; ++cell) {
-            const float value = values[cell];
-            indices[at] = indices[cell];
-            values[at] = value;
-            at += element::magnitude_bits(value) >= floor ? 1U : 0U;
-        }
-        return at;
-    };
+    std::uint32_t least_cutoff = UINT32_MAX;
     std::size_t kept = 0;
-    for (std::size_t first = 0; first < listed;) {
-        const std::uint32_t block_first = indices[first] & ~(block - 1U);
-        const auto behind = static_cast<std::size_t>(
-            std::lower_bound(indices + first, indices + listed, block_first + block) - indices);
-        const std::size_t k = top_k_count(ratio, std::min(block, end - block_first));
-        const auto enough = std::count_if(values + first, values + behind,
-                                          [&](float value) { return element::magnitude_bits(value) >= inout_floor; });
-        const std::uint32_t floor = static_cast<std::size_t>(enough) >= k ? inout_floor : 0U;
-        std::size_t cell = kept;
-        const std::size_t last = gather(first, behind, floor, kept);
-        first = behind;
-        TopKCutoff cutoff{0, last - kept};
-        if (last - kept > k) {
-            cutoff = find_cutoff({values + kept, last - kept}, k);
-            inout_floor = cutoff.magnitude > kFloorMargin ? cutoff.magnitude - kFloorMargin : 0U;
+    std::size_t cell = 0;
+    for (std::uint32_t block = span.first; block < span.end; block += rule.block) {
+        const std::uint32_t block_end = std::min(block + rule.block, span.end);
+        const std::size_t first = cell;
+        while (cell < span.listed && indices[cell] < block_end) ++cell;
+        const std::size_t k = top_k_count(rule.ratio, block_end - block);
+        TopKCutoff cutoff{0, 0};
+        if (cell - first > k) {
+            cutoff = find_cutoff({values + first, cell - first}, k);
+        } else if (cell - first < k && span.floor > 1) {
+            return std::nullopt;
         }
-        for (; cell < last; ++cell) {
-            const std::uint32_t size = element::magnitude_bits(values[cell]);
+        // With just as many, the k-th is known only to lie above the floor.
+        least_cutoff = std::min(least_cutoff, cell - first == k ? span.floor : cutoff.magnitude);
+        for (std::size_t at = first; at < cell; ++at) {
+            const std::uint32_t size = element::magnitude_bits(values[at]);
             const bool is_tie = size == cutoff.magnitude && cutoff.ties_kept > 0;
             cutoff.ties_kept -= is_tie ? 1U : 0U;
-            indices[kept] = indices[cell];
-            values[kept] = values[cell];
+            indices[kept] = indices[at];
+            values[kept] = values[at];
             kept += size > cutoff.magnitude || is_tie ? 1U : 0U;
         }
     }
+    ret_floor = least_cutoff > kFloorMargin ? least_cutoff - kFloorMargin : 1U;
     return kept;
+}
+
+std::size_t list_blocks(const float* residual, std::uint32_t first, std::size_t elements,
+                        SpanCells& ret_cells) noexcept {
+    std::size_t listed = 0;
+    for (std::size_t element = 0; element < elements; ++element) {
+        ret_cells.indices.data()[listed] = first + static_cast<std::uint32_t>(element);
+        ret_cells.values.data()[listed] = residual[element];
+        listed += residual[element] != 0.0F ? 1U : 0U;
+    }
+    return listed;
 }
 
 }  // namespace gradsieve::codec

@@ -42,6 +42,7 @@ private:
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
     bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
     bool list_span(DenseSpan& span);
+    std::size_t keep_of_blocks(const DenseSpan& span, std::size_t listed);
     void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {
@@ -58,7 +59,7 @@ private:
     DensePass pass_ = nullptr;
     const PayloadKernels& kernels_;
     RandomStream random_;
-    std::uint32_t block_floor_ = 0;            ///< of block_topk, see keep_block_best
+    std::uint32_t block_floor_ = 1;            ///< of block_topk, see keep_block_best
     std::uint32_t guess_floor_ = kNeverGuess;  ///< what the pass took to be sent, see SentGuess
     EncodeResult result_;
 };

@@ -24,15 +24,25 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     span.values = cells.values.data();
     span.variances = cells.variances.data();
     span.guess_floor = guess_floor_;
+    if (pipeline_.selector.kind == SelectorKind::kBlockTopK) span.magnitude_floor = block_floor_;
     DenseOutcome outcome;
     if (!run_pass(span, outcome)) return false;
     std::size_t listed = outcome.listed;
-    if (pipeline_.selector.kind == SelectorKind::kBlockTopK)
-        listed =
-            keep_block_best(pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block),
-                            span.first_index + static_cast<std::uint32_t>(span.elements), listed, cells, block_floor_);
+    if (pipeline_.selector.kind == SelectorKind::kBlockTopK) listed = keep_of_blocks(span, listed);
     scratch_.list.append(cells, listed, has_variance(pipeline_));
     return true;
+}
+
+/// Of a span's listed cells those that their blocks send. Nothing was taken to be sent, so that what the floor hid can
+/// be read in the residual.
+std::size_t TensorEncoder::keep_of_blocks(const DenseSpan& span, std::size_t listed) {
+    const BlockRule rule{pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block)};
+    ListedBlocks blocks{span.first_index, span.first_index + static_cast<std::uint32_t>(span.elements), listed,
+                        span.magnitude_floor};
+    if (const auto kept = keep_block_best(rule, blocks, scratch_.span_cells, block_floor_)) return *kept;
+    blocks.listed = list_blocks(span.residual_out, span.first_index, span.elements, scratch_.span_cells);
+    blocks.floor = 1;
+    return *keep_block_best(rule, blocks, scratch_.span_cells, block_floor_);
 }
 
 void TensorEncoder::encode_selected(bool observes_first) {

@@ -45,6 +45,20 @@ template <typename T>
     return value;
 }
 
+/// Some bytes, out of the loops' way: what a compiler makes of a size that it does not know costs tens of cycles.
+[[gnu::noinline]] inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+    __builtin_memcpy(to, from, bytes);
+}
+/// `count` elements of kWhole, or fewer at the end.
+/// `count` elements of T: kWhole of them, or fewer at an end.
+template <typename T, std::uint32_t kWhole>
+[[gnu::always_inline]] inline void copy_part(void* to, const void* from, std::uint32_t count) {
+    if (count == kWhole) [[likely]]
+        __builtin_memcpy(to, from, kWhole * sizeof(T));
+    else
+        copy_bytes(to, from, count * sizeof(T));
+}
+
 [[gnu::always_inline]] inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 [[gnu::always_inline]] inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
 

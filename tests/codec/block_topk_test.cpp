@@ -82,17 +82,48 @@ TEST(BlockTopK, Candidates_are_cut_alike_whether_counted_or_put_in_order) {
             std::vector<std::uint32_t> expected;
             for (std::size_t i = 0; i < k; ++i) expected.push_back(order[i].second);
             std::sort(expected.begin(), expected.end());
-            // From no floor, one that lets enough through, one that does not, and none that could.
-            for (const float at : {0.0F, std::fabs(order[k - 1].first) / 2, -2 * order[0].first, INFINITY}) {
-                SpanCells copy;
-                copy.ensure(count);
-                std::copy_n(cells.indices.data(), count, copy.indices.data());
-                std::copy_n(cells.values.data(), count, copy.values.data());
-                auto floor = element::magnitude_bits(at);
-                ASSERT_EQ(keep_block_best(0.3, 4096, static_cast<std::uint32_t>(count), count, copy, floor), k);
-                EXPECT_TRUE(std::equal(expected.begin(), expected.end(), copy.indices.data())) << count << " " << at;
+            // From no floor, one that lets enough through, one that lets just the best through, and two that hide some.
+            const float kth = std::fabs(order[k - 1].first);
+            for (const float at : {0.0F, kth / 2, kth, kth * 1.01F, INFINITY}) {
+                const std::uint32_t floor = std::max(1U, element::magnitude_bits(at));
+                const auto is_hidden = [&](const auto& cell) { return element::magnitude_bits(cell.first) < floor; };
+                SpanCells listed;
+                listed.ensure(count);
+                std::size_t cell = 0;
+                for (std::uint32_t i = 0; i < count; ++i) {
+                    if (element::magnitude_bits(cells.values.data()[i]) < floor) continue;
+                    listed.indices.data()[cell] = i;
+                    listed.values.data()[cell++] = cells.values.data()[i];
+                }
+                std::uint32_t next_floor = 0;
+                const auto kept = keep_block_best({0.3, 4096}, {0, static_cast<std::uint32_t>(count), cell, floor},
+                                                  listed, next_floor);
+                ASSERT_EQ(kept.has_value(),
+                          !std::any_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), is_hidden));
+                if (!kept) continue;
+                ASSERT_EQ(*kept, k);
+                EXPECT_TRUE(std::equal(expected.begin(), expected.end(), listed.indices.data())) << count << " " << at;
+                EXPECT_LE(next_floor, std::max(1U, element::magnitude_bits(kth)));
             }
         }
+}
+TEST(BlockTopK, What_a_floor_hid_from_a_later_block_is_listed_again) {
+    // The floor comes from the first span; in the second one, one block lies below it and one holds nothing.
+    constexpr std::size_t kSpan = std::size_t{1} << 14U;
+    auto values = make_values(Shape::kGaussian, 3 * kSpan + 100, 4);
+    for (std::size_t i = kSpan + 4096; i < kSpan + 8192; ++i) values[i] *= 0x1p-20F;
+    for (std::size_t i = kSpan + 8192; i < kSpan + 12288; ++i) values[i] = 0;
+    for (const std::size_t block : {64U, 4096U}) {
+        const auto decoded = decoded_once(0.02, block, values);
+        for (std::size_t first = 0; first < values.size(); first += block) {
+            const std::size_t size = std::min(block, values.size() - first);
+            const auto from = decoded.begin() + static_cast<std::ptrdiff_t>(first);
+            const auto sent =
+                std::count_if(from, from + static_cast<std::ptrdiff_t>(size), [](float value) { return value != 0; });
+            const bool is_empty = first >= kSpan + 8192 && first < kSpan + 12288;
+            ASSERT_EQ(static_cast<std::size_t>(sent), is_empty ? 0 : top_k_count(0.02, size)) << block << " " << first;
+        }
+    }
 }
 TEST(BlockTopK, Constants_are_reached_where_all_magnitudes_are_alike) {
     for (const std::size_t block : {64U, 1024U}) {
