@@ -1,0 +1,166 @@
+"""Four daemons (two nodes, plain text and CURVE) and two rank processes in the namespaces of a link. Of the command's own
+process; whatever it started is killed with it. Every wait has a deadline."""
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .catalog import SECURITIES
+from .link import ADDRESSES, DEVICE
+
+SOURCE = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 300
+STEP_TIMEOUT_S = 900
+LEAVE_TIMEOUT_S = 10
+PORTS = {"plain": 7077, "curve": 7078}
+GLOO_PORT = 7079
+NODES = ("a", "b")
+OPEN_BLAS = Path("/usr/lib/x86_64-linux-gnu/openblas-pthread")
+
+
+class ProcessFailed(RuntimeError):
+    """A daemon or a rank ended, or did not answer; with what it said last."""
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def rank_threads():
+    """Each rank's share of the cores."""
+    return max(1, (os.cpu_count() or 1) // len(NODES))
+
+
+def rank_environment(build):
+    """Of processes with torch: the package of this tree, the library of the build, OpenBLAS where Debian's is installed."""
+    threads = str(rank_threads())
+    own = {"PYTHONPATH": os.pathsep.join([str(SOURCE / "bench"), str(SOURCE / "python")]), "PYTHONDONTWRITEBYTECODE": "1",
+           "GRADSIEVE_LIBRARY": str(build / "client" / "libgradsieve.so"), "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads,
+           "TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": DEVICE, "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(GLOO_PORT)}
+    if OPEN_BLAS.is_dir():
+        own["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(OPEN_BLAS), os.environ.get("LD_LIBRARY_PATH")]))
+    return {**os.environ, **own}
+
+
+class Cluster:
+    """A context manager. sockets[node][security] is where a node's daemons listen. Errors: ProcessFailed."""
+
+    def __init__(self, link, build):
+        self._link, self._build = link, build
+        self._folder = Path(tempfile.mkdtemp(prefix="gradsieve-slow-link-"))
+        self._processes, self._logs = [], {}
+        self._ranks = []
+        self.sockets = [{security: str(self._folder / security / node / "gradsieved.sock") for security in SECURITIES} for node in NODES]
+
+    def __enter__(self):
+        try:
+            for security in SECURITIES:
+                self._start_daemons(security)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for process in reversed(self._processes):
+            process.kill()
+            process.wait()
+        self._processes.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _spawn(self, node, name, arguments, **options):
+        log = self._folder / f"{name}.log"
+        with open(log, "wb") as output:
+            process = subprocess.Popen(["ip", "netns", "exec", self._link.names[node], *map(str, arguments)], stderr=output,
+                                       preexec_fn=die_with_parent, start_new_session=True, **options)
+        self._processes.append(process)
+        self._logs[process.pid] = name, log
+        return process
+
+    def _failed(self, process, what):
+        name, log = self._logs[process.pid]
+        return ProcessFailed(f"{name} {what}; it said last:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]))
+
+    def _start_daemons(self, security):
+        folder = self._folder / security
+        config = f'[network]\nsecurity = "{security}"\nround_deadline_s = {STEP_TIMEOUT_S}\n[state]\nkeep_minutes = 0\n'
+        for node, address in zip(NODES, ADDRESSES):
+            (folder / node).mkdir(parents=True)
+            config += f'[[node]]\nname = "{node}"\naddress = "{address}"\nport = {PORTS[security]}\n'
+            if security == "curve":
+                made = subprocess.run([self._build / "cli" / "gradsieve", "keygen", "--out", folder / node], capture_output=True, text=True,
+                                      check=True)
+                config += f'public_key = "{made.stdout.split()[-1]}"\n'
+        (folder / "gradsieved.toml").write_text(config)
+        for place, node in enumerate(NODES):
+            daemon = self._spawn(place, f"gradsieved-{security}-{node}",
+                                 [self._build / "daemon" / "gradsieved", "--config", folder / "gradsieved.toml", "--node", node, "--socket",
+                                  self.sockets[place][security], "--state", folder / node], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL)
+            self._wait_for_file(daemon, folder / node / "status")
+
+    def _wait_for_file(self, daemon, path):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not path.exists():
+            if daemon.poll() is not None or time.monotonic() > deadline:
+                raise self._failed(daemon, f"made no '{path.name}'")
+            time.sleep(0.02)
+
+    def start_ranks(self, parameters, gradients, methods):
+        """Rank processes that are ready for `step` with these methods (names). One set of ranks at a time."""
+        pair = socket.socketpair()
+        for place, meeting in enumerate(pair):
+            options = {"rank": place, "parameters": parameters, "gradients": str(gradients), "methods": list(methods), "threads": rank_threads(),
+                       "sockets": self.sockets[place], "meeting_fd": meeting.fileno(), "timeout_s": STEP_TIMEOUT_S}
+            self._ranks.append(self._spawn(place, f"rank-{place}-of-{parameters}", [sys.executable, "-m", "slow_link.rank", json.dumps(options)],
+                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[meeting.fileno()],
+                                           env=rank_environment(self._build)))
+        for meeting in pair:
+            meeting.close()
+        for rank in self._ranks:
+            self._answer(rank, START_TIMEOUT_S)
+
+    def step(self, name, mode, gradient, is_checked=False):
+        """One step on both ranks: their answers (rank.Rank.step)."""
+        command = json.dumps({"name": name, "mode": mode, "gradient": gradient, "is_checked": is_checked}).encode() + b"\n"
+        for rank in self._ranks:
+            rank.stdin.write(command)
+            rank.stdin.flush()
+        return [self._answer(rank, STEP_TIMEOUT_S) for rank in self._ranks]
+
+    def end_ranks(self):
+        """Both leave their jobs and end."""
+        for rank in self._ranks:
+            rank.stdin.close()
+        for rank in self._ranks:
+            try:
+                rank.wait(START_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise self._failed(rank, f"did not leave in {START_TIMEOUT_S} s") from None
+            if rank.returncode:
+                raise self._failed(rank, f"ended with {rank.returncode}")
+            rank.stdout.close()
+        self._ranks = []
+
+    def _answer(self, rank, timeout_s):
+        """The next line of a rank, which writes a line in one piece and no second one before it is asked."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(rank.stdout, selectors.EVENT_READ)
+            if not selector.select(timeout_s):
+                raise self._failed(rank, f"did not answer in {timeout_s} s")
+        line = rank.stdout.readline()
+        if not line:
+            rank.wait(LEAVE_TIMEOUT_S)
+            raise self._failed(rank, f"ended with {rank.returncode}")
+        return json.loads(line)
