@@ -7,7 +7,7 @@ SECURITIES = ("plain", "curve")
 DEFAULT_CODEC = "default"
 # None: the built-in default, which for one gradient a step is topk(0.01) | pow2(bits=4) | auto.
 CODECS = {DEFAULT_CODEC: None, "all | f32": "all | f32", "all | sign": "all | sign",
-          "variance(alpha=3) | pow2(bits=4) | auto": "variance(alpha=3) | pow2(bits=4) | auto"}
+          "variance(3)": "variance(alpha=3) | pow2(bits=4) | auto"}
 OURS, PEER, FLOOR = "ours", "peer", "floor"
 
 
@@ -25,7 +25,7 @@ def ours_name(codec, security):
     return f"gradsieve {codec}, {'CURVE' if security == 'curve' else 'plain'}"
 
 
-COPY = Method("one copy of the gradient on both ranks", FLOOR)
+COPY = Method("one copy, both ranks", FLOOR)
 GLOO = Method("Gloo all-reduce", PEER)
 FP16 = Method("DDP fp16 hook", PEER)
 POWER_SGD = {rank: Method(f"PowerSGD rank {rank}", PEER) for rank in (1, 4)}

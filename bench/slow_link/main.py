@@ -12,7 +12,7 @@ from pathlib import Path
 from . import network
 from .catalog import EXACT, METHODS, MODES
 from .link import RATES, Link, LinkError
-from .cluster import OPEN_BLAS, SOURCE, Cluster, ProcessFailed, rank_environment
+from .cluster import OPEN_BLAS, SOURCE, Cluster, ProcessFailed, die_with_parent, rank_environment
 from .results import Writer, machine, write_conditions
 
 SIZES = (8_396_800, 25_600_000)
@@ -35,7 +35,7 @@ Needs root. The whole of it takes about 3.5 hours on two cores, with --slow-ever
     parser.add_argument("--rounds", type=int, help="steps of each way that count (default: 100)")
     parser.add_argument("--slow-every", type=int, default=1, metavar="K",
                         help="ways that take more than 1 s a step take part in every K-th round only (default: 1)")
-    parser.add_argument("--output", type=Path, default=Path("build/slow-link"), help="folder of results (default: build/slow-link)")
+    parser.add_argument("--output", type=Path, default=SOURCE / "build" / "slow-link", help="folder of results (default: build/slow-link)")
     parser.add_argument("--publish", action="store_true", help="also write docs/slow-link.md with its picture and CSV")
     parser.add_argument("--report", action="store_true", help="measure nothing: tables from what lies in the folder of results")
     options = parser.parse_args(arguments)
@@ -45,6 +45,7 @@ Needs root. The whole of it takes about 3.5 hours on two cores, with --slow-ever
     for name, value in (("--rounds", options.rounds), ("--slow-every", options.slow_every)):
         if value < 1:
             parser.error(f"{name} is {value}: allowed is a whole number from 1")
+    options.output = options.output.resolve()
     for size in options.sizes:
         if size < network.SMALLEST:
             parser.error(f"--sizes {size}: allowed is {network.SMALLEST} or more")
@@ -79,7 +80,7 @@ def recorded_gradients(parameters, options, build):
     if not path.exists():
         say(f"-- recording gradients: a network of {parameters:,} parameters trains on Fashion-MNIST")
         subprocess.run([sys.executable, "-m", "slow_link.network", str(parameters), str(path), str(RECORDED)], check=True,
-                       env=rank_environment(build))
+                       env=rank_environment(build), preexec_fn=die_with_parent, start_new_session=True)
     return path
 
 

@@ -138,7 +138,7 @@ class Gradsieve:
 
     def __init__(self, framework, method, rank, world, socket_path, timeout_s):
         self._framework, self._timeout_s = framework, timeout_s
-        self._job = _TensorsJob(method.name.replace(" ", "-").replace("|", ""), rank, world, run_id="slow-link", codec=method.codec,
+        self._job = _TensorsJob(method.name.replace(" ", "-"), rank, world, run_id="slow-link", codec=method.codec,
                                 socket_path=socket_path)
         self._averager = gradsieve.torch.Averager(framework.network, self._job, timeout=timeout_s)
         self._job.start(timeout_s)
