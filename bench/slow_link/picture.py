@@ -27,14 +27,14 @@ def draw_panel(axes, rows, title):
         is_framed = row["mode"] != "in place"
         axes.barh(place, median, HEIGHT, color=color_of(row["method"]), alpha=0.45 if is_framed else 1.0,
                   xerr=[[max(median - low, 0)], [max(high - median, 0)]], error_kw={"elinewidth": 0.8, "capsize": 1.5})
-        if not is_framed and float(row["wire_ms"]) > 0:
+        if not is_framed and color_of(row["method"]) != FLOOR_COLOR:
             axes.plot([float(row["wire_ms"])] * 2, [place - HEIGHT / 2, place + 1.5 * HEIGHT], color=WIRE_COLOR, linewidth=1.6)
         axes.annotate(f"{median:,.0f}" if median >= 100 else f"{median:.1f}", (high, place), xytext=(3, 0), textcoords="offset points", va="center",
                       fontsize=6.5)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlim(right=max(float(row["p90_ms"]) for row in rows) * 3)
+    axes.set_xlim(min(float(row["median_ms"]) for row in rows) / 2, max(float(row["p90_ms"]) for row in rows) * 3)
     axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_title(title, fontsize=10)
     axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
@@ -58,8 +58,8 @@ def main():
     handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in (OURS_COLOR, PEER_COLOR, FLOOR_COLOR)]
     handles += [plt.Rectangle((0, 0), 1, 1, color=OURS_COLOR, alpha=0.45), plt.Line2D([], [], color=WIRE_COLOR, linewidth=1.6)]
     figure.legend(handles, ["gradsieve", "PyTorch", "copy", "pale: with the framework's copies", "what its bytes take on the wire alone"], loc="lower center",
-                  ncol=5, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.3 / figure.get_figheight(), 1, 1))
+                  ncol=5 if len(rates) > 1 else 2, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, (0.3 if len(rates) > 1 else 0.7) / figure.get_figheight(), 1, 1))
     figure.savefig(target, metadata={"Software": None})
 
 

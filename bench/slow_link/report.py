@@ -15,6 +15,7 @@ from .results import read_conditions, read_raw
 
 PAGE = SOURCE / "docs" / "slow-link.md"
 FIGURES = SOURCE / "docs" / "figures"
+SLOW_MESSAGE = 1.15  # of what the rate gives a message: the machine had no time for its link
 BUSY_LOAD = 0.5  # running processes beside the bench, at its start
 SUMMARY_FIELDS = ("rate", "parameters", "method", "mode", "steps", "median_ms", "p10_ms", "p90_ms", "bytes_per_node", "wire_ms",
                   "below_5_bursts", "gloo_ratio", "gloo_ratio_low", "gloo_ratio_high", "verdict")
@@ -169,6 +170,11 @@ def doubts(conditions):
     if conditions["machine"]["load"] > BUSY_LOAD:
         found.append(f"other programs used the machine: {conditions['machine']['load']:.1f} were running or waiting when it began, so that "
                      "what needs processor time took longer than it does alone")
+    slowest = max(((ms / wire, key.split()[0]) for key, checks in conditions["checks"].items() for size, ms, wire in checks
+                   if not RATES[key.split()[0]].is_exempt(size)), default=(0, ""))
+    if slowest[0] > SLOW_MESSAGE:
+        found.append(f"single messages took up to {number(slowest[0])} times what the rate gives them ({slowest[1]}bit/s): the machine had not the "
+                     "time to carry them")
     return found
 
 
