@@ -13,6 +13,7 @@ from . import network
 from .catalog import EXACT, METHODS, MODES
 from .link import RATES, Link, LinkError
 from .cluster import OPEN_BLAS, SOURCE, Cluster, ProcessFailed, die_with_parent, rank_environment
+from .plan import foreseen
 from .results import Writer, machine, write_conditions
 
 SIZES = (8_396_800, 25_600_000)
@@ -147,7 +148,7 @@ class Comparison:
 def measure(options, build):
     """Runs everything; results in options.output."""
     conditions = {"arguments": sys.argv[1:], "began": time.strftime("%Y-%m-%d %H:%M"), "rounds": options.rounds, "slow_every": options.slow_every,
-                  "quick": options.quick, "machine": machine(), "checks": {}}
+                  "quick": options.quick, "machine": machine(), "checks": {}, "plans": {}}
     gradients = {size: recorded_gradients(size, options, build) for size in options.sizes}
     conditions["machine"]["load"] = os.getloadavg()[0]
     began = time.monotonic()
@@ -164,6 +165,7 @@ def measure(options, build):
                     for rate in (RATES[name] for name in options.rates):
                         say(f"-- {size:,} parameters at {rate.name}bit/s, burst {rate.burst_kib} KiB")
                         conditions["checks"][f"{rate.name} {size}"] = comparison.run(rate, payloads)
+                        conditions["plans"][f"{rate.name} {size}"] = foreseen(build, size, rate)
                         conditions["minutes"] = (time.monotonic() - began) / 60
                         conditions["load_at_end"] = os.getloadavg()[0]
                         write_conditions(options.output, conditions)
@@ -191,7 +193,7 @@ def main(arguments=None):
             measure(options, build)
         except KeyboardInterrupt:
             sys.exit(f"slow-link: interrupted; what was measured lies in {options.output / 'raw.csv'}")
-        except (LinkError, ProcessFailed) as error:
+        except (LinkError, ProcessFailed, OSError, subprocess.SubprocessError) as error:
             sys.exit(f"slow-link: stopped: {error}")
     from .report import write_report
     write_report(options.output, options.publish, say)

@@ -47,7 +47,7 @@ measured ten times instead of a hundred, and it takes 50 minutes. `--quick` trie
 
 
 def page_text(raw, conditions):
-    from .report import AIM_SIZE, aim_table, describe_machine, doubts, losing, markdown, peer_table, rows_of, table
+    from .report import AIM_SIZE, aim_table, describe_machine, doubts, losing, markdown, peer_table, plan_table, rows_of, table
     weak = doubts(conditions)
     text = HEAD.format(
         machine=describe_machine(conditions), doubts="\n**Read with care:** " + "; ".join(weak) + ".\n" if weak else "",
@@ -65,6 +65,9 @@ def page_text(raw, conditions):
             if found:
                 text += f"\n{what}: " + "; ".join(f"{row.name}, {'in place' if row.mode == 'in place' else 'with copies'}" for row in found).replace("|", "\\|") + ".\n"
         text += f"\nThe default codec, plain text, beside:\n\n{markdown(peer_table(cells))}\n"
+        plans = conditions.get("plans", {}).get(f"{rate} {parameters}")
+        if plans:
+            text += f"\nWhat [`gradsieve plan`](operations.md#does-it-pay) foresaw, with nothing hidden by a backward pass:\n\n{markdown(plan_table(rows, plans))}\n"
         checks = conditions["checks"].get(f"{rate} {parameters}", [])
         if checks:
             text += "\nSingle messages on this link: " + "; ".join(

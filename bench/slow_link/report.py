@@ -11,6 +11,7 @@ from .catalog import COPY, FRAMEWORK, GLOO, IN_PLACE, METHODS, MODES, OUR_DEFAUL
 from .cluster import SOURCE
 from .link import RATES
 from .paired import UNDECIDED, median_interval, paired_ratios, spread, verdict
+from .plan import WITHIN
 from .results import read_conditions, read_raw
 
 PAGE = SOURCE / "docs" / "slow-link.md"
@@ -135,6 +136,17 @@ def aim_table(raw):
     return lines
 
 
+def plan_table(rows, plans):
+    """What `gradsieve plan` foresaw beside what was measured in place."""
+    lines = [("ms a step", "gradsieve plan", "measured, in place", "off by", "")]
+    for name, foreseen_ms in plans.items():
+        if (name, IN_PLACE) in rows:
+            measured = rows[name, IN_PLACE].median
+            off = foreseen_ms / measured - 1
+            lines.append((name, number(foreseen_ms), number(measured), f"{100 * off:+.0f} %", "" if abs(off) <= WITHIN else f"more than {100 * WITHIN:.0f} %"))
+    return lines
+
+
 def losing(rows):
     """Our rows that Gloo's all-reduce beats, and those of which it cannot be said."""
     ours = [row for row in rows.values() if METHODS[row.name].kind == OURS]
@@ -198,6 +210,9 @@ def write_report(folder, is_published, say):
         say(f"\n{parameters:,} parameters at {rate}bit/s (* below 5 bursts: the link's check does not count; ? undecided)\n")
         say(plain_text(table(rows)))
         say("\ngradsieve's default codec, plain text, beside\n" + plain_text(peer_table(cells)))
+        plans = conditions.get("plans", {}).get(f"{rate} {parameters}")
+        if plans:
+            say("\n" + plain_text(plan_table(rows, plans)))
     if len(aim_table(raw)) > 1:
         say(f"\naims, {AIM_SIZE:,} parameters\n" + plain_text(aim_table(raw)))
     picture = folder / "slow_link.png"

@@ -21,7 +21,8 @@ GLOO, OURS = catalog.GLOO.name, catalog.OUR_DEFAULT.name
 CONDITIONS = {"arguments": [], "began": "2026-01-02 03:04", "rounds": 20, "slow_every": 1, "quick": False, "minutes": 3.0, "load_at_end": 0.0,
               "machine": {"cpu": "a processor", "cores": 2, "kernel": "6.0", "torch": "1.13", "blas": "OpenBLAS", "threads": 1, "commit": "abc",
                           "load": 0.0},
-              "checks": {"100M 8396800": [[5000, 0.1, 0.4], [33_600_000, 2690.0, 2688.0]]}}
+              "checks": {"100M 8396800": [[5000, 0.1, 0.4], [33_600_000, 2690.0, 2688.0]]},
+              "plans": {"100M 8396800": {GLOO: 2700.0, OURS: 20.0}}}
 
 
 class PairedTest(unittest.TestCase):
@@ -118,6 +119,11 @@ class ReportTest(unittest.TestCase):
         slow = {**CONDITIONS, "checks": {"100M 8396800": [[5000, 0.9, 0.4], [33_600_000, 3600.0, 2688.0]]}}
         self.assertRegex(page.page_text(self.raw, slow), r"single messages took up to 1\.34 times what the rate gives them \(100M")
         self.assertNotIn("Read with care", page.page_text(self.raw, {**CONDITIONS, "rounds": 100}))
+
+    def test_the_planner_is_compared(self):
+        rows = report.rows_of(self.raw["100M", 8_396_800], "100M", 8_396_800)
+        self.assertEqual(report.plan_table(rows, CONDITIONS["plans"]["100M 8396800"])[1:], [
+            (GLOO, "2,700", "3,000", "-10 %", ""), (OURS, "20.0", "30.9", "-35 %", "more than 20 %")])
 
     def test_aims_are_reached_missed_or_undecided(self):
         self.assertEqual(report.aim_table(self.raw)[1:], [("100M", GLOO, "60.0", "96.9 [95.5, 98.4]", "reached")])

@@ -92,6 +92,9 @@ class SlowLinkTest(unittest.TestCase):
             self.assertIn("\n" + name, process.output)
         self.assertRegex(process.output, r"single message of +1,0\d\d,\d\d\d B: +\d+\.\d\d ms, at the rate +8\d\.\d\d ms\n")
         self.assertEqual(len((self.output / "summary.csv").read_text().splitlines()), 1 + len(cells))
+        foreseen = results.read_conditions(self.output)["plans"][f"100M {main.QUICK_SIZE}"]
+        self.assertGreaterEqual(foreseen[catalog.GLOO.name], 1000 * rate.wire_s(exact_bytes))
+        self.assertIn(catalog.OUR_DEFAULT.name, foreseen)
         self.wait_until_nothing_is_left(process.pid)
         self.assertEqual(list(self.temporary.iterdir()), [])
 
