@@ -121,11 +121,12 @@ class Cluster:
         """Rank processes that are ready for `step` with these methods (names). One set of ranks at a time."""
         pair = socket.socketpair()
         for place, meeting in enumerate(pair):
-            options = {"rank": place, "parameters": parameters, "gradients": str(gradients), "methods": list(methods), "threads": rank_threads(),
-                       "sockets": self.sockets[place], "meeting_fd": meeting.fileno(), "timeout_s": STEP_TIMEOUT_S}
-            self._ranks.append(self._spawn(place, f"rank-{place}-of-{parameters}", [sys.executable, "-m", "slow_link.rank", json.dumps(options)],
-                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[meeting.fileno()],
-                                           env=rank_environment(self._build)))
+            options = {"rank": place, "parameters": parameters, "gradients": str(gradients), "methods": list(methods),
+                       "threads": rank_threads(), "sockets": self.sockets[place], "meeting_fd": meeting.fileno(),
+                       "timeout_s": STEP_TIMEOUT_S}
+            command = [sys.executable, "-m", "slow_link.rank", json.dumps(options)]
+            self._ranks.append(self._spawn(place, f"rank-{place}-of-{parameters}", command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                           pass_fds=[meeting.fileno()], env=rank_environment(self._build)))
         for meeting in pair:
             meeting.close()
         for rank in self._ranks:

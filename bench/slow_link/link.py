@@ -120,9 +120,10 @@ class Link:
         for size in sorted(set(sizes)):
             seconds = min(self._message_seconds(size, sender) for sender in (0, 1))
             found[size] = seconds
-            if not rate.is_exempt(size) and seconds < SHARE_MIN * rate.wire_s(size):
-                raise LinkError(f"the link does not limit: a single message of {size} B took {1000 * seconds:.2f} ms at {rate.name}, allowed "
-                                f"are {1000 * SHARE_MIN * rate.wire_s(size):.2f} ms or more ({SHARE_MIN} x bytes x 8 / rate); the kernel says "
+            least_s = SHARE_MIN * rate.wire_s(size)
+            if not rate.is_exempt(size) and seconds < least_s:
+                raise LinkError(f"the link does not limit: a single message of {size} B took {1000 * seconds:.2f} ms at {rate.name}, "
+                                f"allowed are {1000 * least_s:.2f} ms or more ({SHARE_MIN} x bytes x 8 / rate); the kernel says "
                                 f"'{self.limits()[0]}': use a smaller burst")
         return found
 

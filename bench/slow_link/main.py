@@ -11,7 +11,7 @@ from pathlib import Path
 
 from . import network
 from .catalog import EXACT, METHODS, MODES
-from .link import RATES, Link, LinkError
+from .link import BURSTS_MIN, RATES, Link, LinkError
 from .cluster import OPEN_BLAS, SOURCE, Cluster, ProcessFailed, die_with_parent, rank_environment
 from .plan import foreseen
 from .results import Writer, machine, write_conditions
@@ -67,7 +67,8 @@ def missing(build):
               if importlib.util.find_spec(module) is None]
     if not network.DATA.is_dir():
         found.append(f"{network.DATA}: apt install dataset-fashion-mnist")
-    found += [f"{build / path}: ./dev build" for path in ("daemon/gradsieved", "cli/gradsieve", "client/libgradsieve.so") if not (build / path).exists()]
+    found += [f"{build / path}: ./dev build" for path in ("daemon/gradsieved", "cli/gradsieve", "client/libgradsieve.so")
+              if not (build / path).exists()]
     return found
 
 
@@ -128,7 +129,8 @@ class Comparison:
                 tried.append(size)
         checked = [(size, 1000 * seconds, 1000 * rate.wire_s(size)) for size, seconds in self._link.check(tried, rate).items()]
         for size, ms, wire in checked:
-            say(f"   single message of {size:>11,} B: {ms:10.2f} ms, at the rate {wire:10.2f} ms{'   (below 5 bursts: exempt)' if rate.is_exempt(size) else ''}")
+            remark = f"   (below {BURSTS_MIN} bursts: exempt)" if rate.is_exempt(size) else ""
+            say(f"   single message of {size:>11,} B: {ms:10.2f} ms, at the rate {wire:10.2f} ms{remark}")
         usual = {name: max(self._step(name, mode)[0] for mode in MODES) for _ in range(WARM_UP_ROUNDS) for name in METHODS}
         names, last_said = list(METHODS), time.monotonic()
         for turn in range(self._options.rounds):
@@ -147,8 +149,8 @@ class Comparison:
 
 def measure(options, build):
     """Runs everything; results in options.output."""
-    conditions = {"arguments": sys.argv[1:], "began": time.strftime("%Y-%m-%d %H:%M"), "rounds": options.rounds, "slow_every": options.slow_every,
-                  "quick": options.quick, "machine": machine(), "checks": {}, "plans": {}}
+    conditions = {"arguments": sys.argv[1:], "began": time.strftime("%Y-%m-%d %H:%M"), "rounds": options.rounds,
+                  "slow_every": options.slow_every, "quick": options.quick, "machine": machine(), "checks": {}, "plans": {}}
     gradients = {size: recorded_gradients(size, options, build) for size in options.sizes}
     conditions["machine"]["load"] = os.getloadavg()[0]
     began = time.monotonic()

@@ -89,7 +89,8 @@ class Hook:
 
     def __init__(self, framework, state, hook, runs):
         self._framework, self._state, self._hook = framework, state, hook
-        self._buckets = [Bucket(index, index == len(runs) - 1, [framework.parameters[place] for place in run]) for index, run in enumerate(runs)]
+        self._buckets = [Bucket(index, index == len(runs) - 1, [framework.parameters[place] for place in run])
+                         for index, run in enumerate(runs)]
         self._views = {id(parameter): view for bucket in self._buckets for parameter, view in zip(bucket.parameters(), bucket.gradients())}
 
     def prepare(self, mode, gradient):

@@ -94,8 +94,8 @@ def record(parameters, path, recorded):
         optimizer.step()
         if time.monotonic() - last_said > 5:
             last_said = time.monotonic()
-            print(f"   recording gradients of {parameters:,} parameters: step {step + 1} of {STEPS_BEFORE + recorded}, loss {loss.item():.2f}",
-                  file=sys.stderr, flush=True)
+            print(f"   recording gradients of {parameters:,} parameters: step {step + 1} of {STEPS_BEFORE + recorded}, "
+                  f"loss {loss.item():.2f}", file=sys.stderr, flush=True)
     kept.flush()
     draft.rename(path)
 

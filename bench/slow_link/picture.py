@@ -29,8 +29,8 @@ def draw_panel(axes, rows, title):
                   xerr=[[max(median - low, 0)], [max(high - median, 0)]], error_kw={"elinewidth": 0.8, "capsize": 1.5})
         if not is_framed and color_of(row["method"]) != FLOOR_COLOR:
             axes.plot([float(row["wire_ms"])] * 2, [place - HEIGHT / 2, place + 1.5 * HEIGHT], color=WIRE_COLOR, linewidth=1.6)
-        axes.annotate(f"{median:,.0f}" if median >= 100 else f"{median:.1f}", (high, place), xytext=(3, 0), textcoords="offset points", va="center",
-                      fontsize=6.5)
+        axes.annotate(f"{median:,.0f}" if median >= 100 else f"{median:.1f}", (high, place), xytext=(3, 0), textcoords="offset points",
+                      va="center", fontsize=6.5)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -48,7 +48,8 @@ def main():
         for row in csv.DictReader(file):
             panels[int(row["parameters"]), row["rate"]].append(row)
     sizes, rates = sorted({size for size, _ in panels}), list(dict.fromkeys(rate for _, rate in panels))
-    figure, grid = plt.subplots(len(sizes), len(rates), figsize=(3.2 + 3.4 * len(rates), 1.0 + 4.4 * len(sizes)), dpi=110, sharey=True, squeeze=False)
+    figure, grid = plt.subplots(len(sizes), len(rates), figsize=(3.2 + 3.4 * len(rates), 1.0 + 4.4 * len(sizes)), dpi=110, sharey=True,
+                                squeeze=False)
     for line, size in zip(grid, sizes):
         for axes, rate in zip(line, rates):
             if (size, rate) in panels:
@@ -57,8 +58,8 @@ def main():
         axes.set_xlabel("ms a step, logarithmic")
     handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in (OURS_COLOR, PEER_COLOR, FLOOR_COLOR)]
     handles += [plt.Rectangle((0, 0), 1, 1, color=OURS_COLOR, alpha=0.45), plt.Line2D([], [], color=WIRE_COLOR, linewidth=1.6)]
-    figure.legend(handles, ["gradsieve", "PyTorch", "copy", "pale: with the framework's copies", "what its bytes take on the wire alone"], loc="lower center",
-                  ncol=5 if len(rates) > 1 else 2, fontsize=8, frameon=False)
+    names = ["gradsieve", "PyTorch", "copy", "pale: with the framework's copies", "what its bytes take on the wire alone"]
+    figure.legend(handles, names, loc="lower center", ncol=5 if len(rates) > 1 else 2, fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, (0.3 if len(rates) > 1 else 0.7) / figure.get_figheight(), 1, 1))
     figure.savefig(target, metadata={"Software": None})
 

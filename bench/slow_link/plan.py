@@ -14,8 +14,8 @@ def foreseen(build, parameters, rate):
     """{way: milliseconds from hand-in to hand-back}, of plain text. Errors: OSError, subprocess.SubprocessError."""
     texts = {text or DEFAULT_TEXT: name for name, text in CODECS.items()}
     codecs = [argument for text in texts for argument in ("--codec", text)]
-    said = subprocess.run([build / "cli" / "gradsieve", "plan", "--json", "--params", str(parameters), "--nodes", "2", "--link",
-                           f"{rate.name}bit", "--step-ms", "0.001", "--backward-share", "0", *codecs], capture_output=True, text=True, check=True,
-                          timeout=TIMEOUT_S)
+    command = [build / "cli" / "gradsieve", "plan", "--json", "--params", str(parameters), "--nodes", "2", "--link", f"{rate.name}bit",
+               "--step-ms", "0.001", "--backward-share", "0", *codecs]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
     names = {**ALL_REDUCES, **{text: ours_name(name, SECURITIES[0]) for text, name in texts.items()}}
     return {names[row["name"]]: 1000 * row["exchange_s"] for row in json.loads(said.stdout)["rows"] if row["name"] in names}

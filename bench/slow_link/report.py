@@ -50,8 +50,8 @@ class Row:
 
     def summary(self):
         ratio = self.ratio.fields() if self.ratio else ("", "", "", "")
-        return (self.rate.name, self.parameters, self.name, self.mode, self.steps, f"{self.median:.3f}", f"{self.low:.3f}", f"{self.high:.3f}",
-                f"{self.bytes:.0f}", f"{self.wire_ms:.3f}", int(self.is_exempt), *ratio)
+        return (self.rate.name, self.parameters, self.name, self.mode, self.steps, f"{self.median:.3f}", f"{self.low:.3f}",
+                f"{self.high:.3f}", f"{self.bytes:.0f}", f"{self.wire_ms:.3f}", int(self.is_exempt), *ratio)
 
 
 class Ratio:
@@ -143,7 +143,8 @@ def plan_table(rows, plans):
         if (name, IN_PLACE) in rows:
             measured = rows[name, IN_PLACE].median
             off = foreseen_ms / measured - 1
-            lines.append((name, number(foreseen_ms), number(measured), f"{100 * off:+.0f} %", "" if abs(off) <= WITHIN else f"more than {100 * WITHIN:.0f} %"))
+            remark = "" if abs(off) <= WITHIN else f"more than {100 * WITHIN:.0f} %"
+            lines.append((name, number(foreseen_ms), number(measured), f"{100 * off:+.0f} %", remark))
     return lines
 
 
@@ -156,8 +157,8 @@ def losing(rows):
 def plain_text(lines):
     """Aligned columns for a terminal."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(line, widths))).rstrip()
-                     for line in lines)
+    aligned = [[line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))] for line in lines]
+    return "\n".join("  ".join(line).rstrip() for line in aligned)
 
 
 def markdown(lines):
@@ -168,8 +169,8 @@ def markdown(lines):
 def describe_machine(conditions):
     machine = conditions["machine"]
     threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
-    return (f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; PyTorch {machine['torch']} with {machine['blas']}, {threads} "
-            f"a rank; commit {machine['commit']}; begun {conditions['began']}, {conditions.get('minutes', 0):.0f} minutes")
+    return (f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; PyTorch {machine['torch']} with {machine['blas']}, "
+            f"{threads} a rank; commit {machine['commit']}; begun {conditions['began']}, {conditions.get('minutes', 0):.0f} minutes")
 
 
 def doubts(conditions):
@@ -185,8 +186,8 @@ def doubts(conditions):
     slowest = max(((ms / wire, key.split()[0]) for key, checks in conditions["checks"].items() for size, ms, wire in checks
                    if not RATES[key.split()[0]].is_exempt(size)), default=(0, ""))
     if slowest[0] > SLOW_MESSAGE:
-        found.append(f"single messages took up to {number(slowest[0])} times what the rate gives them ({slowest[1]}bit/s): the machine had not the "
-                     "time to carry them")
+        found.append(f"single messages took up to {number(slowest[0])} times what the rate gives them ({slowest[1]}bit/s): the machine "
+                     "had not the time to carry them")
     return found
 
 

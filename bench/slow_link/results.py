@@ -73,5 +73,5 @@ def machine():
     commit = subprocess.run(["git", "-C", SOURCE, "-c", f"safe.directory={SOURCE}", "log", "-1", "--format=%h of %cs"], capture_output=True,
                             text=True).stdout.strip()
     return {"cpu": _first_match("/proc/cpuinfo", "model name"), "cores": os.cpu_count(), "kernel": platform.release(),
-            "torch": torch.__version__, "blas": "OpenBLAS" if OPEN_BLAS.is_dir() else "the reference BLAS, which is slow", "threads": rank_threads(),
-            "commit": commit or "unknown", "load": os.getloadavg()[0]}
+            "torch": torch.__version__, "blas": "OpenBLAS" if OPEN_BLAS.is_dir() else "the reference BLAS, which is slow",
+            "threads": rank_threads(), "commit": commit or "unknown", "load": os.getloadavg()[0]}

@@ -18,9 +18,9 @@ import torch.distributed as dist  # noqa: E402
 from slow_link import catalog, link, main, methods, network, page, paired, report, results  # noqa: E402
 
 GLOO, OURS = catalog.GLOO.name, catalog.OUR_DEFAULT.name
-CONDITIONS = {"arguments": [], "began": "2026-01-02 03:04", "rounds": 20, "slow_every": 1, "quick": False, "minutes": 3.0, "load_at_end": 0.0,
-              "machine": {"cpu": "a processor", "cores": 2, "kernel": "6.0", "torch": "1.13", "blas": "OpenBLAS", "threads": 1, "commit": "abc",
-                          "load": 0.0},
+CONDITIONS = {"arguments": [], "began": "2026-01-02 03:04", "rounds": 20, "slow_every": 1, "quick": False, "minutes": 3.0,
+              "machine": {"cpu": "a processor", "cores": 2, "kernel": "6.0", "torch": "1.13", "blas": "OpenBLAS", "threads": 1,
+                          "commit": "abc", "load": 0.0},
               "checks": {"100M 8396800": [[5000, 0.1, 0.4], [33_600_000, 2690.0, 2688.0]]},
               "plans": {"100M 8396800": {GLOO: 2700.0, OURS: 20.0}}}
 
@@ -36,8 +36,9 @@ class PairedTest(unittest.TestCase):
         self.assertEqual(paired.verdict(None), paired.UNDECIDED)
 
     def test_a_verdict_needs_the_whole_interval_on_one_side(self):
-        for interval, limit, expected in (((1.1, 2.0), 1, paired.FASTER), ((0.4, 0.9), 1, paired.SLOWER), ((0.9, 1.1), 1, paired.UNDECIDED),
-                                          ((1.0, 3.0), 1, paired.UNDECIDED), ((50, 59), 60, paired.SLOWER), ((59, 61), 60, paired.UNDECIDED)):
+        for interval, limit, expected in (
+                ((1.1, 2.0), 1, paired.FASTER), ((0.4, 0.9), 1, paired.SLOWER), ((0.9, 1.1), 1, paired.UNDECIDED),
+                ((1.0, 3.0), 1, paired.UNDECIDED), ((50, 59), 60, paired.SLOWER), ((59, 61), 60, paired.UNDECIDED)):
             self.assertEqual(paired.verdict(interval, limit), expected, (interval, limit))
 
     def test_ratios_are_of_rounds_that_both_took_part_in(self):
@@ -79,7 +80,8 @@ class ReportTest(unittest.TestCase):
         for turn in range(20):
             for mode in catalog.MODES:
                 for name in catalog.METHODS:
-                    ms, sent = {GLOO: (3000.0, 34_000_000), OURS: (30.0 + turn / 10, 150_000), "gradsieve all | f32, plain": (3600.0, 34_000_000),
+                    ms, sent = {GLOO: (3000.0, 34_000_000), OURS: (30.0 + turn / 10, 150_000),
+                                "gradsieve all | f32, plain": (3600.0, 34_000_000),
                                 "gradsieve all | sign, plain": (2990.0 if turn % 2 else 3010.0, 1_000_000),
                                 catalog.POWER_SGD[1].name: (60.0, 40_000)}.get(name, (100.0, 1_000_000))
                     writer.add("100M", 8_396_800, name, mode, turn, ms, sent, sent)
@@ -136,7 +138,8 @@ class ReportTest(unittest.TestCase):
         self.assertRegex("\n".join(said), r"PowerSGD rank 1 +60.0 \(60.0 .. 60.0\) +60.0 \(60.0 .. 60.0\) +40.0 kB \*")
         lines = (self.folder / "summary.csv").read_text().splitlines()
         self.assertEqual(len(lines), 1 + 2 * len(catalog.METHODS))
-        self.assertIn('100M,8396800,"gradsieve all | f32, plain",in place,20,3600.000,3600.000,3600.000,34000000,2720.000,0,0.8333,0.8333,0.8333,slower', lines)
+        self.assertIn('100M,8396800,"gradsieve all | f32, plain",in place,20,3600.000,3600.000,3600.000,34000000,2720.000,0,'
+                      "0.8333,0.8333,0.8333,slower", lines)
 
 
 class CommandTest(unittest.TestCase):

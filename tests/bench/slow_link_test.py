@@ -128,8 +128,8 @@ class LinkTest(unittest.TestCase):
                 made.shape(wrong)
                 with self.assertRaises(link.LinkError) as refused:
                     made.check([137_000], rate)
-                self.assertRegex(str(refused.exception), r"a single message of 137000 B took \d+\.\d\d ms at 100M, allowed are 8\.77 ms or more .*: "
-                                 "use a smaller burst")
+                self.assertRegex(str(refused.exception), r"a single message of 137000 B took \d+\.\d\d ms at 100M, allowed are 8\.77 ms "
+                                 "or more .*: use a smaller burst")
             made.check([10_000], rate)  # below 5 bursts: exempt
             made.shape(rate)
             took = made.check([137_000], rate)[137_000]
