@@ -29,7 +29,7 @@ SAME_SIZE = 1.02  # payloads no further apart share one message of the link's ch
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(prog="./dev bench slow-link", formatter_class=argparse.RawDescriptionHelpFormatter, description="""\
 Averages recorded gradients between two network namespaces whose link is slow: gradsieve, and PyTorch's own ways beside it, in turn.
-Needs root. The whole of it takes about 3.5 hours on two cores, with --slow-every 10 about 50 minutes. Writes a table, CSV and PNG.""")
+Needs root. The whole of it takes about 3.5 hours on two cores, with --slow-every 10 about 75 minutes. Writes a table, CSV and PNG.""")
     parser.add_argument("--quick", action="store_true", help=f"one small size at 100 Mbit/s, {QUICK_ROUNDS} rounds: whether it works")
     parser.add_argument("--rates", nargs="+", choices=list(RATES), help="default: all")
     parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help=f"parameters; default: {' '.join(map(str, SIZES))}")

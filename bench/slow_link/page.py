@@ -3,7 +3,7 @@ from .catalog import CODECS, IN_PLACE
 from .link import BURSTS_MIN, LATENCY, RATES, SHARE_MIN
 from .network import BATCH, STEPS_BEFORE
 from .plan import DEFAULT_TEXT
-from .report import AIM_SIZE, aim_table, describe_machine, doubts, losing, markdown, peer_table, plan_table, rows_of, table
+from .report import AIM_SIZE, STEP_BYTES, aim_table, describe_machine, doubts, losing, markdown, peer_table, plan_table, rows_of, table
 
 HEAD = """\
 # On a slow link
@@ -48,7 +48,7 @@ training goes: a step of PowerSGD or of a codec that sends a hundredth does not 
 ([decisions](decisions/0005-default-codec.md), [codecs](codecs.md)).
 
 Again, as root: `./dev bench slow-link --publish`, 3.5 hours on two cores; with `--slow-every 10`, ways that take more than a second a
-step are measured ten times instead of a hundred, and it takes 50 minutes. `--quick` tries it out in a minute.
+step are measured ten times instead of a hundred, and it takes 75 minutes. `--quick` tries it out in a minute.
 """
 
 
@@ -62,7 +62,9 @@ def page_text(raw, conditions):
                        codecs="; ".join(codecs))
     aims = aim_table(raw)
     if len(aims) > 1:
-        text += (f"\n## Aims\n\nThe default codec, plain text, {AIM_SIZE:,} parameters. *Undecided*: the interval contains the aim.\n\n"
+        text += (f"\n## Aims\n\nThe default codec, plain text, {AIM_SIZE:,} parameters. *Undecided*: the interval contains the aim. "
+                 f"Its passes over memory are counted with {STEP_BYTES} B an element on both nodes: gradient and residual read,\n"
+                 "residual written.\n\n"
                  f"{markdown(aims)}\n")
     for (rate, parameters), cells in raw.items():
         text += _section(rate, parameters, cells, conditions)

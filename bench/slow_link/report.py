@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .catalog import COPY, FRAMEWORK, GLOO, IN_PLACE, METHODS, MODES, OUR_DEFAULT, OURS, PEERS, POWER_SGD
 from .cluster import SOURCE
 from .link import RATES
-from .paired import UNDECIDED, median_interval, paired_ratios, spread, verdict
+from .paired import FASTER, SLOWER, UNDECIDED, median_interval, paired_ratios, spread, verdict
 from .plan import WITHIN
 from .results import read_conditions, read_raw
 
@@ -35,6 +35,11 @@ AIM_SIZE = 8_396_800
 AIMS = (Aim("100M", GLOO, 60), Aim("1G", GLOO, 8), Aim("1G", POWER_SGD[1], 2), Aim("10G", GLOO, 1.5))
 
 
+FLOOR_AIM_RATE, FLOOR_SHARE, FLOOR_EXTRA_MS = "1G", 1.4, 1.0
+STEP_BYTES = 2 * 12  # an element, both nodes: gradient and residual read, residual written; of the average only 1 % is written
+COPY_BYTES = 2 * 8  # an element, both ranks: read and written
+
+
 class Row:
     """One way at one rate, size and mode, beside Gloo's all-reduce in the same rounds."""
 
@@ -46,7 +51,7 @@ class Row:
         self.bytes = cell.node_bytes
         self.wire_ms = 1000 * self.rate.wire_s(self.bytes)
         self.is_exempt = name != COPY.name and self.rate.is_exempt(self.bytes)
-        self.ratio = Ratio(cell, cells[GLOO.name, mode]) if name not in (COPY.name, GLOO.name) else None
+        self.ratio = Ratio(cell, cells[GLOO.name, mode].ms) if name not in (COPY.name, GLOO.name) else None
 
     def summary(self):
         ratio = self.ratio.fields() if self.ratio else ("", "", "", "")
@@ -55,13 +60,17 @@ class Row:
 
 
 class Ratio:
-    """How many times as long the other one took, in the median of the rounds that both took part in."""
+    """How many times as long the other one took, in the median of the rounds that both took part in. other_ms: {round: ms}."""
 
-    def __init__(self, cell, other, limit=1.0):
-        ratios = paired_ratios(cell.ms, other.ms)
+    def __init__(self, cell, other_ms, limit=1.0):
+        ratios = paired_ratios(cell.ms, other_ms)
         self.median = spread(ratios)[1] if ratios else None
         self.interval = median_interval(ratios) if ratios else None
         self.verdict = verdict(self.interval, limit)
+
+    @property
+    def outcome(self):
+        return {FASTER: "reached", SLOWER: "missed"}.get(self.verdict, self.verdict)
 
     def fields(self):
         low, high = (f"{bound:.4f}" for bound in self.interval) if self.interval else ("", "")
@@ -119,7 +128,7 @@ def peer_table(cells):
     for peer in PEERS:
         if any((name, mode) not in cells for name in (OUR_DEFAULT.name, peer.name) for mode in MODES):
             continue
-        ratios = [Ratio(cells[OUR_DEFAULT.name, mode], cells[peer.name, mode]) for mode in MODES]
+        ratios = [Ratio(cells[OUR_DEFAULT.name, mode], cells[peer.name, mode].ms) for mode in MODES]
         lines.append((peer.name, *(text for ratio in ratios for text in (ratio.text().removesuffix(" ?"), ratio.verdict))))
     return lines
 
@@ -130,10 +139,22 @@ def aim_table(raw):
         cells = raw.get((aim.rate, AIM_SIZE), {})
         if (OUR_DEFAULT.name, IN_PLACE) not in cells or (aim.peer.name, IN_PLACE) not in cells:
             continue
-        ratio = Ratio(cells[OUR_DEFAULT.name, IN_PLACE], cells[aim.peer.name, IN_PLACE], aim.times)
-        outcome = {"faster": "reached", "slower": "missed"}.get(ratio.verdict, ratio.verdict)
-        lines.append((aim.rate, aim.peer.name, number(aim.times), ratio.text().removesuffix(" ?"), outcome))
+        ratio = Ratio(cells[OUR_DEFAULT.name, IN_PLACE], cells[aim.peer.name, IN_PLACE].ms, aim.times)
+        lines.append((aim.rate, aim.peer.name, number(aim.times), ratio.text().removesuffix(" ?"), ratio.outcome))
+    cells = raw.get((FLOOR_AIM_RATE, AIM_SIZE), {})
+    if (OUR_DEFAULT.name, IN_PLACE) in cells and (COPY.name, IN_PLACE) in cells:
+        ratio = Ratio(cells[OUR_DEFAULT.name, IN_PLACE], floor_ms(cells))
+        lines.append((FLOOR_AIM_RATE, f"{FLOOR_SHARE} x its passes at copy speed + wire + {FLOOR_EXTRA_MS:.0f} ms", number(1.0),
+                      ratio.text().removesuffix(" ?"), ratio.outcome))
     return lines
+
+
+def floor_ms(cells):
+    """{round: ms} that a step of the default codec may take: FLOOR_SHARE times its passes over memory, at the speed at which both ranks
+    copied in the same round, and the wire."""
+    wire_ms = 1000 * RATES[FLOOR_AIM_RATE].wire_s(cells[OUR_DEFAULT.name, IN_PLACE].node_bytes)
+    return {turn: FLOOR_SHARE * STEP_BYTES / COPY_BYTES * ms + wire_ms + FLOOR_EXTRA_MS
+            for turn, ms in cells[COPY.name, IN_PLACE].ms.items()}
 
 
 def plan_table(rows, plans):
@@ -151,7 +172,7 @@ def plan_table(rows, plans):
 def losing(rows):
     """Our rows that Gloo's all-reduce beats, and those of which it cannot be said."""
     ours = [row for row in rows.values() if METHODS[row.name].kind == OURS]
-    return ([row for row in ours if row.ratio.verdict == "slower"], [row for row in ours if row.ratio.verdict == UNDECIDED])
+    return ([row for row in ours if row.ratio.verdict == SLOWER], [row for row in ours if row.ratio.verdict == UNDECIDED])
 
 
 def plain_text(lines):

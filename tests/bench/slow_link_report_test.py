@@ -130,6 +130,16 @@ class ReportTest(unittest.TestCase):
     def test_aims_are_reached_missed_or_undecided(self):
         self.assertEqual(report.aim_table(self.raw)[1:], [("100M", GLOO, "60.0", "96.9 [95.5, 98.4]", "reached")])
 
+    def test_the_floor_counts_passes_wire_and_a_millisecond(self):
+        copy, default = results.Cell(), results.Cell()
+        for turn in range(6):
+            copy.add(turn, 10.0, (0, 0))
+            default.add(turn, 20.0, (125_000, 125_000))  # 1 ms at 1 Gbit/s
+        cells = {(catalog.COPY.name, catalog.IN_PLACE): copy, (OURS, catalog.IN_PLACE): default}
+        for floor in report.floor_ms(cells).values():
+            self.assertAlmostEqual(floor, 1.4 * 15 + 1 + 1)  # 24 B an element where the copy has 16
+        self.assertEqual(report.aim_table({("1G", report.AIM_SIZE): cells})[1][2:], ("1.00", "1.15 [1.15, 1.15]", "reached"))
+
     def test_tables_and_summary_are_written(self):
         said = []
         with mock.patch("importlib.util.find_spec", return_value=None):
