@@ -23,6 +23,7 @@ FREE_ROUNDS = 3  # without a limit, to learn payload sizes; PowerSGD begins to c
 WARM_UP_ROUNDS = 2
 EXACT_ERROR_MAX = 1e-6
 SLOW_MS = 1000
+MEMORY_PER_PARAMETER = 320  # bytes; measured 281 at 25.6 M: 13 ways, two nodes, recorded gradients
 SAME_SIZE = 1.02  # payloads no further apart share one message of the link's check
 
 
@@ -57,7 +58,13 @@ Needs root. The whole of it takes about 3.5 hours on two cores, with --slow-ever
     return options
 
 
-def missing(build):
+def available_bytes():
+    """Memory that can be had without swapping, as the kernel estimates it."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+
+
+def missing(build, sizes=()):
     """What keeps the command from running here, in words; empty: nothing."""
     found = []
     if os.geteuid() != 0:
@@ -69,6 +76,10 @@ def missing(build):
         found.append(f"{network.DATA}: apt install dataset-fashion-mnist")
     found += [f"{build / path}: ./dev build" for path in ("daemon/gradsieved", "cli/gradsieve", "client/libgradsieve.so")
               if not (build / path).exists()]
+    needed = MEMORY_PER_PARAMETER * max(sizes, default=0)
+    if available_bytes() < needed:
+        found.append(f"memory: {available_bytes() / 1e9:.1f} GB are available, needed are {needed / 1e9:.1f} GB for {max(sizes):,} "
+                     "parameters; end other programs, or name smaller --sizes")
     return found
 
 
@@ -184,7 +195,7 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     build = Path(os.environ.get("GRADSIEVE_BUILD", SOURCE / "build" / "release"))
     if not options.report:
-        lacking = missing(build)
+        lacking = missing(build, options.sizes)
         if lacking:
             sys.exit("slow-link: it cannot run here. Missing:\n" + "\n".join(f"  - {what}" for what in lacking))
         if not OPEN_BLAS.is_dir():

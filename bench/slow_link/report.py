@@ -204,6 +204,8 @@ def doubts(conditions):
     if conditions["machine"]["load"] > BUSY_LOAD:
         found.append(f"other programs used the machine: {conditions['machine']['load']:.1f} were running or waiting when it began, so that "
                      "what needs processor time took longer than it does alone")
+    if conditions["machine"].get("nice", 0):
+        found.append(f"it ran with another priority than they did (nice {conditions['machine']['nice']})")
     slowest = max(((ms / wire, key.split()[0]) for key, checks in conditions["checks"].items() for size, ms, wire in checks
                    if not RATES[key.split()[0]].is_exempt(size)), default=(0, ""))
     if slowest[0] > SLOW_MESSAGE:

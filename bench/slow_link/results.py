@@ -74,4 +74,4 @@ def machine():
                             text=True).stdout.strip()
     return {"cpu": _first_match("/proc/cpuinfo", "model name"), "cores": os.cpu_count(), "kernel": platform.release(),
             "torch": torch.__version__, "blas": "OpenBLAS" if OPEN_BLAS.is_dir() else "the reference BLAS, which is slow",
-            "threads": rank_threads(), "commit": commit or "unknown", "load": os.getloadavg()[0]}
+            "threads": rank_threads(), "commit": commit or "unknown", "load": os.getloadavg()[0], "nice": os.nice(0)}

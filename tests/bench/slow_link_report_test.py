@@ -165,6 +165,11 @@ class CommandTest(unittest.TestCase):
         for what in ("root: network namespaces", "`tc`: apt install iproute2", "/nowhere/daemon/gradsieved: ./dev build"):
             self.assertIn(what, said)
 
+    def test_too_little_memory_is_told_before(self):
+        with mock.patch.object(main, "available_bytes", return_value=2_000_000_000), mock.patch("os.geteuid", return_value=1000):
+            self.assertIn("memory: 2.0 GB are available, needed are 8.2 GB for 25,600,000 parameters", self.ended("--sizes", "25600000"))
+            self.assertNotIn("memory:", self.ended("--quick"))
+
     def test_bad_options_are_refused(self):
         self.assertIn("--rounds is 0: allowed is a whole number from 1", self.ended("--rounds", "0"))
         self.assertIn("--sizes 10: allowed is 50000 or more", self.ended("--sizes", "10"))
