@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from . import network
-from .catalog import EXACT, METHODS, MODES
+from .catalog import COPY, EXACT, METHODS, MODES
 from .link import BURSTS_MIN, RATES, Link, LinkError
 from .cluster import OPEN_BLAS, SOURCE, Cluster, ProcessFailed, die_with_parent, rank_environment
 from .plan import foreseen
@@ -135,7 +135,7 @@ class Comparison:
         """Limits the link, checks it, measures. Gives back the check: a list of (bytes, ms, ms at the rate)."""
         self._link.shape(rate)
         tried = []
-        for size in sorted(size for size in sizes.values() if size):
+        for size in sorted(size for name, size in sizes.items() if name != COPY.name):
             if not tried or size > SAME_SIZE * tried[-1]:
                 tried.append(size)
         checked = [(size, 1000 * seconds, 1000 * rate.wire_s(size)) for size, seconds in self._link.check(tried, rate).items()]

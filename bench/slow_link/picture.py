@@ -54,6 +54,8 @@ def main():
         for axes, rate in zip(line, rates):
             if (size, rate) in panels:
                 draw_panel(axes, panels[size, rate], f"{size / 1e6:.3g} M parameters, {rate}bit/s")
+            else:
+                axes.set_visible(False)
     for axes in grid[-1]:
         axes.set_xlabel("ms a step, logarithmic")
     handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in (OURS_COLOR, PEER_COLOR, FLOOR_COLOR)]

@@ -102,8 +102,8 @@ def rows_of(cells, rate, parameters):
             and (GLOO.name, mode) in cells}
 
 
-TABLE_HEAD = ("ms a step, median (10 % .. 90 %)", "in place", "with copies", "sent per node", "wire alone", "steps", "Gloo / it, in place",
-              "with copies")
+TABLE_HEAD = ("ms a step, median (10 % .. 90 %)", "in place", "with copies", "sent per node", "wire alone", "steps",
+              "Gloo's time / its, in place", "with copies")
 
 
 def table(rows):
