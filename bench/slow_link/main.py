@@ -187,8 +187,8 @@ def measure(options, build):
         writer.close()
 
 
-def on_terminate(*_):
-    raise SystemExit(128 + signal.SIGTERM)
+def on_terminate(number, _):
+    raise SystemExit(128 + number)
 
 
 def main(arguments=None):
@@ -201,13 +201,18 @@ def main(arguments=None):
         if not OPEN_BLAS.is_dir():
             say("-- libopenblas0-pthread is not installed: PowerSGD runs on the reference BLAS, which is not fair to it")
         options.output.mkdir(parents=True, exist_ok=True)
-        signal.signal(signal.SIGTERM, on_terminate)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                signal.signal(number, on_terminate)
         try:
             measure(options, build)
         except KeyboardInterrupt:
             sys.exit(f"slow-link: interrupted; what was measured lies in {options.output / 'raw.csv'}")
         except (LinkError, ProcessFailed, OSError, subprocess.SubprocessError) as error:
             sys.exit(f"slow-link: stopped: {error}")
+    if not (options.output / "run.json").exists():
+        sys.exit(f"slow-link: no run.json in {options.output}: allowed is a folder in which at least one rate was measured to its end; "
+                 "run it without --report, or name the folder by --output")
     from .report import write_report
     write_report(options.output, options.publish, say)
 

@@ -37,9 +37,9 @@ Figures of the picture and of the tables: [slow_link.csv](figures/slow_link.csv)
 - *In place*: the gradient lies, and the average is read, where the way itself works: slab and result area of gradsieve, the bucket of
   PyTorch. *With copies*: both lie in the parameters' `grad`. Of gradsieve this is `gradsieve.torch.Averager`, of PyTorch the copies
   into the buckets and back that DistributedDataParallel makes by default.
-- PyTorch's ways are DistributedDataParallel's own hooks over Gloo. All-reduce and fp16 have its default buckets. PowerSGD has one
-  bucket: its hook starts all-reduces from callbacks, whose order over Gloo would differ between the ranks; warm start and error
-  feedback are on.
+- PyTorch's ways are DistributedDataParallel's own hooks over Gloo, called with buckets as it makes them. All-reduce and fp16 have its
+  default sizes. PowerSGD has one bucket: its hook starts all-reduces from callbacks, whose order over Gloo would differ between the
+  ranks; warm start and error feedback are on.
 {codecs}
 - Bytes come from the interface's counters and include every header, acknowledgement and heartbeat. *Wire alone* is what they take at
   the rate.

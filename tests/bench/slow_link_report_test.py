@@ -170,6 +170,10 @@ class CommandTest(unittest.TestCase):
             self.assertIn("memory: 2.0 GB are available, needed are 8.2 GB for 25,600,000 parameters", self.ended("--sizes", "25600000"))
             self.assertNotIn("memory:", self.ended("--quick"))
 
+    def test_a_report_of_nothing_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIn(f"no run.json in {folder}: allowed is a folder in which", self.ended("--report", "--output", folder))
+
     def test_bad_options_are_refused(self):
         self.assertIn("--rounds is 0: allowed is a whole number from 1", self.ended("--rounds", "0"))
         self.assertIn("--sizes 10: allowed is 50000 or more", self.ended("--sizes", "10"))
