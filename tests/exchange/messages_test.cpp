@@ -182,9 +182,9 @@ TEST(Messages, Text_is_cut_at_its_limit) {
     EXPECT_EQ(parsed->text.size(), kMessageTextLimitBytes);
 }
 TEST(Messages, Every_frame_type_has_a_name_and_unknown_ones_say_so) {
-    for (std::uint16_t type = 16; type <= 34; ++type)
+    for (std::uint16_t type = 16; type <= 37; ++type)
         EXPECT_EQ(frame_type_name(type).find("unknown"), std::string::npos) << type;
-    EXPECT_EQ(frame_type_name(35), "unknown (35)");
+    EXPECT_EQ(frame_type_name(38), "unknown (38)");
     EXPECT_TRUE(is_for_every_job(16));
     EXPECT_FALSE(is_for_every_job(17));
 }

@@ -250,8 +250,8 @@ void Sim::act(std::size_t index, const SaveSnapshot& save) {
     });
 }
 
-void Sim::act(std::size_t index, const SnapshotKept& kept) {
-    nodes_[index].kept_everywhere.emplace_back(kept.group, kept.step);
+void Sim::act(std::size_t index, const SnapshotKept& action) {
+    nodes_[index].kept_everywhere.emplace_back(action.group, action.step);
 }
 
 void Sim::act(std::size_t index, const DeliverSnapshot& snapshot) {
