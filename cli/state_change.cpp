@@ -9,8 +9,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cstring>
@@ -51,8 +51,8 @@ std::set<std::string> known_runs(const std::string& socket, const std::string& j
 Result<shm::StateRequest> request_of(const StateOptions& options, shm::StateRequestKind kind,
                                      const std::string& socket) {
     if (options.job.empty())
-        return Status(StatusCode::kInvalidArgument,
-                      "no job is named: allowed is gradsieve state " + options.action + " JOB; gradsieve status names jobs");
+        return Status(StatusCode::kInvalidArgument, "no job is named: allowed is gradsieve state " + options.action +
+                                                        " JOB; gradsieve status names jobs");
     shm::StateRequest request;
     request.kind = kind;
     request.number = 1;
@@ -110,7 +110,8 @@ Status write_file(const std::string& path, ByteView bytes) {
     const auto failed = [&] {
         const auto why = std::strerror(errno);
         ::unlink(beside.c_str());
-        return Status(StatusCode::kUnavailable, path + ": " + why + ": needed is a folder to write to, with room; name another");
+        return Status(StatusCode::kUnavailable,
+                      path + ": " + why + ": needed is a folder to write to, with room; name another");
     };
     if (!fd.is_open()) return failed();
     while (!bytes.empty()) {
@@ -130,9 +131,10 @@ Result<Parts> save(const StateOptions& options, shm::StateRequest& inout_request
     std::set<std::string> groups;
     for (const auto& part : answered.parts) groups.insert(part.group);
     if (groups.size() != 1)
-        return Status(StatusCode::kInvalidArgument, "--file beside " + std::to_string(groups.size()) +
-                                                        " groups, which are pinned: allowed is one group in a file; name it "
-                                                        "with --group");
+        return Status(StatusCode::kInvalidArgument,
+                      "--file beside " + std::to_string(groups.size()) +
+                          " groups, which are pinned: allowed is one group in a file; name it "
+                          "with --group");
     auto read = inout_request;
     read.kind = shm::StateRequestKind::kRead;
     read.group = *groups.begin();
@@ -146,17 +148,19 @@ Result<Parts> save(const StateOptions& options, shm::StateRequest& inout_request
 
 Result<Parts> load(const StateOptions& options, shm::StateRequest& inout_request, const std::string& socket) {
     if (options.file.empty() && !options.has_step)
-        return Status(StatusCode::kInvalidArgument,
-                      "neither --step nor --file is given: allowed is the step that the next start goes on from (0: the newest "
-                      "after all), or a file to take in; gradsieve state list shows steps");
+        return Status(
+            StatusCode::kInvalidArgument,
+            "neither --step nor --file is given: allowed is the step that the next start goes on from (0: the newest "
+            "after all), or a file to take in; gradsieve state list shows steps");
     Parts parts;
     if (!options.file.empty()) {
         GRADSIEVE_ASSIGN(inout_request, request_of(options, shm::StateRequestKind::kWrite, socket));
         inout_request.step = 0;
         const UniqueFd fd(::open(options.file.c_str(), O_RDONLY | O_CLOEXEC));
         if (!fd.is_open())
-            return Status(StatusCode::kNotFound, options.file + ": " + std::strerror(errno) +
-                                                     ": needed is a file that gradsieve state save --file wrote; name one");
+            return Status(StatusCode::kNotFound,
+                          options.file + ": " + std::strerror(errno) +
+                              ": needed is a file that gradsieve state save --file wrote; name one");
         GRADSIEVE_ASSIGN(const auto bytes, shm::read_whole_file(fd.get(), options.file));
         GRADSIEVE_ASSIGN(const auto memory, shm::seal_message(bytes));
         GRADSIEVE_ASSIGN(auto taken, shm::ask_for_state(socket, inout_request, deadline_of(options), memory.get()));
@@ -184,7 +188,8 @@ std::string sentence_of(const StateOptions& options, const shm::StateRequest& re
     if (options.action == "release") return "released on this node, of " + job_text(request) + ":\n";
     if (!options.has_step) return "taken in and pinned on this node, for " + job_text(request) + ":\n";
     if (options.step == 0) return "the next start of " + job_text(request) + " goes on from the newest step\n";
-    return "the next start of " + job_text(request) + " goes on from this step, on every node, or fails and says which lacks it:\n";
+    return "the next start of " + job_text(request) +
+           " goes on from this step, on every node, or fails and says which lacks it:\n";
 }
 
 }  // namespace

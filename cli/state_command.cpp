@@ -69,7 +69,7 @@ std::string json_of(const Found& found) {
 std::string table_of(const Found& found, const Look& look) {
     const std::vector<Column> columns = {{"JOB", false, 16, 9}, {"RUN", false, 12, 8},  {"GROUP", false, 6, 4},
                                          {"STEP", true, 0, 9},  {"RANKS", false, 0, 5}, {"VALUES", true, 0, 6},
-                                         {"SAVED", true, 0, 7},  {"PINNED", false, 0, 6}};
+                                         {"SAVED", true, 0, 7}, {"PINNED", false, 0, 6}};
     std::vector<Row> rows;
     for (const auto& one : found) {
         if (!one.head.is_ok()) continue;
@@ -103,7 +103,8 @@ ExitCode run_state_list(const StateOptions& options, Console& console) {
     if (options.is_json) {
         console.out << json_of(found);
     } else if (found.empty()) {
-        console.out << "no snapshots in " << folder << ": set snapshot_steps in [state] to have some made, or ask for one: gradsieve state save JOB\n";
+        console.out << "no snapshots in " << folder
+                    << ": set snapshot_steps in [state] to have some made, or ask for one: gradsieve state save JOB\n";
     } else {
         console.out << table_of(found, console.look);
     }

@@ -43,8 +43,8 @@ Attachment::Attachment(shm::LocalConnection connection, std::string socket_path)
     daemon_pid_ = find_daemon_pid(connection_, socket_path_);
 }
 
-Result<Attachment> Attachment::open(const ResolvedOptions& options, const Registry& registry,
-                                    TimePoint deadline, const ResumePoints& resumes) {
+Result<Attachment> Attachment::open(const ResolvedOptions& options, const Registry& registry, TimePoint deadline,
+                                    const ResumePoints& resumes) {
     GRADSIEVE_ASSIGN(auto connection, shm::LocalConnection::connect(options.socket_path, deadline));
     Attachment attachment(std::move(connection), options.socket_path);
     for (const auto& [group, resume] : resumes)
@@ -63,8 +63,9 @@ Result<bool> Attachment::receive_reply(const Registry& registry, TimePoint deadl
     if (shm::peek_message_type(message->bytes) == shm::MessageType::kStateReply) {  // a step that it does not take
         GRADSIEVE_ASSIGN(const auto refusal, shm::parse_state_reply(message->bytes));
         if (!refusal.status.is_ok()) return refusal.status;
-        return Status(StatusCode::kCorrupt, daemon_name() + " answered a question that was not asked: allowed is a refusal "
-                                            "or the attach's reply; make a new job, and report it");
+        return Status(StatusCode::kCorrupt, daemon_name() +
+                                                " answered a question that was not asked: allowed is a refusal "
+                                                "or the attach's reply; make a new job, and report it");
     }
     GRADSIEVE_ASSIGN(const auto reply, shm::parse_attach_reply(message->bytes));
     if (!reply.status.is_ok()) return reply.status;

@@ -1,4 +1,5 @@
-// The calls of gradsieve.h about checkpoints: what c_abi.cpp is for the others. Threads and ownership as the header says.
+// The calls of gradsieve.h about checkpoints: what c_abi.cpp is for the others. Threads and ownership as the header
+// says.
 #include "client/c_handles.hpp"
 
 #include <cstring>
@@ -55,8 +56,8 @@ gradsieve_status gradsieve_job_import_snapshot(gradsieve_job* job, const void* b
         if (job == nullptr) return null_argument("job");
         if (bytes == nullptr) return null_argument("bytes");
         if (ret_snapshot == nullptr) return null_argument("ret_snapshot");
-        GRADSIEVE_ASSIGN(auto snapshot,
-                         job->core->import_snapshot({static_cast<const std::byte*>(bytes), byte_count}, timeout_of(timeout_ms)));
+        GRADSIEVE_ASSIGN(auto snapshot, job->core->import_snapshot({static_cast<const std::byte*>(bytes), byte_count},
+                                                                   timeout_of(timeout_ms)));
         *ret_snapshot = std::make_unique<gradsieve_snapshot>(gradsieve_snapshot{std::move(snapshot)}).release();
         return {};
     });
@@ -64,13 +65,14 @@ gradsieve_status gradsieve_job_import_snapshot(gradsieve_job* job, const void* b
 gradsieve_status gradsieve_job_release_snapshots(gradsieve_job* job, uint64_t step, const char* group,
                                                  int64_t timeout_ms) {
     return guarded([&] {
-        return job == nullptr
-                   ? null_argument("job")
-                   : job->core->release_snapshots(step, text_or_empty(group), timeout_of(timeout_ms));
+        return job == nullptr ? null_argument("job")
+                              : job->core->release_snapshots(step, text_or_empty(group), timeout_of(timeout_ms));
     });
 }
 
-void gradsieve_snapshot_free(gradsieve_snapshot* snapshot) { const std::unique_ptr<gradsieve_snapshot> owned(snapshot); }
+void gradsieve_snapshot_free(gradsieve_snapshot* snapshot) {
+    const std::unique_ptr<gradsieve_snapshot> owned(snapshot);
+}
 uint64_t gradsieve_snapshot_step(const gradsieve_snapshot* snapshot) {
     return snapshot == nullptr ? 0 : snapshot->snapshot.step;
 }
@@ -105,7 +107,9 @@ gradsieve_status gradsieve_snapshot_part(const gradsieve_snapshot* snapshot, siz
 }
 
 void gradsieve_bytes_free(gradsieve_bytes* bytes) { const std::unique_ptr<gradsieve_bytes> owned(bytes); }
-const void* gradsieve_bytes_data(const gradsieve_bytes* bytes) { return bytes == nullptr ? nullptr : bytes->bytes.data(); }
+const void* gradsieve_bytes_data(const gradsieve_bytes* bytes) {
+    return bytes == nullptr ? nullptr : bytes->bytes.data();
+}
 size_t gradsieve_bytes_count(const gradsieve_bytes* bytes) { return bytes == nullptr ? 0 : bytes->bytes.size(); }
 
 }  // extern "C"

@@ -37,10 +37,9 @@ shm::StateRequest JobCore::state_request(shm::StateRequestKind kind, std::string
 
 Status JobCore::state_failed(const Status& status, Timeout timeout, const std::string& waited_for) const {
     if (status.code() == StatusCode::kTimeout)
-        return {StatusCode::kTimeout, options_.label() + ": waited " +
-                                          std::to_string(std::max<Timeout::rep>(timeout.count(), 0)) + " ms for " +
-                                          waited_for +
-                                          ": allowed is the timeout given, and nothing is lost; call again"};
+        return {StatusCode::kTimeout,
+                options_.label() + ": waited " + std::to_string(std::max<Timeout::rep>(timeout.count(), 0)) +
+                    " ms for " + waited_for + ": allowed is the timeout given, and nothing is lost; call again"};
     return status.with_context(options_.label());
 }
 

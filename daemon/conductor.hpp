@@ -71,7 +71,8 @@ private:
     // conductor_state.cpp
     void on_state_message(Session& session, shm::LocalMessage message, TimePoint now);
     /// Nothing: the answer comes later, or with the attach.
-    [[nodiscard]] std::optional<shm::StateReply> answer_state_request(Session& session, const shm::StateRequest& request,
+    [[nodiscard]] std::optional<shm::StateReply> answer_state_request(Session& session,
+                                                                      const shm::StateRequest& request,
                                                                       shm::LocalMessage& message, TimePoint now);
     [[nodiscard]] shm::StateReply read_pinned(Session& session, const shm::StateRequest& request, UniqueFd& ret_file);
     [[nodiscard]] shm::StateReply release_pinned(const Session& session, const shm::StateRequest& request);

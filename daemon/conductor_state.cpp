@@ -49,11 +49,10 @@ shm::SnapshotPart part_of(const SnapshotHead& head, const Config& config) {
 Status not_found(const shm::StateRequest& request, const std::vector<FoundSnapshot>& found) {
     for (const auto& one : found)  // what cannot be read may be the one
         if (!one.head.is_ok()) return one.head.error();
-    return {StatusCode::kNotFound, job_text(key_of(request)) + ": no pinned snapshot of step " +
-                                       std::to_string(request.step) +
-                                       (request.is_of_all_groups ? "" : " of group '" + request.group + "'") +
-                                       " lies here: there is " + steps_text(found, request) +
-                                       ": name one of them; gradsieve state list shows all"};
+    return {StatusCode::kNotFound,
+            job_text(key_of(request)) + ": no pinned snapshot of step " + std::to_string(request.step) +
+                (request.is_of_all_groups ? "" : " of group '" + request.group + "'") + " lies here: there is " +
+                steps_text(found, request) + ": name one of them; gradsieve state list shows all"};
 }
 
 }  // namespace
@@ -92,8 +91,9 @@ std::optional<shm::StateReply> Conductor::answer_state_request(Session& session,
     switch (request.kind) {
         case shm::StateRequestKind::kResume:
             if (session.wishes.size() >= kWishesLimit)
-                return refused({StatusCode::kResourceExhausted, "steps for more than " + std::to_string(kWishesLimit) +
-                                                                    " groups are named: allowed are as many; name fewer"});
+                return refused(
+                    {StatusCode::kResourceExhausted, "steps for more than " + std::to_string(kWishesLimit) +
+                                                         " groups are named: allowed are as many; name fewer"});
             session.wishes.push_back(request);
             return std::nullopt;
         case shm::StateRequestKind::kSave: {
@@ -121,8 +121,8 @@ std::optional<shm::StateReply> Conductor::answer_state_request(Session& session,
 /// Of the job as it runs here, of what is kept of it, and of its pinned snapshots.
 Status Conductor::check_state_owner(const Session& session, const exchange::JobKey& key) const {
     const auto refuse = [&] {
-        return Status(StatusCode::kPermissionDenied, job_text(key) + " is another user's, you are " + session.user +
-                                                         ": ask as that user, or as root");
+        return Status(StatusCode::kPermissionDenied,
+                      job_text(key) + " is another user's, you are " + session.user + ": ask as that user, or as root");
     };
     const auto place = jobs_.find(exchange::job_hash(key));
     if (place != jobs_.end() && !may_touch(session, place->second->owner())) return refuse();
@@ -177,6 +177,16 @@ shm::StateReply Conductor::choose_step(const Session& session, const shm::StateR
             reply.parts.push_back(part_of(*one.head, config_));
         }
         if (reply.parts.empty()) return {.status = not_found(request, found)};
+        for (const auto& one : found) {  // a part of a model that begins anew would be of use to nobody
+            if (!one.head.is_ok() || !request.is_of_all_groups) continue;
+            const auto& group = one.head->table.groups.front();
+            if (!choice.contains(group))
+                return {.status = {StatusCode::kNotFound,
+                                   job_text(key) + ": group '" + group + "' has no snapshot of step " +
+                                       std::to_string(request.step) +
+                                       " here, as other groups have: allowed is a step of each; choose "
+                                       "one group after the other (--group)"}};
+        }
     }
     reply.status = write_resume_choice(config_.state_directory, key, choice);
     if (reply.status.is_ok())

@@ -16,8 +16,8 @@
 #include "exchange/job_machine.hpp"
 #include "shm/device_message.hpp"
 #include "shm/message.hpp"
-#include "shm/state_message.hpp"
 #include "shm/session_memory.hpp"
+#include "shm/state_message.hpp"
 
 #include <deque>
 #include <functional>

@@ -54,9 +54,7 @@ Status HostedJob::check_wishes(const Session& session, Rank rank) const {
     GRADSIEVE_ASSIGN(const auto wanted, wanted_steps(session.wishes));
     for (exchange::GroupNumber group = 0; group < groups_.size(); ++group) {
         if (wanted[group] == wanted_by_ranks_[group]) continue;
-        const auto text = [](Step step) {
-            return step == 0 ? std::string("no step") : "step " + std::to_string(step);
-        };
+        const auto text = [](Step step) { return step == 0 ? std::string("no step") : "step " + std::to_string(step); };
         return {StatusCode::kMismatch, "group '" + groups_[group].name + "': rank " + std::to_string(rank) + " names " +
                                            text(wanted[group]) + " to go on from, the job's other local ranks " +
                                            text(wanted_by_ranks_[group]) +

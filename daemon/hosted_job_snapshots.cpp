@@ -56,7 +56,8 @@ void HostedJob::offer_pinned(const shm::StateTable& wanted) {
         const auto& head = *found.head;
         const bool is_named = step_named(head.group) == head.step;
         if (!fits(head, wanted)) {
-            if (is_named) note_lost_state("snapshot " + found.path + ": it is of another model, world or user than this run");
+            if (is_named)
+                note_lost_state("snapshot " + found.path + ": it is of another model, world or user than this run");
             continue;
         }
         const auto digest = wanted_digests_.find(head.group);
@@ -68,8 +69,7 @@ void HostedJob::offer_pinned(const shm::StateTable& wanted) {
         named_.emplace(std::pair(head.group, head.step), std::move(found));
     }
     // What lies in memory, or was made by interval, may be of another line of steps than the one whose digest is named.
-    for (const auto& [group, digest] : wanted_digests_)
-        std::erase(offer_.steps[group].steps, step_named(group));
+    for (const auto& [group, digest] : wanted_digests_) std::erase(offer_.steps[group].steps, step_named(group));
 }
 
 /// The job has one line of steps: snapshots of later ones than it goes on from are of one that was left.

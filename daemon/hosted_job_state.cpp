@@ -89,9 +89,8 @@ Status HostedJob::lay_out_state() {
         offer_pinned(table);
     }
     for (const auto& group : groups_)
-        offer_.is_stateless.push_back(std::all_of(group.tensors.begin(), group.tensors.end(), [&](auto number) {
-            return table.tensors[number].arrays.empty();
-        }));
+        offer_.is_stateless.push_back(std::all_of(group.tensors.begin(), group.tensors.end(),
+                                                  [&](auto number) { return table.tensors[number].arrays.empty(); }));
     machine_.offer_state(offer_);
     if (!has_arrays) return {};
     if (!state_) {

@@ -84,9 +84,10 @@ Status check_pinned_room(const std::string& folder, const exchange::JobKey& key,
     }
     if (of_group >= kPinnedLimit)
         return {StatusCode::kResourceExhausted,
-                fmt::format("job '{}': {} pinned snapshots of this group lie in {}: allowed are {}; release some (gradsieve "
-                            "state release), and look why newer ones do not get complete on every node",
-                            key.name, of_group, folder, kPinnedLimit)};
+                fmt::format(
+                    "job '{}': {} pinned snapshots of this group lie in {}: allowed are {}; release some (gradsieve "
+                    "state release), and look why newer ones do not get complete on every node",
+                    key.name, of_group, folder, kPinnedLimit)};
     if (limits.limit_bytes > 0 && (bytes > limits.limit_bytes || used > limits.limit_bytes - bytes))
         return {StatusCode::kResourceExhausted,
                 fmt::format("job '{}': a pinned snapshot of {} MiB beside {} MiB in {}: allowed are {} MiB "
@@ -99,8 +100,7 @@ Status pin_snapshot(const std::string& folder, const exchange::JobKey& key, std:
     return link_as(folder, snapshot_name(key, group, step), pinned_name(key, group, step));
 }
 
-Status add_interval_name(const std::string& folder, const exchange::JobKey& key, std::uint32_t group,
-                                  Step step) {
+Status add_interval_name(const std::string& folder, const exchange::JobKey& key, std::uint32_t group, Step step) {
     return link_as(folder, pinned_name(key, group, step), snapshot_name(key, group, step));
 }
 
@@ -126,8 +126,8 @@ std::vector<FoundSnapshot> remove_aged_pinned(const std::string& folder, std::ui
     return gone;
 }
 
-Result<SnapshotHead> take_in_pinned(const std::string& folder, int fd, const exchange::JobKey& key,
-                                    std::uint32_t owner, const PinnedLimits& limits) {
+Result<SnapshotHead> take_in_pinned(const std::string& folder, int fd, const exchange::JobKey& key, std::uint32_t owner,
+                                    const PinnedLimits& limits) {
     const std::string name = "that was handed over";
     constexpr int kNeeded = F_SEAL_WRITE | F_SEAL_SHRINK;
     const auto seals = ::fcntl(fd, F_GET_SEALS);
@@ -148,8 +148,9 @@ Result<SnapshotHead> take_in_pinned(const std::string& folder, int fd, const exc
     try {
         for (const auto elements : array_elements(head)) values.emplace_back(elements);
     } catch (const std::bad_alloc&) {
-        return Status(StatusCode::kResourceExhausted, "a snapshot of " + mebibytes(snapshot_bytes(head)) +
-                                                          " MiB was handed over: no memory for it: free some, and try again");
+        return Status(StatusCode::kResourceExhausted,
+                      "a snapshot of " + mebibytes(snapshot_bytes(head)) +
+                          " MiB was handed over: no memory for it: free some, and try again");
     }
     for (auto& array : values) arrays.emplace_back(array);
     GRADSIEVE_TRY(read_snapshot_values(fd, name, arrays));

@@ -16,9 +16,9 @@ namespace gradsieve::daemon {
 inline constexpr std::size_t kPinnedLimit = 16;
 
 struct PinnedLimits {
-    std::size_t kept = 2;        ///< of each group, once the newest of them is complete on every node
-    ByteCount limit_bytes = 0;   ///< of all pinned files in the folder; 0 = what the disk has
-    std::uint64_t keep_days = 0; ///< 0 = whatever their age
+    std::size_t kept = 2;         ///< of each group, once the newest of them is complete on every node
+    ByteCount limit_bytes = 0;    ///< of all pinned files in the folder; 0 = what the disk has
+    std::uint64_t keep_days = 0;  ///< 0 = whatever their age
 };
 
 /// "HASH-GROUP-STEP.pinned".
@@ -34,8 +34,8 @@ struct PinnedLimits {
 /// in place of what had the name before. Errors: as write_snapshot.
 [[nodiscard]] Status pin_snapshot(const std::string& folder, const exchange::JobKey& key, std::uint32_t group,
                                   Step step);
-[[nodiscard]] Status add_interval_name(const std::string& folder, const exchange::JobKey& key,
-                                                std::uint32_t group, Step step);
+[[nodiscard]] Status add_interval_name(const std::string& folder, const exchange::JobKey& key, std::uint32_t group,
+                                       Step step);
 /// `step` of `group` is complete on every node: leaves it and the newest before it, `kept` in all.
 void remove_older_pinned(const std::string& folder, const exchange::JobKey& key, std::uint32_t group, Step step,
                          std::size_t kept);

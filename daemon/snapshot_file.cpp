@@ -255,8 +255,8 @@ std::uint64_t snapshot_digest(std::span<const std::span<float>> arrays) noexcept
 }
 
 Status write_snapshot(const std::string& folder, const SnapshotHead& head, std::span<const std::span<float>> arrays) {
-    return write_snapshot_as(
-        folder, snapshot_name({head.table.job_name, head.table.run_id}, head.group, head.step), head, arrays);
+    return write_snapshot_as(folder, snapshot_name({head.table.job_name, head.table.run_id}, head.group, head.step),
+                             head, arrays);
 }
 
 Status write_snapshot_as(const std::string& folder, const std::string& name, const SnapshotHead& head,
@@ -331,7 +331,8 @@ void remove_snapshot_leftovers(const std::string& folder) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
         const auto name = entry.path().filename().string();
-        if (name.starts_with('.') && (name.ends_with(kSnapshotSuffix) || name.ends_with(kPinnedSuffix))) ::unlink(entry.path().c_str());
+        if (name.starts_with('.') && (name.ends_with(kSnapshotSuffix) || name.ends_with(kPinnedSuffix)))
+            ::unlink(entry.path().c_str());
     }
 }
 

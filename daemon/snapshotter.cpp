@@ -86,11 +86,10 @@ Status Snapshotter::save(SnapshotTask& task, const SnapshotArrays& copies) {
     task.head.digest = snapshot_digest(copies);
     if (task.is_pinned) {
         remove_aged_pinned(task.folder, task.limits.keep_days);
+        GRADSIEVE_TRY(check_pinned_room(task.folder, key, task.head.group, snapshot_bytes(task.head), task.limits));
         GRADSIEVE_TRY(
-            check_pinned_room(task.folder, key, task.head.group, snapshot_bytes(task.head), task.limits));
-        GRADSIEVE_TRY(write_snapshot_as(task.folder, pinned_name(key, task.head.group, task.head.step), task.head, copies));
-        if (task.is_of_interval)
-            GRADSIEVE_TRY(add_interval_name(task.folder, key, task.head.group, task.head.step));
+            write_snapshot_as(task.folder, pinned_name(key, task.head.group, task.head.step), task.head, copies));
+        if (task.is_of_interval) GRADSIEVE_TRY(add_interval_name(task.folder, key, task.head.group, task.head.step));
     } else {
         GRADSIEVE_TRY(write_snapshot(task.folder, task.head, copies));
     }

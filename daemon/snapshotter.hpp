@@ -23,9 +23,9 @@ struct SnapshotTask {
     enum class Kind : std::uint8_t {
         kSave,
         kLoad,
-        kPin,      ///< the interval's snapshot of `head` is pinned
-        kTrim,     ///< pinned ones older than `head`'s, which is complete everywhere, go
-        kTakeIn,   ///< `file` is pinned as `head.table.owner`'s
+        kPin,     ///< the interval's snapshot of `head` is pinned
+        kTrim,    ///< pinned ones older than `head`'s, which is complete everywhere, go
+        kTakeIn,  ///< `file` is pinned as `head.table.owner`'s
     };
     Kind kind = Kind::kSave;
     HostedJob* job = nullptr;  ///< stays as long as the task is out; null: trim, take in

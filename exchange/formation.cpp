@@ -212,7 +212,8 @@ std::optional<Start> Formation::try_start(TimePoint now) {
     const auto world_size = context_.spec.world_size;
     if (has_duplicate || context_.failure || !ranks_.contains(0) || hosts.size() != world_size) return std::nullopt;
     if (hosts.rbegin()->first != world_size - 1) return std::nullopt;
-    Start start{.spec_digest = spec_digest(), .members = {}, .first_steps = std::vector<Step>(context_.groups.size(), 1)};
+    Start start{
+        .spec_digest = spec_digest(), .members = {}, .first_steps = std::vector<Step>(context_.groups.size(), 1)};
     start.members.push_back({.peer = context_.self, .nonce = context_.nonce, .ranks = {ranks_.begin(), ranks_.end()}});
     for (PeerIndex peer = 0; peer < others_.size(); ++peer)
         if (others_[peer])
@@ -238,12 +239,13 @@ bool Formation::can_go_on(const Start& start) {
             if (kept.has(wanted)) continue;
             std::string has;
             for (const auto step : kept.steps) has += (has.empty() ? "" : ", ") + std::to_string(step);
-            context_.fail(StatusCode::kNotFound,
-                          context_.step_text(group, wanted) + " is named to go on from, and " +
-                              context_.node_text(member.peer) + " has no snapshot of it for the ranks that attached there: " +
-                              (has.empty() ? "it has none" : "it has step " + has) +
-                              ": every node must have it; name a step that all have, or bring its file (gradsieve state "
-                              "list, load)");
+            context_.fail(
+                StatusCode::kNotFound,
+                context_.step_text(group, wanted) + " is named to go on from, and " + context_.node_text(member.peer) +
+                    " has no snapshot of it for the ranks that attached there: " +
+                    (has.empty() ? "it has none" : "it has step " + has) +
+                    ": every node must have it; name a step that all have, or bring its file (gradsieve state "
+                    "list, load)");
             return false;
         }
     }

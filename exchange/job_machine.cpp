@@ -251,8 +251,9 @@ Status JobMachine::on_check_requested(Rank rank, Step number, std::uint64_t dige
 Status JobMachine::on_snapshot_requested(GroupNumber group, Step step, TimePoint now) {
     if (impl_->end && !impl_->end->is_ok()) return *impl_->end;
     if (impl_->phase != Impl::Phase::kRunning)
-        return {StatusCode::kFailedPrecondition,
-                "job '" + key().name + "' is not running here: a snapshot is made of a job that runs; wait for its start"};
+        return {
+            StatusCode::kFailedPrecondition,
+            "job '" + key().name + "' is not running here: a snapshot is made of a job that runs; wait for its start"};
     if (group >= impl_->context.groups.size())
         return {StatusCode::kInvalidArgument, "group " + std::to_string(group) + ": the job has " +
                                                   std::to_string(impl_->context.groups.size()) + "; name one of them"};

@@ -130,9 +130,9 @@ struct DeliverSnapshot {  ///< tell whoever asked
 struct EndJob {
     Status status;
 };
-using Action = std::variant<SendFrame, StartJob, EncodeTensor, DecodeTensor, DeliverResult, CommitStep, AbortStep,
-                            DeliverBroadcast, ReadBroadcast, DeliverCheck, SaveSnapshot, SnapshotKept, DeliverSnapshot,
-                            EndJob>;
+using Action =
+    std::variant<SendFrame, StartJob, EncodeTensor, DecodeTensor, DeliverResult, CommitStep, AbortStep,
+                 DeliverBroadcast, ReadBroadcast, DeliverCheck, SaveSnapshot, SnapshotKept, DeliverSnapshot, EndJob>;
 
 /// What an earlier life of the job left on this node.
 struct KeptState {

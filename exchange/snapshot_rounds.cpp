@@ -20,9 +20,9 @@ Result<SnapshotRounds::Round*> SnapshotRounds::round(GroupNumber group, Step ste
             if (is_over(*entry) && (oldest == rounds_.end() || entry->second.opened_at < oldest->second.opened_at))
                 oldest = entry;
         if (oldest == rounds_.end())
-            return Status(StatusCode::kBusy, "snapshot of " + context_.step_text(group, step) + ": " +
-                                                 std::to_string(rounds_.size()) +
-                                                 " are being made: allowed is one after the other; try again in a moment");
+            return Status(StatusCode::kBusy,
+                          "snapshot of " + context_.step_text(group, step) + ": " + std::to_string(rounds_.size()) +
+                              " are being made: allowed is one after the other; try again in a moment");
         rounds_.erase(oldest);
     }
     auto& made = rounds_[{group, step}];
@@ -93,8 +93,7 @@ void SnapshotRounds::on_ask(std::size_t from, Step step, const SnapshotAsk& ask,
 void SnapshotRounds::on_answer(std::size_t from, Step step, const SnapshotAnswer& answer) {
     const auto found = rounds_.find({answer.group, step});
     if (found == rounds_.end() || !found->second.is_wanted) return;
-    found->second.outcomes[from] = {
-        .status = answer.reason.status(), .digest = answer.digest, .bytes = answer.bytes};
+    found->second.outcomes[from] = {.status = answer.reason.status(), .digest = answer.digest, .bytes = answer.bytes};
     advance({answer.group, step});
 }
 
@@ -149,9 +148,11 @@ void SnapshotRounds::on_time(TimePoint now) {
     }
     for (const auto& [key, member] : silent) {
         if (!rounds_.at(key).is_wanted) continue;
-        deliver(key, {StatusCode::kFailedPrecondition,
-                      context_.node_text(context_.members[member].peer) + ": it does not answer, and all of its ranks have "
-                      "detached or its daemon is gone: a snapshot needs every node; ask for it before ranks detach"});
+        deliver(key,
+                {StatusCode::kFailedPrecondition,
+                 context_.node_text(context_.members[member].peer) +
+                     ": it does not answer, and all of its ranks have "
+                     "detached or its daemon is gone: a snapshot needs every node; ask for it before ranks detach"});
     }
 }
 

@@ -21,9 +21,10 @@ Result<AnsweredState> ask_for_state(const std::string& socket_path, const StateR
     auto message = connection.receive(deadline);
     if (!message.is_ok()) {
         if (message.error().code() == StatusCode::kUnavailable)
-            return Status(StatusCode::kUnavailable, "gradsieved at " + socket_path +
-                                                        " closed the connection without an answer: allowed is a running "
-                                                        "daemon of this release; start it, then ask again");
+            return Status(StatusCode::kUnavailable,
+                          "gradsieved at " + socket_path +
+                              " closed the connection without an answer: allowed is a running "
+                              "daemon of this release; start it, then ask again");
         return message.error();
     }
     GRADSIEVE_ASSIGN(auto reply, parse_state_reply(message->bytes));
@@ -31,8 +32,9 @@ Result<AnsweredState> ask_for_state(const std::string& socket_path, const StateR
     AnsweredState answered{.parts = std::move(reply.parts), .file = {}};
     if (!message->descriptors.empty()) answered.file = std::move(message->descriptors.front());
     if (request.kind == StateRequestKind::kRead && !answered.file.is_open())
-        return Status(StatusCode::kCorrupt, "state reply without the snapshot's descriptor: allowed is one; use "
-                                            "libgradsieve and gradsieved of the same release");
+        return Status(StatusCode::kCorrupt,
+                      "state reply without the snapshot's descriptor: allowed is one; use "
+                      "libgradsieve and gradsieved of the same release");
     return answered;
 }
 

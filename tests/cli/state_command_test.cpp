@@ -27,8 +27,9 @@ void save(const std::string& folder, Step step) {
 TEST_F(CliTest, State_list_of_an_empty_folder_says_how_to_have_some) {
     const auto ran = run_here({"state", "list", "--state", folder() + "/nothing"});
     EXPECT_EQ(ran.code, ExitCode::kOk);
-    EXPECT_EQ(ran.out, "no snapshots in " + folder() + "/nothing: set snapshot_steps in [state] to have some made, or ask for "
-                       "one: gradsieve state save JOB\n");
+    EXPECT_EQ(ran.out, "no snapshots in " + folder() +
+                           "/nothing: set snapshot_steps in [state] to have some made, or ask for "
+                           "one: gradsieve state save JOB\n");
 }
 TEST_F(CliTest, State_list_shows_each_snapshot_newest_first) {
     save(folder() + "/state", 40);

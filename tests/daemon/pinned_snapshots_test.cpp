@@ -125,8 +125,10 @@ TEST_F(PinnedSnapshots, A_file_from_outside_is_checked_and_becomes_the_callers) 
 TEST_F(PinnedSnapshots, Another_jobs_a_torn_or_an_unsealed_file_is_not_taken_in) {
     pin(10);
     const auto name = pinned_name(key, 0, 10);
-    EXPECT_THAT(take_in_pinned(folder(), sealed(name).get(), {"resnet", "eight"}, 1, {}).status().text(),
-                HasSubstr("a snapshot of job 'resnet', run 'seven' was handed over: allowed is one of job 'resnet', run 'eight'"));
+    EXPECT_THAT(
+        take_in_pinned(folder(), sealed(name).get(), {"resnet", "eight"}, 1, {}).status().text(),
+        HasSubstr(
+            "a snapshot of job 'resnet', run 'seven' was handed over: allowed is one of job 'resnet', run 'eight'"));
     const UniqueFd open(::open((folder() + "/" + name).c_str(), O_RDONLY));
     EXPECT_EQ(take_in_pinned(folder(), open.get(), key, 1, {}).status().code(), StatusCode::kInvalidArgument);
     std::filesystem::resize_file(folder() + "/" + name, std::filesystem::file_size(folder() + "/" + name) - 1);

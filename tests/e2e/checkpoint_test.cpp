@@ -2,6 +2,7 @@
 // interrupted.
 #include "tests/e2e/training.hpp"
 
+#include <unistd.h>
 #include <filesystem>
 #include <fstream>
 
@@ -64,7 +65,7 @@ void expect_no_start(Training& run, const std::vector<std::string>& words, const
     options.insert(options.end(), more.begin(), more.end());
     start_all(run, options);
     for (auto& rank : run.ranks) {
-        EXPECT_EQ(rank.wait_for_exit(), 2) << run.text();
+        EXPECT_EQ(rank.wait_for_exit(Milliseconds(60'000)), 2) << run.text();
         for (const auto& word : words) EXPECT_TRUE(contains(rank.output(), word)) << word << "\n" << run.text();
     }
 }
@@ -112,8 +113,8 @@ TEST(Checkpoint, A_node_that_lacks_it_is_named_with_what_it_has_and_no_rank_star
         Training run(true, configuration());
         train_and_leave(run, {"--save-again-at", "50"});
         for (const auto& path : pinned(run, lacking, kSaved)) std::filesystem::remove(path);
-        expect_no_start(run, {"not-found", "step 40 of group ''", std::string("node ") + "ab"[lacking] + " has no snapshot",
-                              "it has step 50"});
+        expect_no_start(run, {"not-found", "step 40 of group ''",
+                              std::string("node ") + "ab"[lacking] + " has no snapshot", "it has step 50"});
     }
 }
 TEST(Checkpoint, A_torn_file_is_refused_and_named) {
@@ -140,14 +141,15 @@ TEST(Checkpoint, One_of_another_run_of_the_step_is_told_by_its_digest) {
     Training run(true, configuration());
     train_and_leave(run);
     expect_no_start(run, {"has no snapshot"}, {"--digest", "12345"});
-    EXPECT_TRUE(contains(run.daemon_output(0), "its values are others than those that the checkpoint names")) << run.text();
+    EXPECT_TRUE(contains(run.daemon_output(0), "its values are others than those that the checkpoint names"))
+        << run.text();
 }
 TEST(Checkpoint, Its_bytes_can_be_carried_to_other_nodes) {
     Training run(true, configuration());
     const auto file = run.cluster.folder() + "/checkpoint";
     for (std::size_t index = 0; index < kWorld; ++index)
-        run.ranks.push_back(run.rank(index, {"--steps", "60", "--hold", "0", "--save-at", std::to_string(kSaved), "--export",
-                                             file + std::to_string(index / 2)}));
+        run.ranks.push_back(run.rank(index, {"--steps", "60", "--hold", "0", "--save-at", std::to_string(kSaved),
+                                             "--export", file + std::to_string(index / 2)}));
     expect_all_end_well(run);
     for (std::size_t node = 0; node < 2; ++node)
         for (const auto& path : pinned(run, node, kSaved)) std::filesystem::remove(path);
@@ -183,6 +185,70 @@ TEST(Checkpoint, Beyond_the_budget_it_is_refused_naming_the_node_and_training_go
     EXPECT_TRUE(contains(run.ranks[0].output(), "unsaved  resource-exhausted: ")) << run.text();
     EXPECT_TRUE(contains(run.ranks[0].output(), "node b: ")) << run.text();
     EXPECT_TRUE(contains(run.ranks[0].output(), "pinned_limit_mib")) << run.text();
+}
+
+TEST(Checkpoint, The_tool_saves_a_running_job_and_chooses_the_step_of_its_next_start_on_one_node_for_all) {
+    Training run(true, configuration());
+    run.compute_ms = 10;
+    const auto tool = [&](std::size_t node, Options arguments) {
+        arguments.insert(arguments.begin(), {E2E_TOOL, "state"});
+        if (arguments[2] != "list") arguments.insert(arguments.end(), {"--socket", run.cluster.socket(node)});
+        return e2e::run(arguments);
+    };
+    for (std::size_t index = 0; index < kWorld; ++index)
+        run.ranks.push_back(run.rank(index, {"--steps", "80", "--hold", "0"}));
+    run.wait_for_step(0, 20);
+    ASSERT_TRUE(run.cluster.wait_for_status(1, [](const auto& json) { return !json["jobs"].empty(); }));
+    const auto saved = tool(1, {"save", "survivor", "--json"});
+    ASSERT_EQ(saved.code, 0) << saved.output;
+    std::map<std::string, std::uint64_t> steps;
+    const auto list = nlohmann::json::parse(saved.output);
+    ASSERT_EQ(list.size(), 4U) << "two groups on two nodes\n" << saved.output;
+    for (const auto& part : list) steps[part["group"]] = part["step"];
+    expect_all_end_well(run);
+    const auto listed = tool(0, {"list", "--state", run.cluster.state_folder(0)});
+    EXPECT_TRUE(contains(listed.output, "yes")) << listed.output;
+    const auto lacking = tool(0, {"load", "survivor", "--run", "one", "--step", "3"});
+    EXPECT_EQ(lacking.code, 1);
+    EXPECT_TRUE(
+        contains(lacking.output, "no pinned snapshot of step 3 lies here: there is step " + std::to_string(steps[""])))
+        << lacking.output;
+    for (const auto& [group, step] : steps) {
+        const auto chosen =
+            tool(0, {"load", "survivor", "--run", "one", "--group", group, "--step", std::to_string(step)});
+        EXPECT_EQ(chosen.code, 0) << chosen.output;
+    }
+    run.compute_ms = 1;
+    start_all(run, {"--hold", "0"});
+    expect_all_end_well(run);
+    const auto first = "started " + std::to_string(std::min(steps[""], steps["two"]) + 1) + "\n";
+    for (const auto& rank : run.ranks) {
+        EXPECT_TRUE(contains(rank.output(), first)) << run.text();
+        for (const auto& [step, digest] : averages_of(rank)) EXPECT_EQ(digest, uninterrupted().at(step)) << step;
+    }
+    start_all(run, {"--hold", "0"});
+    for (auto& rank : run.ranks) EXPECT_EQ(rank.wait_for_line("started "), "1") << "the choice was for one start alone";
+    expect_all_end_well(run);
+    EXPECT_EQ(tool(0, {"release", "survivor", "--run", "one", "--all-steps"}).code, 0);
+    EXPECT_TRUE(files(run, 0, ".pinned").empty());
+    EXPECT_EQ(files(run, 1, ".pinned").size(), 2U) << "each node's are its own";
+}
+TEST(Checkpoint, Another_user_may_not_touch_it) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+    Training run(true, configuration("[socket]\nmode = \"0666\"\n"));
+    train_and_leave(run);
+    std::filesystem::permissions(run.cluster.folder(), std::filesystem::perms::others_exec,
+                                 std::filesystem::perm_options::add);
+    for (const Options& action : {Options{"release", "--all-steps"}, Options{"load", "--step", "40"}}) {
+        auto arguments = as_user(65534);
+        arguments.insert(arguments.end(),
+                         {E2E_TOOL, "state", action[0], "survivor", "--run", "one", "--socket", run.cluster.socket(0)});
+        arguments.insert(arguments.end(), action.begin() + 1, action.end());
+        const auto ran = e2e::run(arguments);
+        EXPECT_EQ(ran.code, 1) << ran.output;
+        EXPECT_TRUE(contains(ran.output, "is another user's")) << ran.output;
+    }
+    EXPECT_EQ(pinned(run, 0, kSaved).size(), 2U);
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ TEST(NamedStep, A_node_without_it_is_named_with_what_it_has_and_nobody_starts) {
         Sim sim(two_nodes());
         for (std::size_t node = 0; node < 2; ++node) {
             sim.kept[node] = {.ranks = ranks_of(node), .steps = {{.steps = {90}}}, .wanted = {100}};
-            sim.kept[node].named = {{.group = 0, .step = node == lacking ? Step{80} : Step{100}, .ranks = ranks_of(node)}};
+            sim.kept[node].named = {
+                {.group = 0, .step = node == lacking ? Step{80} : Step{100}, .ranks = ranks_of(node)}};
         }
         sim.attach_all();
         sim.run_quiet();
@@ -91,7 +92,8 @@ TEST(NamedStep, Of_other_ranks_it_does_not_count) {
     sim.attach_all();
     sim.run_quiet();
     ASSERT_TRUE(sim.node(0).end);
-    EXPECT_TRUE(has(sim.node(0).end->text(), "node b has no snapshot of it for the ranks that attached there: it has none"))
+    EXPECT_TRUE(
+        has(sim.node(0).end->text(), "node b has no snapshot of it for the ranks that attached there: it has none"))
         << sim.node(0).end->text();
 }
 TEST(NamedStep, Two_names_for_one_group_are_a_mismatch) {
@@ -102,7 +104,8 @@ TEST(NamedStep, Two_names_for_one_group_are_a_mismatch) {
     for (std::size_t node = 0; node < 2; ++node) {
         ASSERT_TRUE(sim.node(node).end);
         EXPECT_EQ(sim.node(node).end->code(), StatusCode::kMismatch);
-        EXPECT_TRUE(has(sim.node(node).end->text(), "named 100 on node a, 101 on node b")) << sim.node(node).end->text();
+        EXPECT_TRUE(has(sim.node(node).end->text(), "named 100 on node a, 101 on node b"))
+            << sim.node(node).end->text();
     }
 }
 TEST(NamedStep, A_group_without_state_goes_on_from_any_step) {

@@ -241,11 +241,10 @@ void Sim::act(std::size_t index, const SaveSnapshot& save) {
         auto& node = nodes_[index];
         if (!node.is_alive || !node.machine) return;
         const auto known = node.saved.find({save.group, save.step});
-        node.machine->on_snapshot_saved(save.group, save.step,
-                                        known != node.saved.end()
-                                            ? known->second
-                                            : SnapshotOutcome{.status = {}, .digest = index + 1, .bytes = 8},
-                                        now_);
+        node.machine->on_snapshot_saved(
+            save.group, save.step,
+            known != node.saved.end() ? known->second : SnapshotOutcome{.status = {}, .digest = index + 1, .bytes = 8},
+            now_);
         pump(index);
     });
 }

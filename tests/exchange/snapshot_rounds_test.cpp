@@ -110,8 +110,7 @@ TEST(SnapshotRounds, Without_a_running_job_or_for_a_group_that_is_not_there_it_i
     EXPECT_EQ(sim.node(0).machine->on_snapshot_requested(0, 1, sim.now()).code(), StatusCode::kFailedPrecondition);
     Sim running(three_nodes());
     running.attach_all();
-    EXPECT_EQ(running.node(0).machine->on_snapshot_requested(2, 1, running.now()).code(),
-              StatusCode::kInvalidArgument);
+    EXPECT_EQ(running.node(0).machine->on_snapshot_requested(2, 1, running.now()).code(), StatusCode::kInvalidArgument);
 }
 TEST(SnapshotRounds, Too_many_at_once_are_refused_and_room_comes_back) {
     Sim sim(three_nodes());
@@ -127,7 +126,8 @@ TEST(SnapshotRounds, Nonsense_from_a_peer_is_counted_and_nothing_is_saved) {
     Sim sim(three_nodes());
     sim.attach_all();
     const auto forge = [&](FrameType type, Step step, const SnapshotAsk& ask) {
-        SendFrame frame{.to = 0, .is_bulk = false, .type = static_cast<std::uint16_t>(type), .epoch = 0, .step = step, .parts = {}};
+        SendFrame frame{
+            .to = 0, .is_bulk = false, .type = static_cast<std::uint16_t>(type), .epoch = 0, .step = step, .parts = {}};
         for (const auto& action : sim.node(0).log)
             if (const auto* start = std::get_if<StartJob>(&action)) frame.epoch = start->epoch;
         frame.parts.push_back(SharedView::take(build_message(job_hash(sim.key()), ask)));

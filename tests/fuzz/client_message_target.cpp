@@ -11,7 +11,16 @@
 namespace gradsieve::fuzz {
 namespace {
 
-enum : std::uint8_t { kAttach = 0, kAttachReply = 1, kBind = 2, kBindReply = 3, kSubmission = 4, kCompletion = 5, kState = 6, kStateReply = 7 };
+enum : std::uint8_t {
+    kAttach = 0,
+    kAttachReply = 1,
+    kBind = 2,
+    kBindReply = 3,
+    kSubmission = 4,
+    kCompletion = 5,
+    kState = 6,
+    kStateReply = 7
+};
 
 std::vector<shm::TensorEntry> model() {
     std::vector<shm::TensorEntry> tensors(3);

@@ -20,9 +20,11 @@ StateRequest sample_request() {
     return request;
 }
 StateReply sample_reply() {
-    return {.number = 7,
-            .status = Status(),
-            .parts = {{.group = "g", .step = 40, .node = "a", .ranks = {2, 300}, .digest = 0x0102030405060708, .bytes = 4096}}};
+    return {
+        .number = 7,
+        .status = Status(),
+        .parts = {
+            {.group = "g", .step = 40, .node = "a", .ranks = {2, 300}, .digest = 0x0102030405060708, .bytes = 4096}}};
 }
 
 TEST(StateMessage, Request_has_its_golden_bytes) {

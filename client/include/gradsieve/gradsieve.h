@@ -175,10 +175,12 @@ gradsieve_status gradsieve_job_request_snapshot(gradsieve_job* job, uint64_t ste
  * naming the node and what it has. All ranks name the same. digest: of the part of this rank's node; 0: any. step 0
  * takes it back. */
 gradsieve_status gradsieve_job_resume_from(gradsieve_job* job, uint64_t step, const char* group, uint64_t digest);
-/* This node's part of a requested snapshot as bytes, to be kept elsewhere. Free *ret_bytes with gradsieve_bytes_free. */
+/* This node's part of a requested snapshot as bytes, to be kept elsewhere. Free *ret_bytes with
+ * gradsieve_bytes_free. */
 gradsieve_status gradsieve_job_export_snapshot(gradsieve_job* job, uint64_t step, const char* group, int64_t timeout_ms,
                                                gradsieve_bytes** ret_bytes);
-/* Hands such bytes to this node, before start. They must be of this job's name and run id. *ret_snapshot has one part. */
+/* Hands such bytes to this node, before start. They must be of this job's name and run id. *ret_snapshot has one
+ * part. */
 gradsieve_status gradsieve_job_import_snapshot(gradsieve_job* job, const void* bytes, size_t byte_count,
                                                int64_t timeout_ms, gradsieve_snapshot** ret_snapshot);
 /* This node lets go of its requested snapshots of step (0: of all steps). */

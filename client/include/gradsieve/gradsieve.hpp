@@ -185,17 +185,17 @@ public:
     [[nodiscard]] Status check_parameters(std::uint64_t step, std::span<const std::span<const float>> parameters,
                                           Timeout timeout);
     [[nodiscard]] Status check_parameters(std::uint64_t step, std::span<const float> parameters, Timeout timeout);
-    /// Asks every node of the job to keep what it has of a group at a committed step (0: the last one), for a checkpoint,
-    /// and waits until all of them have it on disk. One rank may ask, or all. It stays, also when all ranks have left,
-    /// until newer ones are complete everywhere (state.pinned_snapshots) or it is released. Training may go on
-    /// meanwhile; a step that would overwrite what is not copied yet waits. A node has the last committed step and the
-    /// one before: ask between `finish` and the next step's `submit`.
-    /// Errors: kTimeout (call again), kNotFound (no such group), kFailedPrecondition (the step is over, on which node;
-    /// nothing committed yet), kResourceExhausted (disk or budget, on which node), and what the job ended with.
+    /// Asks every node of the job to keep what it has of a group at a committed step (0: the last one), for a
+    /// checkpoint, and waits until all of them have it on disk. One rank may ask, or all. It stays, also when all ranks
+    /// have left, until newer ones are complete everywhere (state.pinned_snapshots) or it is released. Training may go
+    /// on meanwhile; a step that would overwrite what is not copied yet waits. A node has the last committed step and
+    /// the one before: ask between `finish` and the next step's `submit`. Errors: kTimeout (call again), kNotFound (no
+    /// such group), kFailedPrecondition (the step is over, on which node; nothing committed yet), kResourceExhausted
+    /// (disk or budget, on which node), and what the job ended with.
     [[nodiscard]] Result<Snapshot> request_snapshot(std::uint64_t step, Timeout timeout, std::string_view group = "");
-    /// Before `start`: the group goes on from `step`, of which every node must have a snapshot (or its state in memory),
-    /// with the bits of the run that made it; else `start` fails with kNotFound naming the node and what it has. All
-    /// ranks name the same. `digest`: of the part of this rank's node; 0: any. 0 as `step` takes it back.
+    /// Before `start`: the group goes on from `step`, of which every node must have a snapshot (or its state in
+    /// memory), with the bits of the run that made it; else `start` fails with kNotFound naming the node and what it
+    /// has. All ranks name the same. `digest`: of the part of this rank's node; 0: any. 0 as `step` takes it back.
     [[nodiscard]] Status resume_from(std::uint64_t step, std::string_view group = "", std::uint64_t digest = 0);
     /// This node's part of a snapshot that was requested, as a file's bytes, to be kept elsewhere; started or not.
     /// Errors: kNotFound (what is there), kPermissionDenied, kUnavailable, kResourceExhausted (memory).
