@@ -26,6 +26,7 @@ Examples:
   gradsieve check-config FILE       is the file right, and what are the values?
   gradsieve keygen                  make this node's key pair
   gradsieve state list              what is on disk to go on from
+  gradsieve state save JOB          keep what all nodes have of it now
   gradsieve doctor                  what keeps it from working here?
 
 Exit status: 0 live or done, 1 wrong usage or a failed check, 3 the daemon hangs, 4 it is dead, 5 it was stopped,
@@ -157,11 +158,30 @@ private:
         sub->add_option("--state", check_config_.state_directory, "As the daemon's option")->type_name("FOLDER");
     }
     void add_state() {
-        auto* sub = add("state", "List the snapshots of residuals and variances on disk",
-                        [this] { return run_state(state_, console_); });
-        sub->add_option("action", state_.action, "What to do")->required()->check(CLI::IsMember({"list"}));
-        sub->add_option("--state", state_.state_directory, "Their folder, as the daemon's option")->type_name("FOLDER");
+        auto* sub = add("state", "List, save, load and release snapshots of residuals and variances", [this] {
+            return state_.action == "list" ? run_state_list(state_, console_) : run_state_change(state_, console_);
+        });
+        sub->add_option("action", state_.action, "What to do")
+            ->required()
+            ->check(CLI::IsMember({"list", "save", "load", "release"}));
+        sub->add_option("job", state_.job, "Name of the job to save, load or release")->type_name("JOB");
+        sub->add_option("--run", state_.run, "Its run id; may be left out where there is one alone")->type_name("ID");
+        auto* group = sub->add_option("--group", state_.group, "One group of its tensors; all if left out");
+        auto* step = sub->add_option("--step", state_.step, "Save: of this step; load: go on from it; release: of it");
+        sub->add_flag("--all-steps", state_.has_all_steps, "Release: of every step")->excludes(step);
+        sub->add_option("--file", state_.file, "Save: put this node's part there; load: take it from there")
+            ->type_name("FILE");
+        sub->add_option("--timeout", state_.timeout_s, "Seconds to wait for all nodes")
+            ->check(CLI::Range(1, 86'400))
+            ->capture_default_str();
+        sub->add_option("--socket", state_.socket, "The daemon's socket")->type_name("PATH");
+        sub->add_option("--state", state_.state_directory, "List: their folder, as the daemon's option")
+            ->type_name("FOLDER");
         sub->add_flag("--json", state_.is_json, "Print them as JSON");
+        sub->parse_complete_callback([this, group, step] {
+            state_.has_group = group->count() > 0;
+            state_.has_step = step->count() > 0;
+        });
     }
     void add_keygen() {
         auto* sub = add("keygen", "Make the key pair of a node, and print its public half",

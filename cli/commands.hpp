@@ -70,12 +70,24 @@ struct CheckConfigOptions {
 [[nodiscard]] ExitCode run_check_config(const CheckConfigOptions& options, Console& console);
 
 struct StateOptions {
-    std::string action;  ///< "list"
-    std::string state_directory;
+    std::string action;           ///< "list", "save", "load", "release"
+    std::string state_directory;  ///< list
+    std::string socket;           ///< the others
+    std::string job;
+    std::string run;    ///< "" = the only one of that name
+    std::string group;  ///< counts if has_group; else all groups
+    bool has_group = false;
+    std::uint64_t step = 0;
+    bool has_step = false;
+    bool has_all_steps = false;  ///< release
+    std::string file;            ///< save: where this node's part goes; load: where it comes from
+    unsigned timeout_s = 60;
     bool is_json = false;
 };
 /// Reads the snapshots' heads; fails if one of them is damaged, and names it.
-[[nodiscard]] ExitCode run_state(const StateOptions& options, Console& console);
+[[nodiscard]] ExitCode run_state_list(const StateOptions& options, Console& console);
+/// Asks the daemon: a snapshot on every node, the step that the next start of a job goes on from, the end of some.
+[[nodiscard]] ExitCode run_state_change(const StateOptions& options, Console& console);
 
 struct KeygenOptions {
     std::string out;           ///< a folder or a file; "" = where this user's daemon looks

@@ -1,5 +1,6 @@
 #include "client/attachment.hpp"
 
+#include "shm/message_head.hpp"
 #include "shm/status_page.hpp"
 
 #include <poll.h>
@@ -42,9 +43,12 @@ Attachment::Attachment(shm::LocalConnection connection, std::string socket_path)
     daemon_pid_ = find_daemon_pid(connection_, socket_path_);
 }
 
-Result<Attachment> Attachment::open(const ResolvedOptions& options, const Registry& registry, TimePoint deadline) {
+Result<Attachment> Attachment::open(const ResolvedOptions& options, const Registry& registry, TimePoint deadline,
+                                    const ResumePoints& resumes) {
     GRADSIEVE_ASSIGN(auto connection, shm::LocalConnection::connect(options.socket_path, deadline));
     Attachment attachment(std::move(connection), options.socket_path);
+    for (const auto& [group, resume] : resumes)
+        GRADSIEVE_TRY(attachment.connection_.send(shm::build_state_request(resume), {}));
     GRADSIEVE_TRY(attachment.connection_.send(shm::build_attach_request(make_request(options, registry)), {}));
     return attachment;
 }
@@ -55,6 +59,13 @@ Result<bool> Attachment::receive_reply(const Registry& registry, TimePoint deadl
         if (message.error().code() == StatusCode::kTimeout) return false;
         if (message.error().code() == StatusCode::kUnavailable) return gone();
         return message.error();
+    }
+    if (shm::peek_message_type(message->bytes) == shm::MessageType::kStateReply) {  // a step that it does not take
+        GRADSIEVE_ASSIGN(const auto refusal, shm::parse_state_reply(message->bytes));
+        if (!refusal.status.is_ok()) return refusal.status;
+        return Status(StatusCode::kCorrupt, daemon_name() +
+                                                " answered a question that was not asked: allowed is a refusal "
+                                                "or the attach's reply; make a new job, and report it");
     }
     GRADSIEVE_ASSIGN(const auto reply, shm::parse_attach_reply(message->bytes));
     if (!reply.status.is_ok()) return reply.status;

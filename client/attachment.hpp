@@ -10,7 +10,9 @@
 #include "shm/device_message.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/session_memory.hpp"
+#include "shm/state_message.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,11 +20,15 @@
 
 namespace gradsieve::client {
 
+/// Steps that the job goes on from, by name of the group.
+using ResumePoints = std::map<std::string, shm::StateRequest>;
+
 class Attachment {
 public:
-    /// Connects and asks to be attached. Errors: as LocalConnection::connect (kUnavailable: which socket, what to do).
+    /// Connects and asks to be attached, naming the steps to go on from before. Errors: as LocalConnection::connect
+    /// (kUnavailable: which socket, what to do).
     [[nodiscard]] static Result<Attachment> open(const ResolvedOptions& options, const Registry& registry,
-                                                 TimePoint deadline);
+                                                 TimePoint deadline, const ResumePoints& resumes = {});
 
     /// Waits for the daemon's answer and maps what came with it. False: none until the deadline, call again.
     /// Errors: the daemon's refusal, kVersionMismatch, kCorrupt, kUnavailable (the daemon hung up).

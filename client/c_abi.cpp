@@ -2,15 +2,12 @@
 // No logic of its own beyond that. Threads and ownership as the header says.
 #include "gradsieve/gradsieve.h"
 
+#include "client/c_handles.hpp"
 #include "client/c_options.hpp"
-#include "client/job_core.hpp"
 #include "gradsieve/gradsieve.hpp"
 
-#include <deque>
 #include <limits>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,17 +16,15 @@ using gradsieve::Status;
 using gradsieve::StatusCode;
 using gradsieve::client::JobCore;
 
-struct gradsieve_tensor {
-    JobCore* core = nullptr;  ///< outlived by the job that owns both
-    std::uint32_t index = 0;
-    std::string name;
-    std::uint64_t elements = 0;
-};
-struct gradsieve_job {
-    std::shared_ptr<JobCore> core;
-    std::mutex m;
-    std::deque<gradsieve_tensor> tensors;  ///< guarded by m; addresses stay
-};
+using gradsieve::client::guarded;
+using gradsieve::client::null_argument;
+using gradsieve::client::text_or_empty;
+using gradsieve::client::timeout_of;
+
+std::string& gradsieve::client::last_c_error() {
+    thread_local std::string text;
+    return text;
+}
 
 namespace {
 
@@ -69,34 +64,6 @@ static_assert(GRADSIEVE_ELEMENT_F32 == static_cast<int>(gradsieve::ElementType::
 static_assert(GRADSIEVE_ELEMENT_F16 == static_cast<int>(gradsieve::ElementType::kF16));
 static_assert(GRADSIEVE_ELEMENT_BF16 == static_cast<int>(gradsieve::ElementType::kBf16));
 
-/// Per thread, so that one thread's error never changes under another's eyes.
-std::string& last_error() {
-    thread_local std::string text;
-    return text;
-}
-
-const char* text_or_empty(const char* text) { return text != nullptr ? text : ""; }
-
-Status null_argument(const char* name) {
-    return {StatusCode::kInvalidArgument, std::string(name) + " is NULL: allowed is a valid pointer; pass one"};
-}
-
-/// Runs `body` and turns its Status, or an exception, into the number and text of the ABI.
-template <typename Body>
-gradsieve_status guarded(Body body) noexcept {
-    try {
-        const Status status = body();
-        if (!status.is_ok()) last_error() = status.text();
-        return static_cast<gradsieve_status>(status.code());
-    } catch (const std::bad_alloc&) {
-        last_error() = "out of memory";  // short enough to need none itself
-        return GRADSIEVE_RESOURCE_EXHAUSTED;
-    } catch (...) {
-        last_error() = "internal error";
-        return GRADSIEVE_INTERNAL;
-    }
-}
-
 /// `*ret_values` = the first element of a Result<span>.
 template <typename Spans, typename Pointer>
 Status take_pointer(Spans spans, Pointer* ret_values) {
@@ -104,8 +71,6 @@ Status take_pointer(Spans spans, Pointer* ret_values) {
     *ret_values = spans->data();
     return {};
 }
-
-gradsieve::Timeout timeout_of(std::int64_t timeout_ms) { return gradsieve::Timeout(timeout_ms); }
 
 /// Errors: kInvalidArgument (an array or a pointer is missing, named with its place).
 gradsieve::Result<std::vector<std::span<const std::byte>>> parts_of(const void* const* parameters,
@@ -187,7 +152,7 @@ const char* gradsieve_status_name(gradsieve_status status) {
     const bool is_code = status >= 0 && status <= std::numeric_limits<std::uint16_t>::max();
     return is_code ? gradsieve::status_code_name(static_cast<StatusCode>(status)).data() : "unknown";
 }
-const char* gradsieve_last_error(void) { return last_error().c_str(); }
+const char* gradsieve_last_error(void) { return gradsieve::client::last_c_error().c_str(); }
 uint64_t gradsieve_digest_of(const void* bytes, size_t byte_count) {
     return gradsieve::digest_of({static_cast<const std::byte*>(bytes), byte_count});
 }

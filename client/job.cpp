@@ -87,6 +87,24 @@ Status Job::check_parameters(std::uint64_t step, std::span<const float> paramete
     const auto bytes = std::as_bytes(parameters);
     return check_parameters(step, std::span(&bytes, 1), timeout);
 }
+Result<Snapshot> Job::request_snapshot(std::uint64_t step, Timeout timeout, std::string_view group) {
+    if (!impl_) return moved_from();
+    return impl_->core->request_snapshot(step, group, timeout);
+}
+Status Job::resume_from(std::uint64_t step, std::string_view group, std::uint64_t digest) {
+    return impl_ ? impl_->core->resume_from(step, group, digest) : moved_from();
+}
+Result<std::vector<std::byte>> Job::export_snapshot(std::uint64_t step, Timeout timeout, std::string_view group) {
+    if (!impl_) return moved_from();
+    return impl_->core->export_snapshot(step, group, timeout);
+}
+Result<Snapshot> Job::import_snapshot(std::span<const std::byte> bytes, Timeout timeout) {
+    if (!impl_) return moved_from();
+    return impl_->core->import_snapshot(bytes, timeout);
+}
+Status Job::release_snapshots(std::uint64_t step, Timeout timeout, std::string_view group) {
+    return impl_ ? impl_->core->release_snapshots(step, group, timeout) : moved_from();
+}
 Status Job::detach(Timeout timeout) { return impl_ ? impl_->core->detach(timeout) : moved_from(); }
 std::uint32_t Job::rank() const noexcept { return impl_ ? impl_->core->options().rank : 0; }
 std::uint32_t Job::world_size() const noexcept { return impl_ ? impl_->core->options().world_size : 0; }

@@ -83,6 +83,13 @@ public:
     [[nodiscard]] Status change_bindings(std::span<const BindingChange> changes, Timeout timeout);
     [[nodiscard]] Result<bool> is_staged_tensor(std::uint32_t tensor_index) const;
 
+    // job_snapshots.cpp
+    [[nodiscard]] Result<Snapshot> request_snapshot(Step step, std::string_view group, Timeout timeout);
+    [[nodiscard]] Status resume_from(Step step, std::string_view group, std::uint64_t digest);
+    [[nodiscard]] Result<std::vector<std::byte>> export_snapshot(Step step, std::string_view group, Timeout timeout);
+    [[nodiscard]] Result<Snapshot> import_snapshot(std::span<const std::byte> bytes, Timeout timeout);
+    [[nodiscard]] Status release_snapshots(Step step, std::string_view group, Timeout timeout);
+
     [[nodiscard]] const ResolvedOptions& options() const noexcept { return options_; }
     [[nodiscard]] bool belongs_here() const noexcept { return mark_.is_same_process(); }
 
@@ -132,6 +139,10 @@ private:
     [[nodiscard]] Status run_collective(Lock& lock, Collective& kind, shm::Submission submission, Timeout timeout);
     [[nodiscard]] Result<std::uint32_t> find_group(std::string_view name) const;
     [[nodiscard]] std::string tensor_text(std::uint32_t tensor_index) const;
+
+    // job_snapshots.cpp
+    [[nodiscard]] shm::StateRequest state_request(shm::StateRequestKind kind, std::string_view group, Step step) const;
+    [[nodiscard]] Status state_failed(const Status& status, Timeout timeout, const std::string& waited_for) const;
 
     // job_devices.cpp
     [[nodiscard]] Status check_changes(std::span<const BindingChange> changes) const;
@@ -194,6 +205,7 @@ private:
     mutable std::mutex m_;
     Phase phase_ = Phase::kFresh;
     Registry registry_;                            ///< constant from kAttaching on
+    ResumePoints resumes_;                         ///< likewise
     std::optional<Ledger> ledger_;                 ///< there exactly while the attachment has a session
     std::shared_ptr<Attachment> attachment_;       ///< in kAttaching the starting thread's alone
     std::optional<Step> first_check_;              ///< step of the first `check_parameters`

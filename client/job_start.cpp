@@ -22,9 +22,9 @@ Status left_status() {
 
 /// Opens the attachment if there is none yet, then waits for its answer. False: not answered until the deadline.
 Result<bool> ask_daemon(std::shared_ptr<Attachment>& attachment, const ResolvedOptions& options,
-                        const Registry& registry, TimePoint deadline) {
+                        const Registry& registry, const ResumePoints& resumes, TimePoint deadline) {
     if (!attachment) {
-        auto opened = Attachment::open(options, registry, deadline);
+        auto opened = Attachment::open(options, registry, deadline, resumes);
         if (!opened.is_ok()) {
             if (opened.error().code() == StatusCode::kTimeout) return false;
             return opened.error();
@@ -103,7 +103,7 @@ Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
         {
             // A long wait, and other calls are to answer meanwhile; `registry_` is constant from here on.
             const Unlocked unlocked(lock);
-            answered = ask_daemon(attachment, options_, registry_, deadline);
+            answered = ask_daemon(attachment, options_, registry_, resumes_, deadline);
             is_to_ask = is_worth_asking_again(answered, deadline);
             if (is_to_ask) {
                 attachment.reset();

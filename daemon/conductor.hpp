@@ -68,6 +68,20 @@ private:
     bool accept_sessions(TimePoint now);
     void on_socket_ready(Session& session, TimePoint now);
     void on_bind_message(Session& session, shm::LocalMessage message, TimePoint now);
+    // conductor_state.cpp
+    void on_state_message(Session& session, shm::LocalMessage message, TimePoint now);
+    /// Nothing: the answer comes later, or with the attach.
+    [[nodiscard]] std::optional<shm::StateReply> answer_state_request(Session& session,
+                                                                      const shm::StateRequest& request,
+                                                                      shm::LocalMessage& message, TimePoint now);
+    [[nodiscard]] shm::StateReply read_pinned(Session& session, const shm::StateRequest& request, UniqueFd& ret_file);
+    [[nodiscard]] shm::StateReply release_pinned(const Session& session, const shm::StateRequest& request);
+    [[nodiscard]] shm::StateReply choose_step(const Session& session, const shm::StateRequest& request);
+    [[nodiscard]] Status take_in(const Session& session, const shm::StateRequest& request, shm::LocalMessage& message);
+    [[nodiscard]] Status check_state_owner(const Session& session, const exchange::JobKey& key) const;
+    void reply_to(std::uint64_t session_id, const shm::StateReply& reply);
+    void on_taken_in(const SnapshotTask& task);
+    // conductor_sessions.cpp
     [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request,
                                                        TimePoint now);
     [[nodiscard]] Status check_second_run(const shm::AttachRequest& request, TimePoint now) const;

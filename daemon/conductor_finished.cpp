@@ -42,7 +42,10 @@ void Conductor::look_after_gpu(const GpuWorker& worker, TimePoint now) {
 
 bool Conductor::drain_snapshots(TimePoint now) {
     if (snapshots_ == nullptr || !snapshots_->has_news()) return false;
-    for (auto& task : snapshots_->take_done()) task->job->on_snapshot_done(task, now);
+    for (auto& task : snapshots_->take_done()) {
+        if (task->job != nullptr) task->job->on_snapshot_done(task, now);
+        if (task->kind == SnapshotTask::Kind::kTakeIn) on_taken_in(*task);
+    }
     return true;  // what was only copied lets a job go on, too
 }
 

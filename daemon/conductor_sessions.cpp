@@ -1,6 +1,7 @@
 // Sessions come and go: callers accepted and asked who they are, attached to their job, drained, and forgotten.
 #include "daemon/conductor.hpp"
 #include "daemon/epoll_tag.hpp"
+#include "shm/message_head.hpp"
 
 #include <poll.h>
 #include <pwd.h>
@@ -93,6 +94,8 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
         return;
     }
     if (session.job != nullptr) return on_bind_message(session, std::move(*message), now);
+    if (shm::peek_message_type(message->bytes) == shm::MessageType::kStateRequest)
+        return on_state_message(session, std::move(*message), now);
     shm::AttachReply reply;
     std::vector<int> descriptors;
     auto request = shm::parse_attach_request(message->bytes);
@@ -198,7 +201,10 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
                                            static_cast<std::uint64_t>(::getpid())),
                                      &kept_states_,
                                      session.who.uid,
-                                     snapshots_};
+                                     snapshots_,
+                                     session.wishes,
+                                     read_resume_choice(config_.state_directory, key),
+                                     [this](std::uint64_t id, const shm::StateReply& reply) { reply_to(id, reply); }};
         GRADSIEVE_ASSIGN(auto job, HostedJob::make(request, surroundings, now));
         place = jobs_.emplace(hash, std::move(job)).first;
         for (PeerIndex peer = 0; peer < peers_.size(); ++peer)

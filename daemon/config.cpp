@@ -130,6 +130,9 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     running.gpu_state = fresh.gpu_state;
     running.keep_state_for = fresh.keep_state_for;
     running.snapshot_steps = fresh.snapshot_steps;
+    running.pinned_snapshots = fresh.pinned_snapshots;
+    running.pinned_limit_bytes = fresh.pinned_limit_bytes;
+    running.pinned_days = fresh.pinned_days;
     if (is_same_self(running, fresh) && running.security == fresh.security) running.nodes = fresh.nodes;
     for (const auto& key : config_keys())
         if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())

@@ -65,6 +65,9 @@ struct Config {
     // [state]
     Duration keep_state_for{std::chrono::hours(1)};  // keep_minutes
     std::uint64_t snapshot_steps = 0;                // snapshot_steps: a snapshot after every so many; 0 = none
+    std::uint64_t pinned_snapshots = 2;              // pinned_snapshots: of each group, those that were asked for
+    ByteCount pinned_limit_bytes = 0;                // pinned_limit_mib: on disk; 0 = without limit
+    std::uint64_t pinned_days = 0;                   // pinned_days: older ones go; 0 = never
     // [codec]
     std::string codec;  // default = "topk(...) | ..."; "" = the built-in default, which steps aside on a single node
     std::string small_codec = "all | bf16";  // small = codec of tensors of one dimension or fewer than small_elements

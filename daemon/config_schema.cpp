@@ -216,6 +216,15 @@ std::vector<ConfigKey> state_rows() {
         {"state", "snapshot_steps", "0 to 1000000000 steps",
          "Steps from one snapshot on disk to the next, and one at a clean stop; 0 = none.", true,
          set_integer<&Config::snapshot_steps, 0, 1'000'000'000, 1>, integer_text<&Config::snapshot_steps, 1>},
+        {"state", "pinned_snapshots", "1 to 15 snapshots",
+         "Pinned snapshots of each group that are kept once the newest of them is complete on every node.", true,
+         set_integer<&Config::pinned_snapshots, 1, 15, 1>, integer_text<&Config::pinned_snapshots, 1>},
+        {"state", "pinned_limit_mib", "0 to 1073741824 MiB",
+         "Most that pinned snapshots take on disk; one more is refused; 0 = what the disk has.", true,
+         set_integer<&Config::pinned_limit_bytes, 0, 1'073'741'824, 1U << 20U>,
+         integer_text<&Config::pinned_limit_bytes, 1U << 20U>},
+        {"state", "pinned_days", "0 to 100000 days", "Pinned snapshots that are older go; 0 = none does.", true,
+         set_integer<&Config::pinned_days, 0, 100'000, 1>, integer_text<&Config::pinned_days, 1>},
     };
 }
 

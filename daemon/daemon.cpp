@@ -85,6 +85,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, HandedDescri
         std::make_unique<GpuPool>(*daemon->wake_, GpuPace{config.gpu_multiprocessors, config.gpu_batch_elements});
     daemon->snapshots_ = std::make_unique<Snapshotter>(*daemon->wake_);
     remove_snapshot_leftovers(config.state_directory);
+    for (const auto& gone : remove_aged_pinned(config.state_directory, config.pinned_days))
+        log.info("pinned snapshot " + gone.path + " is older than state.pinned_days: it is removed", {});
     daemon->conductor_ = std::make_unique<Conductor>(
         config, *daemon->listener_, *daemon->doorbell_, *daemon->wake_, *daemon->pool_, *daemon->gpus_,
         std::move(network), *daemon->status_page_, log, std::move(handed.kept), daemon->snapshots_.get());

@@ -170,6 +170,7 @@ Result<HostedJob::Attachment> HostedJob::attach(Session& session, const shm::Att
                                                  choice.text + "', the job's other local ranks for '" + choice_.text +
                                                  "': use one codec text on all ranks of a node");
     GRADSIEVE_TRY(check_places(sorted));
+    GRADSIEVE_TRY(check_wishes(session, request.rank));
     GRADSIEVE_ASSIGN(const auto bytes, shm::session_bytes_bound(request.tensors));
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the rank's gradient slabs"));
     auto memory = shm::DaemonSession::make("gradsieve-slab:" + key().name, request.tensors);

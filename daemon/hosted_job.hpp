@@ -17,12 +17,14 @@
 #include "shm/device_message.hpp"
 #include "shm/message.hpp"
 #include "shm/session_memory.hpp"
+#include "shm/state_message.hpp"
 
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,11 @@ struct JobSurroundings {
     KeptStates* kept = nullptr;        ///< null: state ends with the job
     std::uint32_t owner = 0;           ///< uid of who asks for the job
     Snapshotter* snapshots = nullptr;  ///< null: none are made or read
+    /// Steps that this session's program names to go on from, and those that were chosen for the job's next start.
+    std::vector<shm::StateRequest> wishes = {};
+    ResumeChoice choice = {};
+    /// To whoever asked for something that took a while; a caller that is gone is no error.
+    std::function<void(std::uint64_t session_id, const shm::StateReply&)> reply = nullptr;
 };
 
 struct StepTimes {
@@ -64,7 +71,9 @@ struct GroupTotals {
     std::vector<exchange::TensorNumber> tensors{};
     ElementCount elements = 0;
     Step committed = 0;
+    Step ended = 0;     ///< last step that was committed or failed
     Step snapshot = 0;  ///< newest one that was written in this life
+    Step pinned = 0;    ///< newest one that was asked for and is complete on every node
     Step resumed = 0;   ///< the step whose kept state it went on from; 0 = it began anew
     StateOrigin origin = StateOrigin::kAnew;
     std::uint64_t steps_committed = 0, steps_aborted = 0;
@@ -122,6 +131,9 @@ public:
     /// The state goes to those that are kept, or ends if all ranks detached or nothing was committed. No task is out.
     void give_up_state(TimePoint now);
     void on_snapshot_done(const std::shared_ptr<SnapshotTask>& task, TimePoint now);
+    /// A snapshot of a committed step is wanted on every node; answered through JobSurroundings::reply, also at once.
+    void on_save_request(std::uint64_t session_id, const shm::StateRequest& request, TimePoint now);
+    [[nodiscard]] uid_t owner() const noexcept { return owner_; }
     /// What is to be written at a clean stop; null if there is nothing.
     [[nodiscard]] shm::StateSegment* state() noexcept { return state_ ? &*state_ : nullptr; }
     /// What of it lies on GPUs.
@@ -164,15 +176,30 @@ private:
     // hosted_job_snapshots.cpp
     void offer_snapshots(const shm::StateTable& wanted);
     void save_snapshot(exchange::GroupNumber group);
+    void start_save(exchange::GroupNumber group, Step step, bool is_pinned);
+    [[nodiscard]] bool is_interval(Step step) const;
     [[nodiscard]] bool is_held(const HostedTensor& tensor) const;
     void encode_deferred(TimePoint now);
-    void load_snapshot(exchange::GroupNumber group, Step step);
+    void load_snapshot(exchange::GroupNumber group, const FoundSnapshot& found);
     void on_loaded(const std::shared_ptr<SnapshotTask>& task, TimePoint now);
     void set_loaded_words(const SnapshotTask& task, bool on_devices);
     void finish_loaded(exchange::GroupNumber group);
     void give_read(std::unique_ptr<GpuStateReadTask> task);
     void announce_start(const exchange::StartJob& action);
     void take_over_generations();
+    // hosted_job_pinned.cpp
+    [[nodiscard]] Status check_wishes(const Session& session, Rank rank) const;
+    [[nodiscard]] Status take_wishes(const std::vector<shm::StateRequest>& wishes);
+    [[nodiscard]] Result<std::vector<Step>> wanted_steps(const std::vector<shm::StateRequest>& wishes) const;
+    void offer_pinned(const shm::StateTable& wanted);
+    void give_up_abandoned(const exchange::StartJob& start);
+    void advance_pins(exchange::GroupNumber group, TimePoint now);
+    /// Nothing: it is under way.
+    [[nodiscard]] std::optional<exchange::SnapshotOutcome> start_pin(exchange::GroupNumber group, Step step);
+    void on_pinned(const SnapshotTask& task, TimePoint now);
+    [[nodiscard]] std::shared_ptr<SnapshotTask> make_pin_task(SnapshotTask::Kind kind, exchange::GroupNumber group,
+                                                              Step step) const;
+    [[nodiscard]] PinnedLimits pinned_limits() const;
     // hosted_job_state.cpp
     [[nodiscard]] bool can_keep_state() const;
     void note_lost_state(const std::string& text);
@@ -194,6 +221,9 @@ private:
     void act(exchange::ReadBroadcast& action, TimePoint now);
     void act(exchange::DeliverBroadcast& action, TimePoint now);
     void act(exchange::DeliverCheck& action, TimePoint now);
+    void act(exchange::SaveSnapshot& action, TimePoint now);
+    void act(exchange::SnapshotKept& action, TimePoint now);
+    void act(exchange::DeliverSnapshot& action, TimePoint now);
     void act(exchange::EndJob& action, TimePoint now);
 
     [[nodiscard]] Result<std::unique_ptr<CodecTask>> make_encode_task(HostedTensor& tensor, Step step);
@@ -269,6 +299,20 @@ private:
     exchange::KeptState offer_;
     std::map<std::pair<exchange::GroupNumber, Step>, FoundSnapshot> snapshots_;  ///< that the job may go on from
     std::map<exchange::GroupNumber, std::shared_ptr<SnapshotTask>> saving_;      ///< one at a time of each group
+    /// Pinned ones that the job goes on from only if they are named.
+    std::map<std::pair<exchange::GroupNumber, Step>, FoundSnapshot> named_;
+    std::vector<Step> wanted_by_ranks_;                              ///< by group; 0 = nothing named
+    std::map<exchange::GroupNumber, std::uint64_t> wanted_digests_;  ///< where one is named with the step
+    std::map<exchange::GroupNumber, std::set<Step>> pins_;           ///< wanted, and not answered for yet
+    std::map<std::pair<exchange::GroupNumber, Step>, exchange::SnapshotOutcome> pinned_;  ///< made in this life
+    struct SaveWaiter {
+        std::uint64_t session_id = 0;
+        std::uint64_t number = 0;
+        std::set<exchange::GroupNumber> groups;  ///< not answered for yet
+        std::map<exchange::GroupNumber, Step> steps;
+        std::vector<shm::SnapshotPart> parts;
+    };
+    std::vector<SaveWaiter> save_waiters_;
     std::vector<exchange::EncodeTensor> deferred_;     ///< wait until what they would overwrite is copied
     std::optional<exchange::StartJob> pending_start_;  ///< ranks are told when the snapshots are loaded
     std::size_t loads_out_ = 0;

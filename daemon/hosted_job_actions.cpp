@@ -102,6 +102,9 @@ void HostedJob::act(exchange::StartJob& action, TimePoint now) {
 }
 
 void HostedJob::announce_start(const exchange::StartJob& action) {
+    if (!surroundings_.choice.empty())  // it was for this start alone
+        if (const auto status = write_resume_choice(surroundings_.config->state_directory, key(), {}); !status.is_ok())
+            surroundings_.log->warning(status.text(), {.job = key().name});
     for (auto& tensor : tensors_) {
         tensor.inputs.clear();
         for (auto& [rank, session] : sessions_)
@@ -270,6 +273,7 @@ void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
 void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     auto& group = groups_[action.group];
     group.committed = action.step;
+    group.ended = action.step;
     if (state_) state_->commit(action.group, action.step);  // before anybody is told
     ++group.steps_committed;
     const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));
@@ -282,12 +286,14 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     group.opened.reset();
     group.open_times = {};
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, {});
+    advance_pins(action.group, now);
     save_snapshot(action.group);
 }
 
-void HostedJob::act(exchange::AbortStep& action, TimePoint) {
+void HostedJob::act(exchange::AbortStep& action, TimePoint now) {
     auto& group = groups_[action.group];
     ++group.steps_aborted;
+    group.ended = action.step;
     group.opened.reset();
     group.open_times = {};
     for (const auto number : group.tensors) {
@@ -298,6 +304,7 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint) {
     surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(),
                                {.job = key().name, .step = action.step});
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, action.status);
+    advance_pins(action.group, now);
 }
 
 void HostedJob::act(exchange::ReadBroadcast& action, TimePoint now) {

@@ -42,18 +42,63 @@ void HostedJob::offer_snapshots(const shm::StateTable& wanted) {
     }
 }
 
+/// Those that a job goes on from only if somebody names their step.
+void HostedJob::offer_pinned(const shm::StateTable& wanted) {
+    if (surroundings_.snapshots == nullptr || !can_keep_state()) return;
+    const auto step_named = [this](exchange::GroupNumber group) {
+        return group < offer_.wanted.size() ? offer_.wanted[group] : Step{0};
+    };
+    for (auto& found : find_pinned(surroundings_.config->state_directory, key())) {
+        if (!found.head.is_ok()) {
+            note_lost_state(found.head.error().text());
+            continue;
+        }
+        const auto& head = *found.head;
+        const bool is_named = step_named(head.group) == head.step;
+        if (!fits(head, wanted)) {
+            if (is_named)
+                note_lost_state("snapshot " + found.path + ": it is of another model, world or user than this run");
+            continue;
+        }
+        const auto digest = wanted_digests_.find(head.group);
+        if (is_named && digest != wanted_digests_.end() && digest->second != head.digest) {
+            note_lost_state("snapshot " + found.path + ": its values are others than those that the checkpoint names");
+            continue;
+        }
+        offer_.named.push_back({.group = head.group, .step = head.step, .ranks = head.ranks});
+        named_.emplace(std::pair(head.group, head.step), std::move(found));
+    }
+    // What lies in memory, or was made by interval, may be of another line of steps than the one whose digest is named.
+    for (const auto& [group, digest] : wanted_digests_) std::erase(offer_.steps[group].steps, step_named(group));
+}
+
+/// The job has one line of steps: snapshots of later ones than it goes on from are of one that was left.
+void HostedJob::give_up_abandoned(const exchange::StartJob& start) {
+    for (const auto& [place, found] : snapshots_)
+        if (place.second >= start.first_steps[place.first]) ::unlink(found.path.c_str());
+}
+
+bool HostedJob::is_interval(Step step) const {
+    const auto every = surroundings_.config->snapshot_steps;
+    return every > 0 && step % every == 0;
+}
+
 /// Right after the commit of a group's step: the pass after next would overwrite the generation, and waits if it must.
 void HostedJob::save_snapshot(exchange::GroupNumber group) {
-    const auto every = surroundings_.config->snapshot_steps;
-    if (surroundings_.snapshots == nullptr || every == 0 || !state_ || !can_keep_state()) return;
-    if (state_->committed(group) % every != 0) return;
-    if (saving_.contains(group)) {
-        surroundings_.log->warning("no snapshot of step " + std::to_string(state_->committed(group)) +
-                                       ": the one before is still being written: raise state.snapshot_steps",
-                                   {.job = key().name});
-        return;
-    }
-    auto committed = committed_group(*state_, group, state_->committed(group));
+    if (surroundings_.snapshots == nullptr || !state_ || !can_keep_state()) return;
+    const auto step = state_->committed(group);
+    if (!is_interval(step)) return;
+    const auto saving = saving_.find(group);
+    if (saving == saving_.end()) return start_save(group, step, /*is_pinned=*/false);
+    if (saving->second->head.step == step) return;  // pinned at the same time, under both names
+    surroundings_.log->warning("no snapshot of step " + std::to_string(step) +
+                                   ": the one before is still being written: raise state.snapshot_steps",
+                               {.job = key().name});
+}
+
+/// `step`: one that the group can go on from now; nothing of the group is being saved.
+void HostedJob::start_save(exchange::GroupNumber group, Step step, bool is_pinned) {
+    auto committed = committed_group(*state_, group, step);
     auto task = std::make_shared<SnapshotTask>();
     task->job = this;
     task->folder = surroundings_.config->state_directory;
@@ -61,6 +106,9 @@ void HostedJob::save_snapshot(exchange::GroupNumber group) {
     task->arrays = std::move(committed.arrays);
     task->copies.resize(task->arrays.size());
     task->elements = array_elements(task->head);
+    task->is_pinned = is_pinned;
+    task->is_of_interval = is_interval(step);
+    task->limits = pinned_limits();
     ++tasks_out_;
     saving_.emplace(group, task);
     if (committed.on_devices.empty()) return surroundings_.snapshots->give(std::move(task));
@@ -91,14 +139,17 @@ void HostedJob::on_state_read(std::unique_ptr<GpuStateReadTask> task, TimePoint 
 }
 
 bool HostedJob::is_held(const HostedTensor& tensor) const {
-    const auto found = saving_.find(tensor.group);
-    if (found == saving_.end()) return false;
-    const bool is_elsewhere = is_on_devices(state_->table().tensors[tensor.number]);
-    if (is_elsewhere ? found->second->is_off_devices
-                     : found->second->is_copied.load(std::memory_order_acquire))  // pairs with Snapshotter
-        return false;
+    if (saving_.empty() && pins_.empty()) return false;
     const auto live = tensor.live_generation(groups_[tensor.group].committed);
-    return tensor.generations[1 - live].stamp == found->second->head.step;
+    const auto stamp = tensor.generations[1 - live].stamp;  // what the pass would overwrite
+    const auto found = saving_.find(tensor.group);
+    if (found != saving_.end() && found->second->head.step == stamp) {
+        const bool is_elsewhere = is_on_devices(state_->table().tensors[tensor.number]);
+        return !(is_elsewhere ? found->second->is_off_devices
+                              : found->second->is_copied.load(std::memory_order_acquire));  // pairs with Snapshotter
+    }
+    const auto wanted = pins_.find(tensor.group);
+    return wanted != pins_.end() && wanted->second.contains(stamp);
 }
 
 /// Those that still have to wait are put off again.
@@ -107,8 +158,7 @@ void HostedJob::encode_deferred(TimePoint now) {
         if (!is_ended_) act(action, now);
 }
 
-void HostedJob::load_snapshot(exchange::GroupNumber group, Step step) {
-    auto& found = snapshots_.at({group, step});
+void HostedJob::load_snapshot(exchange::GroupNumber group, const FoundSnapshot& found) {
     auto task = std::make_shared<SnapshotTask>();
     task->kind = SnapshotTask::Kind::kLoad;
     task->job = this;
@@ -133,16 +183,20 @@ void HostedJob::on_snapshot_done(const std::shared_ptr<SnapshotTask>& task, Time
     saving_.erase(task->head.group);
     if (!task->status.is_ok())
         surroundings_.log->error(task->status.text(), {.job = key().name, .step = task->head.step});
-    else
+    else if (task->kind == SnapshotTask::Kind::kSave && task->is_of_interval)
         groups_[task->head.group].snapshot = task->head.step;
+    if (task->is_pinned) on_pinned(*task, now);
     if (is_ended_ && end_status_.is_ok()) remove_snapshots(task->folder, key(), 0);
+    if (!is_ended_) advance_pins(task->head.group, now);
 }
 
 void HostedJob::on_loaded(const std::shared_ptr<SnapshotTask>& task, TimePoint now) {
     --loads_out_;
     if (!task->status.is_ok()) {
         note_lost_state(task->status.text());
-        if (task->status.code() == StatusCode::kCorrupt) ::unlink(task->path.c_str());  // or it would be offered again
+        const bool is_pinned_file = task->path.ends_with(kPinnedSuffix);  // of use to nobody, but the user's
+        if (task->status.code() == StatusCode::kCorrupt && !is_pinned_file)
+            ::unlink(task->path.c_str());  // or it would be offered again
         if (!is_ended_) machine_.on_rank_left(sessions_.begin()->first, false, task->status.text(), now);
         return;
     }

@@ -83,9 +83,16 @@ Status HostedJob::lay_out_state() {
     const bool has_arrays = std::any_of(table.tensors.begin(), table.tensors.end(),
                                         [](const auto& tensor) { return !tensor.arrays.empty(); });
     take_up_state(table);
-    if (!has_arrays) return {};
-    offer_snapshots(table);
+    GRADSIEVE_TRY(take_wishes(surroundings_.wishes));
+    if (has_arrays) {
+        offer_snapshots(table);
+        offer_pinned(table);
+    }
+    for (const auto& group : groups_)
+        offer_.is_stateless.push_back(std::all_of(group.tensors.begin(), group.tensors.end(),
+                                                  [&](auto number) { return table.tensors[number].arrays.empty(); }));
     machine_.offer_state(offer_);
+    if (!has_arrays) return {};
     if (!state_) {
         const auto gpus = std::max(kGpusLikely, surroundings_.gpus == nullptr ? 0 : surroundings_.gpus->device_count());
         GRADSIEVE_ASSIGN(const auto layout, shm::lay_out_state(table, gpus));
@@ -145,6 +152,7 @@ Status HostedJob::begin_from(const exchange::StartJob& start) {
     for (exchange::GroupNumber group = 0; group < groups_.size(); ++group) {
         const auto step = start.first_steps[group] - 1;
         groups_[group].committed = step;
+        groups_[group].ended = step;
         groups_[group].resumed = step;
         const auto name = groups_[group].name.empty() ? std::string() : "group '" + groups_[group].name + "': ";
         if (step > 0)
@@ -152,20 +160,24 @@ Status HostedJob::begin_from(const exchange::StartJob& start) {
         if (!start.lost_reasons[group].empty()) note_lost_state(name + start.lost_reasons[group]);
         if (!state_) continue;
         const auto steps = state_->steps(group);
-        if (step > 0 && (step == steps.newest || step == steps.older)) {
+        const bool is_named = start.named_steps[group] > 0;
+        const auto named = is_named ? named_.find({group, step}) : named_.end();
+        if (named == named_.end() && step > 0 && (step == steps.newest || step == steps.older)) {
             state_->roll_back(group, step);
             groups_[group].origin = StateOrigin::kMemory;
             continue;
         }
-        if (step > 0 && steps.newest > 0)
+        if (step > 0 && steps.newest > 0 && !is_named)
             note_lost_state(name + "this node kept it up to step " + std::to_string(steps.newest) +
                             ", all nodes have only the snapshot of step " + std::to_string(step));
         if (was_taken_up_) GRADSIEVE_TRY(state_->clear(group));
         if (step == 0) continue;
         groups_[group].origin = StateOrigin::kSnapshot;
-        load_snapshot(group, step);
+        if (!named_.contains({group, step}) && !snapshots_.contains({group, step})) continue;  // nothing is kept of it
+        load_snapshot(group, named != named_.end() ? named->second : snapshots_.at({group, step}));
     }
     if (!state_) return {};
+    give_up_abandoned(start);
     for (const auto& member : start.members)
         if (member.peer == surroundings_.config->self) state_->set_ranks(member.ranks);
     take_over_generations();

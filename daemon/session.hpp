@@ -6,6 +6,7 @@
 #include "shm/doorbell.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/session_memory.hpp"
+#include "shm/state_message.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,8 @@ public:
     UniqueFd process;  ///< polls readable once the process is dead
     /// Its own, so that a client which tampers with the descriptor only deafens itself.
     std::optional<shm::Doorbell> doorbell;
+    /// Before it attaches: steps that it names to go on from.
+    std::vector<shm::StateRequest> wishes;
     // set by attaching
     std::optional<shm::DaemonSession> memory;
     HostedJob* job = nullptr;

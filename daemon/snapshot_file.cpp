@@ -20,12 +20,18 @@
 
 namespace gradsieve::daemon {
 
+ByteCount snapshot_bytes(const SnapshotHead& head) noexcept {
+    ByteCount bytes = 0;
+    for (const auto& tensor : head.table.tensors)
+        for (const auto& array : tensor.arrays) bytes += array.bytes;
+    return bytes;
+}
+
 namespace {
 
 constexpr std::size_t kFixedBytes = 48;            // magic to head checksum
 constexpr ByteCount kHeadLimitBytes = 64U << 20U;  // a table of 65,536 tensors with long names is below this
 constexpr ByteCount kPieceBytes = 8U << 20U;
-constexpr std::string_view kSuffix = ".snapshot";
 
 Status refused(const std::string& path, const std::string& what, const std::string& allowed) {
     return {StatusCode::kCorrupt, "snapshot " + path + ": " + what + ": allowed is " + allowed + "; it is not used"};
@@ -58,13 +64,6 @@ Status read_all(int fd, std::span<std::byte> ret_bytes, const std::string& path)
         ret_bytes = ret_bytes.subspan(static_cast<std::size_t>(count));
     }
     return {};
-}
-
-ByteCount arrays_bytes(const shm::StateTable& table) {
-    ByteCount bytes = 0;
-    for (const auto& tensor : table.tensors)
-        for (const auto& array : tensor.arrays) bytes += array.bytes;
-    return bytes;
 }
 
 Bytes build_head(const SnapshotHead& head) {
@@ -147,36 +146,51 @@ Result<SnapshotHead> parse_head(const std::string& path, ByteView bytes) {
     return head;
 }
 
-/// The open file behind its head.
-Result<UniqueFd> open_snapshot(const std::string& path, SnapshotHead& ret_head) {
+/// The last eight bytes, where the checksum of the values stands; the descriptor stays where it is.
+Result<std::uint64_t> read_digest(int fd, ByteCount file_bytes, const std::string& path) {
+    std::uint64_t digest = 0;
+    const auto count = ::pread(fd, &digest, sizeof(digest), static_cast<off_t>(file_bytes - sizeof(digest)));
+    if (count != static_cast<ssize_t>(sizeof(digest))) return refused(path, "it ends early", "a whole file");
+    return digest;
+}
+
+Result<UniqueFd> open_file(const std::string& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd.is_open()) return failed(path, "open", errno);
+    return fd;
+}
+
+}  // namespace
+
+Result<SnapshotHead> read_snapshot_head(int fd, const std::string& path) {
     struct stat seen {};
-    if (::fstat(fd.get(), &seen) != 0 || !S_ISREG(seen.st_mode)) return refused(path, "no regular file", "a file");
+    if (::fstat(fd, &seen) != 0 || !S_ISREG(seen.st_mode)) return refused(path, "no regular file", "a file");
     const auto file_bytes = static_cast<ByteCount>(seen.st_size);
     Bytes bytes(kFixedBytes);
-    GRADSIEVE_TRY(read_all(fd.get(), bytes, path));
+    GRADSIEVE_TRY(read_all(fd, bytes, path));
     std::uint64_t body_bytes = 0;
     std::memcpy(&body_bytes, bytes.data() + 32, sizeof(body_bytes));
     if (body_bytes > kHeadLimitBytes || body_bytes > file_bytes - kFixedBytes)
         return refused(path, "a head of " + std::to_string(body_bytes) + " bytes", "what the file has");
     bytes.resize(kFixedBytes + body_bytes);
-    GRADSIEVE_TRY(read_all(fd.get(), std::span(bytes).subspan(kFixedBytes), path));
-    GRADSIEVE_ASSIGN(ret_head, parse_head(path, bytes));
-    const auto expected = bytes.size() + arrays_bytes(ret_head.table) + sizeof(std::uint64_t);
+    GRADSIEVE_TRY(read_all(fd, std::span(bytes).subspan(kFixedBytes), path));
+    GRADSIEVE_ASSIGN(auto head, parse_head(path, bytes));
+    const auto expected = bytes.size() + snapshot_bytes(head) + sizeof(std::uint64_t);
     if (file_bytes != expected)
         return refused(path, std::to_string(file_bytes) + " bytes", std::to_string(expected) + " by its head");
-    return fd;
+    GRADSIEVE_ASSIGN(head.digest, read_digest(fd, file_bytes, path));
+    return head;
 }
 
-std::string prefix_of(const exchange::JobKey& key) { return fmt::format("{:016x}-", exchange::job_hash(key)); }
+std::string snapshot_prefix(const exchange::JobKey& key) { return fmt::format("{:016x}-", exchange::job_hash(key)); }
 
-std::vector<FoundSnapshot> find_with_prefix(const std::string& folder, const std::string& prefix) {
+std::vector<FoundSnapshot> find_snapshot_files(const std::string& folder, const std::string& prefix,
+                                               std::string_view suffix) {
     std::vector<FoundSnapshot> found;
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
         const auto name = entry.path().filename().string();
-        if (!name.starts_with(prefix) || !name.ends_with(kSuffix)) continue;
+        if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.starts_with('.')) continue;
         found.push_back({entry.path().string(), read_snapshot_head(entry.path().string())});
     }
     const auto order = [](const FoundSnapshot& one) {
@@ -186,8 +200,6 @@ std::vector<FoundSnapshot> find_with_prefix(const std::string& folder, const std
     std::sort(found.begin(), found.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
     return found;
 }
-
-}  // namespace
 
 CommittedGroup committed_group(shm::StateSegment& state, std::uint32_t group, Step step) {
     const auto& whole = state.table();
@@ -232,13 +244,25 @@ std::vector<ElementCount> array_elements(const SnapshotHead& head) {
 }
 
 std::string snapshot_name(const exchange::JobKey& key, std::uint32_t group, Step step) {
-    return fmt::format("{}{}-{}{}", prefix_of(key), group, step, kSuffix);
+    return fmt::format("{}{}-{}{}", snapshot_prefix(key), group, step, kSnapshotSuffix);
+}
+
+std::uint64_t snapshot_digest(std::span<const std::span<float>> arrays) noexcept {
+    alignas(64) XXH3_state_t hash{};
+    XXH3_64bits_reset(&hash);
+    for (const auto& array : arrays) XXH3_64bits_update(&hash, array.data(), array.size_bytes());
+    return XXH3_64bits_digest(&hash);
 }
 
 Status write_snapshot(const std::string& folder, const SnapshotHead& head, std::span<const std::span<float>> arrays) {
+    return write_snapshot_as(folder, snapshot_name({head.table.job_name, head.table.run_id}, head.group, head.step),
+                             head, arrays);
+}
+
+Status write_snapshot_as(const std::string& folder, const std::string& name, const SnapshotHead& head,
+                         std::span<const std::span<float>> arrays) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
-    const auto name = snapshot_name({head.table.job_name, head.table.run_id}, head.group, head.step);
     const auto path = folder + "/" + name;
     const auto beside = folder + "/." + name;
     UniqueFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -268,41 +292,47 @@ Status write_snapshot(const std::string& folder, const SnapshotHead& head, std::
 }
 
 Result<SnapshotHead> read_snapshot_head(const std::string& path) {
-    SnapshotHead head;
-    GRADSIEVE_TRY(open_snapshot(path, head).status());
-    return head;
+    GRADSIEVE_ASSIGN(const auto fd, open_file(path));
+    return read_snapshot_head(fd.get(), path);
 }
 
-Status read_snapshot_arrays(const std::string& path, const SnapshotHead& head,
-                            std::span<const std::span<float>> ret_arrays) {
-    SnapshotHead again;
-    GRADSIEVE_ASSIGN(const auto fd, open_snapshot(path, again));
-    if (again.step != head.step || arrays_bytes(again.table) != arrays_bytes(head.table))
-        return refused(path, "another file than a moment ago", "the same one");
+Status read_snapshot_values(int fd, const std::string& path, std::span<const std::span<float>> ret_arrays) {
     alignas(64) XXH3_state_t hash{};
     XXH3_64bits_reset(&hash);
     for (const auto& array : ret_arrays) {
-        GRADSIEVE_TRY(read_all(fd.get(), std::as_writable_bytes(array), path));
+        GRADSIEVE_TRY(read_all(fd, std::as_writable_bytes(array), path));
         XXH3_64bits_update(&hash, array.data(), array.size_bytes());
     }
     std::uint64_t checksum = 0;
-    GRADSIEVE_TRY(read_all(fd.get(), std::as_writable_bytes(std::span(&checksum, 1)), path));
+    GRADSIEVE_TRY(read_all(fd, std::as_writable_bytes(std::span(&checksum, 1)), path));
     if (checksum != XXH3_64bits_digest(&hash))
         return refused(path, "values whose checksum differs", "an undamaged file");
     return {};
 }
 
-std::vector<FoundSnapshot> find_snapshots(const std::string& folder) { return find_with_prefix(folder, ""); }
+Status read_snapshot_arrays(const std::string& path, const SnapshotHead& head,
+                            std::span<const std::span<float>> ret_arrays) {
+    GRADSIEVE_ASSIGN(const auto fd, open_file(path));
+    GRADSIEVE_ASSIGN(const auto again, read_snapshot_head(fd.get(), path));
+    if (again.step != head.step || snapshot_bytes(again) != snapshot_bytes(head))
+        return refused(path, "another file than a moment ago", "the same one");
+    return read_snapshot_values(fd.get(), path, ret_arrays);
+}
+
+std::vector<FoundSnapshot> find_snapshots(const std::string& folder) {
+    return find_snapshot_files(folder, "", kSnapshotSuffix);
+}
 
 std::vector<FoundSnapshot> find_snapshots(const std::string& folder, const exchange::JobKey& key) {
-    return find_with_prefix(folder, prefix_of(key));
+    return find_snapshot_files(folder, snapshot_prefix(key), kSnapshotSuffix);
 }
 
 void remove_snapshot_leftovers(const std::string& folder) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
         const auto name = entry.path().filename().string();
-        if (name.starts_with('.') && name.ends_with(kSuffix)) ::unlink(entry.path().c_str());
+        if (name.starts_with('.') && (name.ends_with(kSnapshotSuffix) || name.ends_with(kPinnedSuffix)))
+            ::unlink(entry.path().c_str());
     }
 }
 

@@ -81,9 +81,48 @@ Status Snapshotter::load(SnapshotTask& task) {
     return read_snapshot_arrays(task.path, task.head, spans);
 }
 
+Status Snapshotter::save(SnapshotTask& task, const SnapshotArrays& copies) {
+    const exchange::JobKey key{task.head.table.job_name, task.head.table.run_id};
+    task.head.digest = snapshot_digest(copies);
+    if (task.is_pinned) {
+        remove_aged_pinned(task.folder, task.limits.keep_days);
+        GRADSIEVE_TRY(check_pinned_room(task.folder, key, task.head.group, snapshot_bytes(task.head), task.limits));
+        GRADSIEVE_TRY(
+            write_snapshot_as(task.folder, pinned_name(key, task.head.group, task.head.step), task.head, copies));
+        if (task.is_of_interval) GRADSIEVE_TRY(add_interval_name(task.folder, key, task.head.group, task.head.step));
+    } else {
+        GRADSIEVE_TRY(write_snapshot(task.folder, task.head, copies));
+    }
+    if (task.is_of_interval) remove_snapshots(task.folder, key, kSnapshotsKept);
+    return {};
+}
+
+Status Snapshotter::do_without_arrays(SnapshotTask& task) {
+    const exchange::JobKey key{task.head.table.job_name, task.head.table.run_id};
+    switch (task.kind) {
+        case SnapshotTask::Kind::kPin: {
+            remove_aged_pinned(task.folder, task.limits.keep_days);
+            GRADSIEVE_TRY(check_pinned_room(task.folder, key, task.head.group, 0, task.limits));
+            GRADSIEVE_TRY(pin_snapshot(task.folder, key, task.head.group, task.head.step));
+            const auto path = task.folder + "/" + pinned_name(key, task.head.group, task.head.step);
+            GRADSIEVE_ASSIGN(task.head, read_snapshot_head(path));
+            return {};
+        }
+        case SnapshotTask::Kind::kTrim:
+            remove_older_pinned(task.folder, key, task.head.group, task.head.step, task.limits.kept);
+            return {};
+        case SnapshotTask::Kind::kTakeIn: {
+            GRADSIEVE_ASSIGN(task.head,
+                             take_in_pinned(task.folder, task.file.get(), key, task.head.table.owner, task.limits));
+            return {};
+        }
+        default: return load(task);
+    }
+}
+
 void Snapshotter::carry_out(SnapshotTask& task) {
-    if (task.kind == SnapshotTask::Kind::kLoad) {
-        task.status = load(task);
+    if (task.kind != SnapshotTask::Kind::kSave) {
+        task.status = do_without_arrays(task);
         return;
     }
     const auto copies = make_copies(task);
@@ -91,9 +130,7 @@ void Snapshotter::carry_out(SnapshotTask& task) {
     task.is_copied.store(true, std::memory_order_release);  // pairs with the acquire in HostedJob
     tell();
     if (!task.status.is_ok()) return;
-    task.status = write_snapshot(task.folder, task.head, *copies);
-    if (task.status.is_ok())
-        remove_snapshots(task.folder, {task.head.table.job_name, task.head.table.run_id}, kSnapshotsKept);
+    task.status = save(task, *copies);
 }
 
 void Snapshotter::run() {

@@ -3,6 +3,8 @@
 // owned by the daemon, outlives every job.
 #pragma once
 
+#include "base/unique_fd.hpp"
+#include "daemon/pinned_snapshots.hpp"
 #include "daemon/snapshot_file.hpp"
 #include "daemon/wake.hpp"
 
@@ -18,9 +20,15 @@ namespace gradsieve::daemon {
 class HostedJob;
 
 struct SnapshotTask {
-    enum class Kind : std::uint8_t { kSave, kLoad };
+    enum class Kind : std::uint8_t {
+        kSave,
+        kLoad,
+        kPin,     ///< the interval's snapshot of `head` is pinned
+        kTrim,    ///< pinned ones older than `head`'s, which is complete everywhere, go
+        kTakeIn,  ///< `file` is pinned as `head.table.owner`'s
+    };
     Kind kind = Kind::kSave;
-    HostedJob* job = nullptr;  ///< stays as long as the task is out
+    HostedJob* job = nullptr;  ///< stays as long as the task is out; null: trim, take in
     std::string folder;        ///< save
     std::string path;          ///< load
     SnapshotHead head;
@@ -30,6 +38,12 @@ struct SnapshotTask {
     std::vector<std::vector<float>> copies{};  ///< one for each of `arrays`
     std::vector<ElementCount> elements{};      ///< of each
     bool is_off_devices = false;               ///< conductor: what was on GPUs has been copied
+    bool is_pinned = false;                    ///< save: under the pinned name
+    bool is_of_interval = true;                ///< save: under the interval's name
+    PinnedLimits limits{};                     ///< pin, save, trim, take in
+    UniqueFd file{};                           ///< take in
+    std::uint64_t session_id = 0;              ///< take in: who is to be answered
+    std::uint64_t number = 0;                  ///< take in: its number
     std::atomic<bool> is_copied{false};
     Status status;
 
@@ -55,6 +69,8 @@ private:
     void run();
     [[nodiscard]] static Result<SnapshotArrays> make_copies(SnapshotTask& task);
     [[nodiscard]] static Status load(SnapshotTask& task);
+    [[nodiscard]] static Status save(SnapshotTask& task, const SnapshotArrays& copies);
+    [[nodiscard]] static Status do_without_arrays(SnapshotTask& task);
     void carry_out(SnapshotTask& task);
     void tell() noexcept;
 

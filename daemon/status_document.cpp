@@ -279,6 +279,7 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
                           {"committed_step", group.committed},
                           {"resumed_step", group.resumed},
                           {"snapshot_step", group.snapshot},
+                          {"pinned_step", group.pinned},
                           {"steps_committed", group.steps_committed},
                           {"steps_aborted", group.steps_aborted}});
     const double ratio = payload_ratio(job);

@@ -174,6 +174,21 @@ Bytes build_message(std::uint64_t hash, const Check& message) {
     return std::move(body.bytes);
 }
 
+Bytes build_message(std::uint64_t hash, const SnapshotAsk& message) {
+    Body body(hash);
+    body.number(message.group);
+    return std::move(body.bytes);
+}
+
+Bytes build_message(std::uint64_t hash, const SnapshotAnswer& message) {
+    Body body(hash);
+    body.number(message.group);
+    body.reason(message.reason);
+    body.writer.write(message.digest);
+    body.number(message.bytes);
+    return std::move(body.bytes);
+}
+
 Bytes build_data_prefix(std::uint64_t hash, std::uint8_t flags) {
     Body body(hash);
     body.writer.write(flags);

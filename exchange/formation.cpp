@@ -62,15 +62,55 @@ Status Formation::attach(Rank rank, const JobSpec& spec) {
 
 bool Formation::detach(Rank rank) { return ranks_.erase(rank) > 0; }
 
+Step Formation::wanted_step(GroupNumber group) const {
+    if (group < kept_.wanted.size() && kept_.wanted[group] > 0) return kept_.wanted[group];
+    return group < adopted_.size() ? adopted_[group] : 0;
+}
+
+/// The residual is in the unit of these ranks' mean: others cannot go on from it. What is named counts alone, if it is
+/// there; else all that is there is told, for the words of the refusal.
+KeptSteps Formation::steps_to_announce(GroupNumber group) const {
+    KeptSteps kept;
+    if (std::ranges::equal(kept_.ranks, ranks_) && group < kept_.steps.size()) kept = kept_.steps[group];
+    const auto wanted = wanted_step(group);
+    if (wanted == 0) return kept;
+    for (const auto& named : kept_.named)
+        if (named.group == group && std::ranges::equal(named.ranks, ranks_) && !kept.has(named.step))
+            kept.steps.push_back(named.step);
+    const bool is_stateless = group < kept_.is_stateless.size() && kept_.is_stateless[group];
+    if (is_stateless || kept.has(wanted)) return {.steps = {wanted}};
+    std::ranges::sort(kept.steps, std::greater<>());
+    if (kept.steps.size() > kKeptStepsLimit) kept.steps.resize(kKeptStepsLimit);
+    return kept;
+}
+
 Prepared Formation::own() const {
-    return {.key = context_.key,
-            .nonce = context_.nonce,
-            .sequence = sequence_,
-            .ranks = {ranks_.begin(), ranks_.end()},
-            .next_steps = std::vector<Step>(context_.groups.size(), 1),
-            // The residual is in the unit of these ranks' mean: others cannot go on from it.
-            .kept_steps = std::ranges::equal(kept_.ranks, ranks_) ? kept_.steps : std::vector<KeptSteps>(),
-            .spec = context_.spec};
+    Prepared made{.key = context_.key,
+                  .nonce = context_.nonce,
+                  .sequence = sequence_,
+                  .ranks = {ranks_.begin(), ranks_.end()},
+                  .next_steps = {},
+                  .kept_steps = {},
+                  .spec = context_.spec};
+    bool has_any = false;
+    for (GroupNumber group = 0; group < context_.groups.size(); ++group) {
+        made.next_steps.push_back(wanted_step(group) + 1);
+        made.kept_steps.push_back(steps_to_announce(group));
+        has_any = has_any || !made.kept_steps.back().steps.empty();
+    }
+    if (!has_any) made.kept_steps.clear();
+    return made;
+}
+
+bool Formation::adopt(const Prepared& prepared) {
+    bool is_news = false;
+    adopted_.resize(context_.groups.size());
+    for (GroupNumber group = 0; group < context_.groups.size() && group < prepared.next_steps.size(); ++group) {
+        if (prepared.next_steps[group] == 1 || wanted_step(group) > 0) continue;
+        adopted_[group] = prepared.next_steps[group] - 1;
+        is_news = true;
+    }
+    return is_news;
 }
 
 void Formation::announce(PeerIndex to) {
@@ -93,6 +133,7 @@ void Formation::on_prepared(PeerIndex from, Prepared prepared, TimePoint now) {
     lives_.emplace(from, prepared.nonce);
     if (known && known->prepared.nonce == prepared.nonce && known->prepared.sequence >= prepared.sequence) return;
     if (prepared.ranks.empty()) return forget(from);
+    if (known && known->prepared.nonce != prepared.nonce) adopted_.clear();
     find_differences(from, prepared);
     const auto& ranks = prepared.ranks;
     if (context_.failure) return;
@@ -100,7 +141,9 @@ void Formation::on_prepared(PeerIndex from, Prepared prepared, TimePoint now) {
         ranks.back() >= prepared.spec.world_size)
         return context_.refuse(from, "announcement of ranks that are not ascending or not in the job");
     const bool is_first = !known || known->prepared.nonce != prepared.nonce;
+    const bool is_to_tell = adopt(prepared);
     known = Announced{.prepared = std::move(prepared), .at = now};
+    if (is_to_tell) return announce_to_all(now);
     if (is_first) announce(from);  // it was not there when we announced ourselves
 }
 
@@ -113,7 +156,10 @@ bool Formation::is_news(PeerIndex from, const Prepared& prepared) const {
     return known && known->prepared.nonce == prepared.nonce && known->prepared.sequence < prepared.sequence;
 }
 
-void Formation::forget(PeerIndex peer) { others_[peer].reset(); }
+void Formation::forget(PeerIndex peer) {
+    others_[peer].reset();
+    adopted_.clear();  // what it named went with it; who names it still announces it again
+}
 
 /// Every node compares every other with itself, so each one that differs from any finds a difference. The text is the
 /// same on both sides: the lower node stands first.
@@ -126,14 +172,16 @@ void Formation::find_differences(PeerIndex from, const Prepared& prepared) {
     if (!text.empty())
         return context_.fail(StatusCode::kMismatch,
                              text + ": all ranks must register the same; run the same program on all nodes");
-    const auto ours = own().next_steps;
-    for (std::size_t group = 0; group < ours.size() && group < prepared.next_steps.size(); ++group)
-        if (ours[group] != prepared.next_steps[group])
+    const auto step_of = [&](PeerIndex peer, GroupNumber group) {
+        return peer == from ? prepared.next_steps[group] - 1 : wanted_step(group);
+    };
+    for (GroupNumber group = 0; group < context_.groups.size() && group < prepared.next_steps.size(); ++group)
+        if (step_of(low, group) != step_of(high, group) && step_of(low, group) > 0 && step_of(high, group) > 0)
             return context_.fail(StatusCode::kMismatch,
-                                 "next step of group '" + context_.groups[group] + "': " + std::to_string(ours[group]) +
-                                     " on " + context_.node_text(context_.self) + ", " +
-                                     std::to_string(prepared.next_steps[group]) + " on " + context_.node_text(from) +
-                                     ": all nodes must go on from the same step; remove the state that is ahead");
+                                 "the step of group '" + context_.groups[group] + "' to go on from is named " +
+                                     std::to_string(step_of(low, group)) + " on " + context_.node_text(low) + ", " +
+                                     std::to_string(step_of(high, group)) + " on " + context_.node_text(high) +
+                                     ": all must name one; load the same checkpoint on all ranks");
 }
 
 /// A rank may have moved to another node a moment ago: two nodes that keep announcing it are a mistake.
@@ -164,7 +212,8 @@ std::optional<Start> Formation::try_start(TimePoint now) {
     const auto world_size = context_.spec.world_size;
     if (has_duplicate || context_.failure || !ranks_.contains(0) || hosts.size() != world_size) return std::nullopt;
     if (hosts.rbegin()->first != world_size - 1) return std::nullopt;
-    Start start{.spec_digest = spec_digest(), .members = {}, .first_steps = own().next_steps};
+    Start start{
+        .spec_digest = spec_digest(), .members = {}, .first_steps = std::vector<Step>(context_.groups.size(), 1)};
     start.members.push_back({.peer = context_.self, .nonce = context_.nonce, .ranks = {ranks_.begin(), ranks_.end()}});
     for (PeerIndex peer = 0; peer < others_.size(); ++peer)
         if (others_[peer])
@@ -172,9 +221,35 @@ std::optional<Start> Formation::try_start(TimePoint now) {
                 {.peer = peer, .nonce = others_[peer]->prepared.nonce, .ranks = others_[peer]->prepared.ranks});
     for (auto& member : start.members) std::ranges::sort(member.ranks);
     std::ranges::sort(start.members, {}, [](const StartMember& member) { return member.ranks.front(); });
+    if (!can_go_on(start)) return std::nullopt;
     for (GroupNumber group = 0; group < start.first_steps.size(); ++group)
         start.first_steps[group] = first_step(start, group);
     return start;
+}
+
+bool Formation::can_go_on(const Start& start) {
+    const auto mine = own();
+    for (GroupNumber group = 0; group < mine.next_steps.size(); ++group) {
+        const auto wanted = wanted_step(group);
+        if (wanted == 0) continue;
+        for (const auto& member : start.members) {
+            const auto& theirs = member.peer == context_.self ? mine : others_[member.peer]->prepared;
+            if (group >= theirs.next_steps.size() || theirs.next_steps[group] != wanted + 1) return false;
+            const auto kept = group < theirs.kept_steps.size() ? theirs.kept_steps[group] : KeptSteps{};
+            if (kept.has(wanted)) continue;
+            std::string has;
+            for (const auto step : kept.steps) has += (has.empty() ? "" : ", ") + std::to_string(step);
+            context_.fail(
+                StatusCode::kNotFound,
+                context_.step_text(group, wanted) + " is named to go on from, and " + context_.node_text(member.peer) +
+                    " has no snapshot of it for the ranks that attached there: " +
+                    (has.empty() ? "it has none" : "it has step " + has) +
+                    ": every node must have it; name a step that all have, or bring its file (gradsieve state "
+                    "list, load)");
+            return false;
+        }
+    }
+    return true;
 }
 
 const std::vector<KeptSteps>* Formation::kept_on(PeerIndex peer) const {
@@ -192,6 +267,8 @@ Step Formation::first_step(const Start& start, GroupNumber group) const {
                    return theirs != nullptr && group < theirs->size() && (*theirs)[group].has(step);
                });
     };
+    const auto wanted = wanted_step(group);
+    if (wanted > 0) return wanted + 1;
     const auto& steps = ours[group].steps;
     const auto common = std::ranges::find_if(steps, everybody_has);
     return common == steps.end() ? 1 : *common + 1;

@@ -46,6 +46,8 @@ public:
     [[nodiscard]] std::uint64_t spec_digest() const;
     /// Why `group` begins anew although we kept state of it, in words; empty if we kept none.
     [[nodiscard]] std::string lost_reason(const Start& start, GroupNumber group) const;
+    /// The step that somebody, on any node, named to go on from; 0 = none.
+    [[nodiscard]] Step wanted_step(GroupNumber group) const;
 
 private:
     struct Announced {
@@ -57,9 +59,15 @@ private:
     [[nodiscard]] const std::vector<KeptSteps>* kept_on(PeerIndex peer) const;
     [[nodiscard]] bool is_settled_duplicate(PeerIndex peer, TimePoint now);
     void find_differences(PeerIndex from, const Prepared& prepared);
+    /// Takes over what another node names to go on from; true if that is news.
+    [[nodiscard]] bool adopt(const Prepared& prepared);
+    [[nodiscard]] KeptSteps steps_to_announce(GroupNumber group) const;
+    /// Every member can go on from what is named. False: not yet known. Leaves a finding in the context if one cannot.
+    [[nodiscard]] bool can_go_on(const Start& start);
 
     JobContext& context_;
     KeptState kept_;
+    std::vector<Step> adopted_;  ///< by group: what other nodes name; 0 or missing = nothing
     std::set<Rank> ranks_;
     std::uint64_t sequence_ = 0;
     std::optional<TimePoint> announced_at_;

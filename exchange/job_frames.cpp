@@ -170,6 +170,15 @@ void JobMachine::Impl::on_member_frame(std::size_t from, const Early& frame, Tim
         case FrameType::kCheck:
             return take(context, frame.from, parse_check(bytes),
                         [&](const auto& value) { sides.on_check(from, frame.step, value, now); });
+        case FrameType::kSnapshotAsk:
+            return take(context, frame.from, parse_snapshot_ask(bytes),
+                        [&](const auto& value) { snapshots.on_ask(from, frame.step, value, now); });
+        case FrameType::kSnapshotAnswer:
+            return take(context, frame.from, parse_snapshot_answer(bytes),
+                        [&](const auto& value) { snapshots.on_answer(from, frame.step, value); });
+        case FrameType::kSnapshotKept:
+            return take(context, frame.from, parse_snapshot_ask(bytes),
+                        [&](const auto& value) { snapshots.on_kept(from, frame.step, value); });
         case FrameType::kComplaint:
         case FrameType::kQuery:
         case FrameType::kReport:
@@ -322,6 +331,9 @@ std::string frame_type_name(std::uint16_t type) {
         case FrameType::kBroadcastAsk: return "broadcast-ask";
         case FrameType::kBroadcast: return "broadcast";
         case FrameType::kCheck: return "check";
+        case FrameType::kSnapshotAsk: return "snapshot-ask";
+        case FrameType::kSnapshotAnswer: return "snapshot-answer";
+        case FrameType::kSnapshotKept: return "snapshot-kept";
     }
     return "unknown (" + std::to_string(type) + ")";
 }

@@ -36,7 +36,8 @@ JobMachine::Impl::Impl(JobKey key, PeerIndex self, std::vector<NodeName> nodes, 
       }()),
       formation(context),
       outbox(context),
-      sides(context, outbox) {}
+      sides(context, outbox),
+      snapshots(context) {}
 
 void JobMachine::Impl::start_if_ready(TimePoint now) {
     if (phase != Phase::kForming || context.failure) return;
@@ -61,6 +62,8 @@ void JobMachine::Impl::begin(const Start& agreed, Epoch agreed_epoch, TimePoint 
         .epoch = context.epoch, .members = context.members, .first_steps = context.first_steps, .lost_reasons = {}};
     for (GroupNumber group = 0; group < context.groups.size(); ++group)
         action.lost_reasons.push_back(formation.lost_reason(agreed, group));
+    for (GroupNumber group = 0; group < context.groups.size(); ++group)
+        action.named_steps.push_back(formation.wanted_step(group));
     context.actions.emplace_back(std::move(action));
     if (context.own == 0)
         for (const auto& member : context.members)
@@ -79,6 +82,7 @@ void JobMachine::Impl::settle(TimePoint now) {
     if (const auto reason = decision->reason(); reason && !has_answered_sides) {
         has_answered_sides = true;
         sides.end_open(*reason);
+        snapshots.end_open(*reason);
     }
     if (const auto outcome = decision->outcome(now)) return finish(*outcome);
     if (is_leaving_done(now)) finish({});
@@ -105,6 +109,7 @@ void JobMachine::Impl::finish(const Status& status) {
     end = status;
     for (auto& plan : plans) plan.end_open(status);
     sides.end_open(status);
+    snapshots.end_open(status);
     context.actions.emplace_back(EndJob{.status = status});
 }
 
@@ -241,6 +246,26 @@ Status JobMachine::on_check_requested(Rank rank, Step number, std::uint64_t dige
     const auto status = impl_->sides.on_check_requested(rank, number, digest, now);
     impl_->settle(now);
     return status;
+}
+
+Status JobMachine::on_snapshot_requested(GroupNumber group, Step step, TimePoint now) {
+    if (impl_->end && !impl_->end->is_ok()) return *impl_->end;
+    if (impl_->phase != Impl::Phase::kRunning)
+        return {
+            StatusCode::kFailedPrecondition,
+            "job '" + key().name + "' is not running here: a snapshot is made of a job that runs; wait for its start"};
+    if (group >= impl_->context.groups.size())
+        return {StatusCode::kInvalidArgument, "group " + std::to_string(group) + ": the job has " +
+                                                  std::to_string(impl_->context.groups.size()) + "; name one of them"};
+    const auto status = impl_->snapshots.on_requested(group, step, now);
+    impl_->settle(now);
+    return status;
+}
+
+void JobMachine::on_snapshot_saved(GroupNumber group, Step step, const SnapshotOutcome& outcome, TimePoint now) {
+    if (impl_->phase != Impl::Phase::kRunning) return;
+    impl_->snapshots.on_saved(group, step, outcome, now);
+    impl_->settle(now);
 }
 
 void JobMachine::on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,

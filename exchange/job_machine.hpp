@@ -57,6 +57,7 @@ struct StartJob {  ///< all ranks are there and agree
     std::vector<Step> first_steps;  ///< per group: 1, or the one after the step that every node's kept state holds
     /// Per group: why it begins anew although this node kept state of it; empty if it goes on, or nothing was kept.
     std::vector<std::string> lost_reasons;
+    std::vector<Step> named_steps = {};  ///< per group: the step that somebody named to go on from; 0 = none
 };
 struct EncodeTensor {  ///< all local ranks' samples are in, and the generation to overwrite is free
     TensorNumber tensor = 0;
@@ -101,19 +102,53 @@ struct DeliverCheck {
     Step number = 0;
     Status status;  ///< kMismatch names the ranks that differ
 };
+/// One node's part of a snapshot that was asked for.
+struct SnapshotOutcome {
+    Status status = {};
+    std::uint64_t digest = 0;  ///< of its values
+    ByteCount bytes = 0;       ///< of its values
+};
+/// Keep a snapshot of that step until it is let go; answered with on_snapshot_saved. The step is committed here, or the
+/// one before the committed one, or the open one, whose outcome is to be waited for.
+struct SaveSnapshot {
+    GroupNumber group = 0;
+    Step step = 0;
+};
+struct SnapshotKept {  ///< every member has it: older ones may go
+    GroupNumber group = 0;
+    Step step = 0;
+};
+struct DeliverSnapshot {  ///< tell whoever asked
+    GroupNumber group = 0;
+    Step step = 0;
+    Status status;
+    std::vector<SnapshotOutcome> parts;  ///< by member, if all have it
+};
 /// Every wait of a local rank has been answered; kOk = all ranks detached. The machine can be dropped. As long as it is
 /// kept and fed, it answers peers that missed the end with SendFrame (take_actions, few at a time), and does nothing
 /// else.
 struct EndJob {
     Status status;
 };
-using Action = std::variant<SendFrame, StartJob, EncodeTensor, DecodeTensor, DeliverResult, CommitStep, AbortStep,
-                            DeliverBroadcast, ReadBroadcast, DeliverCheck, EndJob>;
+using Action =
+    std::variant<SendFrame, StartJob, EncodeTensor, DecodeTensor, DeliverResult, CommitStep, AbortStep,
+                 DeliverBroadcast, ReadBroadcast, DeliverCheck, SaveSnapshot, SnapshotKept, DeliverSnapshot, EndJob>;
 
 /// What an earlier life of the job left on this node.
 struct KeptState {
     std::vector<Rank> ranks;            ///< ascending; no others can go on from it
     std::vector<KeptSteps> steps = {};  ///< per group
+    /// Steps that are gone on from only if somebody names them: of pinned snapshots.
+    struct Named {
+        GroupNumber group = 0;
+        Step step = 0;
+        std::vector<Rank> ranks;  ///< ascending; no others can go on from it
+    };
+    std::vector<Named> named = {};
+    /// Per group: the step that this node's ranks, or its user, name to go on from; 0 or missing = none.
+    std::vector<Step> wanted = {};
+    /// Per group: nothing is kept of it, so that it can go on from every step.
+    std::vector<bool> is_stateless = {};
 };
 
 enum class LinkState : std::uint8_t { kUp, kSilent, kClosed };
@@ -166,7 +201,12 @@ public:
     [[nodiscard]] Status on_broadcast_requested(Rank rank, TensorNumber tensor, Step number, Rank root, TimePoint now);
     [[nodiscard]] Status on_check_requested(Rank rank, Step number, std::uint64_t digest, TimePoint now);
 
+    /// Somebody on this node wants a snapshot of a committed step kept on every node. Errors: kFailedPrecondition (the
+    /// job does not run), kInvalidArgument (no such group), kBusy; else DeliverSnapshot follows.
+    [[nodiscard]] Status on_snapshot_requested(GroupNumber group, Step step, TimePoint now);
+
     // -- answers to actions --
+    void on_snapshot_saved(GroupNumber group, Step step, const SnapshotOutcome& outcome, TimePoint now);
     void on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
                     TimePoint now);
     /// Encoding failed, or found a NaN or infinity (`code` kNonFinite; text names tensor and rank).

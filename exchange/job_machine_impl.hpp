@@ -7,6 +7,7 @@
 #include "exchange/job_machine.hpp"
 #include "exchange/outbox.hpp"
 #include "exchange/side_rounds.hpp"
+#include "exchange/snapshot_rounds.hpp"
 
 #include <optional>
 #include <vector>
@@ -81,6 +82,7 @@ struct JobMachine::Impl {
     Outbox outbox;
     std::vector<GatherPlan> plans;  ///< by group, once started
     SideRounds sides;
+    SnapshotRounds snapshots;
     std::optional<Decision> decision;  ///< once started
     std::optional<Start> start;
     TimePoint started_at{};

@@ -60,6 +60,7 @@ void JobMachine::Impl::resend_to(PeerIndex peer, TimePoint now) {
     if (!context.detached.empty()) context.send(peer, FrameType::kDetached, 0, detached_body());
     for (auto& plan : plans) plan.resend_to(*member);
     sides.resend_to(*member);
+    snapshots.resend_to(*member);
     decision->resend_to(*member, now);
 }
 
@@ -74,6 +75,7 @@ void JobMachine::Impl::on_time(TimePoint now) {
     check_answers(now);
     for (auto& plan : plans) plan.on_time(now);
     sides.on_time(now);
+    snapshots.on_time(now);
     decision->on_time(now);
 }
 

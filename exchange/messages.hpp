@@ -34,6 +34,9 @@ enum class FrameType : std::uint16_t {
     kBroadcastAsk = 32,
     kBroadcast = 33,  ///< a piece of the root's bytes
     kCheck = 34,
+    kSnapshotAsk = 35,
+    kSnapshotAnswer = 36,
+    kSnapshotKept = 37,  ///< every member has it
 };
 
 /// What is acknowledged, credited and reported on: side rounds by their running number, groups by their step.
@@ -49,7 +52,7 @@ struct Prepared {  // "these ranks are here, and this is what they want"
     std::uint64_t nonce = 0;            ///< one life of the sender's machine
     std::uint64_t sequence = 0;         ///< grows with every announcement of that life
     std::vector<Rank> ranks;            ///< ascending
-    std::vector<Step> next_steps;       ///< per group, of a job that begins anew
+    std::vector<Step> next_steps;       ///< per group: 1, or the one after the step that is named to go on from
     std::vector<KeptSteps> kept_steps;  ///< per group; empty = nothing kept
     JobSpec spec;
 };
@@ -147,6 +150,16 @@ struct Check {  // number in the header's step
     std::vector<std::pair<Rank, std::uint64_t>> digests;
 };
 
+struct SnapshotAsk {  // step in the header; also says that every member has one
+    std::uint32_t group = 0;
+};
+struct SnapshotAnswer {  // step in the header
+    std::uint32_t group = 0;
+    Reason reason;             ///< kOk: it is there
+    std::uint64_t digest = 0;  ///< of the sender's values
+    ByteCount bytes = 0;       ///< of the sender's values
+};
+
 [[nodiscard]] Bytes build_message(std::uint64_t hash, const Prepared& message);
 [[nodiscard]] Bytes build_message(std::uint64_t hash, const Start& message);
 [[nodiscard]] Bytes build_message(std::uint64_t hash, const Reason& message);
@@ -162,6 +175,8 @@ struct Check {  // number in the header's step
 [[nodiscard]] Bytes build_message(std::uint64_t hash, const Detached& message);
 [[nodiscard]] Bytes build_message(std::uint64_t hash, const BroadcastAsk& message);
 [[nodiscard]] Bytes build_message(std::uint64_t hash, const Check& message);
+[[nodiscard]] Bytes build_message(std::uint64_t hash, const SnapshotAsk& message);
+[[nodiscard]] Bytes build_message(std::uint64_t hash, const SnapshotAnswer& message);
 
 /// Data frames begin with a flags byte after the hash; bit 0: the sender waits for credit.
 inline constexpr std::uint8_t kFlagCreditWanted = 1;
@@ -193,6 +208,8 @@ struct DataPrefix {
 [[nodiscard]] Result<Detached> parse_detached(ByteView body);
 [[nodiscard]] Result<BroadcastAsk> parse_broadcast_ask(ByteView body);
 [[nodiscard]] Result<Check> parse_check(ByteView body);
+[[nodiscard]] Result<SnapshotAsk> parse_snapshot_ask(ByteView body);
+[[nodiscard]] Result<SnapshotAnswer> parse_snapshot_answer(ByteView body);
 [[nodiscard]] Result<DataPrefix> parse_data_prefix(ByteView body, bool is_relay);
 [[nodiscard]] Result<BroadcastPiece> parse_broadcast_piece(ByteView body);
 

@@ -2,6 +2,7 @@
 // with what its type can hold. Any thread; owns nothing.
 #include "exchange/messages.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -114,6 +115,8 @@ Result<Prepared> parse_prepared(ByteView body) {
     std::set<std::string_view> groups;
     for (const auto& tensor : message.spec.tensors) groups.insert(tensor.group);
     if (!take_kept_steps(steps, groups.size(), message.kept_steps)) return reader.refused();
+    const auto is_sound = [](Step step) { return step >= 1 && step <= kLastStep; };
+    if (!std::ranges::all_of(steps, is_sound)) return reader.refused();
     message.next_steps = std::move(steps);
     return message;
 }
@@ -259,6 +262,23 @@ Result<Check> parse_check(ByteView body) {
         rank = reader.small();
         digest = reader.word();
     }
+    return reader.finish(std::move(message));
+}
+
+Result<SnapshotAsk> parse_snapshot_ask(ByteView body) {
+    BodyReader reader("snapshot request", body);
+    SnapshotAsk message;
+    message.group = reader.small();
+    return reader.finish(message);
+}
+
+Result<SnapshotAnswer> parse_snapshot_answer(ByteView body) {
+    BodyReader reader("snapshot answer", body);
+    SnapshotAnswer message;
+    message.group = reader.small();
+    message.reason = reader.reason();
+    message.digest = reader.word();
+    message.bytes = reader.number();
     return reader.finish(std::move(message));
 }
 

@@ -14,7 +14,7 @@
 namespace gradsieve::shm {
 
 /// Changes with any layout or message below; both sides name theirs on a mismatch.
-inline constexpr std::uint32_t kAbiVersion = 2;
+inline constexpr std::uint32_t kAbiVersion = 3;
 
 inline constexpr std::uint32_t kTensorLimit = 65'536;
 inline constexpr std::uint32_t kSamplesLimit = 256;

@@ -11,7 +11,14 @@
 
 namespace gradsieve::shm {
 
-enum class MessageType : std::uint8_t { kAttachRequest = 1, kAttachReply = 2, kBindRequest = 3, kBindReply = 4 };
+enum class MessageType : std::uint8_t {
+    kAttachRequest = 1,
+    kAttachReply = 2,
+    kBindRequest = 3,
+    kBindReply = 4,
+    kStateRequest = 5,
+    kStateReply = 6
+};
 
 /// What a message says it is, for who expects one of several; nothing if it is cut, of another version or of no known
 /// type. Parsing it then tells why.

@@ -13,7 +13,7 @@ _gradsieve() {
         return
     fi
     case $previous in
-        --socket | --out | --output)
+        --socket | --out | --output | --file)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$current")
             return
@@ -38,7 +38,7 @@ _gradsieve() {
             ;;
         check-config) options="--node --socket --state --help" ;;
         keygen) options="--out --force --show --help" ;;
-        state) options="list --state --json --help" ;;
+        state) options="list save load release --run --group --step --all-steps --file --timeout --socket --state --json --help" ;;
         doctor) options="--node --socket --help" ;;
         demo) options="--help" ;;
         *) return ;;

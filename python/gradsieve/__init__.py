@@ -21,13 +21,14 @@ from .errors import (AlreadyExists, Busy, Cancelled, Corrupt, FailedPrecondition
                      InvalidArgument, Mismatch, NonFinite, NotFound, PeerFailed, PermissionDenied, ResourceExhausted,
                      StepFailed, Timeout, Unavailable, Unimplemented, VersionMismatch)
 from .job import Job, NonFinitePolicy, digest_of, library_version
+from .snapshots import Snapshot, SnapshotPart
 from .status import read_status
 from .tensor import Tensor
 
 __all__ = [
     "AlreadyExists", "Array", "ArrayLike", "Busy", "Cancelled", "Corrupt", "DeviceBuffer", "ElementType",
     "FailedPrecondition", "GradsieveError", "InternalError", "InvalidArgument", "Job", "Mismatch", "NonFinite",
-    "NonFinitePolicy", "NotFound", "PeerFailed", "PermissionDenied", "ResourceExhausted", "StepFailed", "Tensor",
-    "Timeout", "Unavailable", "Unimplemented", "VersionMismatch", "__version__", "digest_of", "library_version",
+    "NonFinitePolicy", "NotFound", "PeerFailed", "PermissionDenied", "ResourceExhausted", "Snapshot", "SnapshotPart", "StepFailed",
+    "Tensor", "Timeout", "Unavailable", "Unimplemented", "VersionMismatch", "__version__", "digest_of", "library_version",
     "read_status",
 ]

@@ -44,6 +44,13 @@ class SubmitOptions(ctypes.Structure):
                 ("sample_count", c_uint32), ("reserved", c_uint32)]
 
 
+class RawSnapshotPart(ctypes.Structure):
+    """gradsieve_snapshot_part_info."""
+
+    _fields_ = [("struct_size", c_size_t), ("node", c_char_p), ("ranks", POINTER(c_uint32)), ("rank_count", c_size_t),
+                ("digest", c_uint64), ("bytes", c_uint64)]
+
+
 _Floats = POINTER(POINTER(c_float))
 # Names without their prefix, and the types of their arguments; all of them return a gradsieve_status.
 _FALLIBLE: dict[str, list[object]] = {
@@ -56,6 +63,12 @@ _FALLIBLE: dict[str, list[object]] = {
     "job_broadcast": [c_void_p, c_void_p, c_uint32, c_int64, _Floats],
     "job_check_equal": [c_void_p, c_uint64, c_int64],
     "job_check_parameters": [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_int64],
+    "job_request_snapshot": [c_void_p, c_uint64, c_char_p, c_int64, POINTER(c_void_p)],
+    "job_resume_from": [c_void_p, c_uint64, c_char_p, c_uint64],
+    "job_export_snapshot": [c_void_p, c_uint64, c_char_p, c_int64, POINTER(c_void_p)],
+    "job_import_snapshot": [c_void_p, c_char_p, c_size_t, c_int64, POINTER(c_void_p)],
+    "job_release_snapshots": [c_void_p, c_uint64, c_char_p, c_int64],
+    "snapshot_part": [c_void_p, c_size_t, POINTER(RawSnapshotPart)],
     "job_detach": [c_void_p, c_int64],
     "job_rank": [c_void_p, POINTER(c_uint32)],
     "job_world_size": [c_void_p, POINTER(c_uint32)],
@@ -66,6 +79,15 @@ _FALLIBLE: dict[str, list[object]] = {
     "tensor_submit": [c_void_p, c_uint64, POINTER(SubmitOptions)],
     "tensor_wait": [c_void_p, c_int64, _Floats],
     "tensor_is_ready": [c_void_p, POINTER(c_int32)],
+}
+# Likewise, of those that cannot fail: the types of their arguments and of what they give back.
+_INFALLIBLE: dict[str, tuple[list[object], object]] = {
+    "snapshot_free": ([c_void_p], None),
+    "snapshot_step": ([c_void_p], c_uint64),
+    "snapshot_part_count": ([c_void_p], c_size_t),
+    "bytes_free": ([c_void_p], None),
+    "bytes_data": ([c_void_p], c_void_p),
+    "bytes_count": ([c_void_p], c_size_t),
 }
 
 
@@ -80,6 +102,11 @@ class Library:
             function = getattr(handle, f"gradsieve_{name}")
             function.argtypes, function.restype = types, c_int32
             self._functions[name] = function
+        self.plain = {}
+        for name, (types, result) in _INFALLIBLE.items():
+            function = getattr(handle, f"gradsieve_{name}")
+            function.argtypes, function.restype = types, result
+            self.plain[name] = function
         self._last_error = handle.gradsieve_last_error
         self._last_error.argtypes, self._last_error.restype = [], c_char_p
         self.free_job = handle.gradsieve_job_free

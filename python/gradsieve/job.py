@@ -15,6 +15,7 @@ from ._arrays import Array, ArrayLike
 from ._waiting import checked_timeout, wait_for
 from .devices import DeviceBuffer, device_buffer_of
 from .errors import GradsieveError, InvalidArgument, NotFound, Timeout
+from .snapshots import Snapshot, take_bytes, take_snapshot
 from .status import read_status
 from .tensor import DEFAULT_TIMEOUT_S, Tensor
 
@@ -85,6 +86,11 @@ def _bytes_or_none(text: str | None, what: str) -> bytes | None:
     if "\0" in text:
         raise InvalidArgument(f"{what} is {text!r}: allowed is text without NUL characters; correct it")
     return text.encode("utf-8")
+
+
+def _whole_ms(timeout: float) -> int:
+    """For a call that is made once: in slices it would begin anew each time. Ctrl-C counts when it ends."""
+    return round(checked_timeout(timeout) * 1000)
 
 
 def _run_id_of(run_id: str | None) -> str:
@@ -199,6 +205,42 @@ class Job:
         counts = (ctypes.c_size_t * len(owners))(*sizes)
         self._handle.wait(lambda ms: self._handle.status_of("job_check_parameters", self._handle.job, step, pointers,
                                                             counts, len(owners), ms), timeout)
+
+    def request_snapshot(self, step: int = 0, timeout: float = DEFAULT_TIMEOUT_S, *, group: str = "") -> Snapshot:
+        """Asks every node to keep what it has of a group at a committed step (0: the last one), for a checkpoint, and waits
+        until all have it on disk. One rank may ask, or all. It stays, also when all ranks have left, until newer ones are
+        complete everywhere or it is released. A node has the last committed step and the one before. Errors: Timeout (call
+        again), NotFound, FailedPrecondition (the step is over, on which node), ResourceExhausted (disk, on which node)."""
+        pointer = ctypes.c_void_p()
+        name = _bytes_or_none(group, "group")
+        self._handle.wait(lambda ms: self._handle.status_of("job_request_snapshot", self._handle.job, step, name, ms,
+                                                            ctypes.byref(pointer)), timeout)
+        return take_snapshot(self._handle.library, pointer, group)
+
+    def resume_from(self, step: int, *, group: str = "", digest: int = 0) -> None:
+        """Before `start`: the group goes on from `step`, which every node must have, with the bits of the run that made it;
+        else `start` raises NotFound naming the node and what it has. All ranks name the same. digest: of the part of this
+        rank's node; 0: any. Step 0 takes it back. Errors: FailedPrecondition (started)."""
+        self._handle.call("job_resume_from", self._handle.job, step, _bytes_or_none(group, "group"), digest)
+
+    def export_snapshot(self, step: int, timeout: float = DEFAULT_TIMEOUT_S, *, group: str = "") -> bytes:
+        """This node's part of a requested snapshot, to be kept elsewhere. Ctrl-C counts when it is done. Errors: NotFound
+        (what is there)."""
+        pointer = ctypes.c_void_p()
+        self._handle.call("job_export_snapshot", self._handle.job, step, _bytes_or_none(group, "group"), _whole_ms(timeout),
+                          ctypes.byref(pointer))
+        return take_bytes(self._handle.library, pointer)
+
+    def import_snapshot(self, part: bytes, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Hands such bytes to this node, before `start`. They must be of this job's name and run id. Errors:
+        InvalidArgument, Corrupt, VersionMismatch, ResourceExhausted."""
+        pointer = ctypes.c_void_p()
+        self._handle.call("job_import_snapshot", self._handle.job, part, len(part), _whole_ms(timeout), ctypes.byref(pointer))
+        take_snapshot(self._handle.library, pointer, "")
+
+    def release_snapshots(self, step: int = 0, timeout: float = DEFAULT_TIMEOUT_S, *, group: str = "") -> None:
+        """This node lets go of its requested snapshots of `step`, or of all (0). Errors: NotFound."""
+        self._handle.call("job_release_snapshots", self._handle.job, step, _bytes_or_none(group, "group"), _whole_ms(timeout))
 
     def status(self) -> dict[str, Any]:
         """What the daemon's status document says of this job (docs/status-document.md, one entry of `jobs`): who is

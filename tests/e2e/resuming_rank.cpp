@@ -1,5 +1,6 @@
 // A training process that outlives daemons: whenever the job ends under it, it makes it anew and goes on from the step
-// that the daemons kept. Prints "averageGROUP STEP DIGEST" for what it gets. Not a test by itself.
+// that the daemons kept. Prints "averageGROUP STEP DIGEST" for what it gets. Keeps and takes up checkpoints if told so.
+// Not a test by itself.
 #include <gradsieve/gradsieve.hpp>
 
 #include <poll.h>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -60,6 +62,48 @@ void say(const std::string& line) {
     std::fflush(stdout);
 }
 
+std::string file_of(const std::string& option_name, const std::string& group) {
+    return text_option(option_name, "") + (group.empty() ? ".one" : "." + group);
+}
+
+/// Hands in the files of both groups, and names the step to go on from.
+Status take_up_checkpoint(Job& job) {
+    for (const std::string group : {"", "two"}) {
+        if (!text_option("import", "").empty()) {
+            std::ifstream file(file_of("import", group), std::ios::binary);
+            const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+            const auto taken = job.import_snapshot(std::as_bytes(std::span(bytes)), std::chrono::seconds(20));
+            if (!taken.is_ok()) return taken.status();
+        }
+        if (auto status = job.resume_from(option("resume", 0), group, option("digest", 0)); !status.is_ok())
+            return status;
+    }
+    return {};
+}
+
+/// Says "saved GROUP STEP NODES DIGEST-OF-THE-FIRST", or what went wrong.
+void keep_checkpoint(Job& job, std::uint64_t step) {
+    for (const std::string group : {"", "two"}) {
+        const auto kept = job.request_snapshot(step, std::chrono::seconds(20), group);
+        if (!kept.is_ok()) {
+            say("unsaved " + group + " " + kept.status().to_string());
+            continue;
+        }
+        std::string nodes;
+        for (const auto& part : kept->parts) nodes += part.node;
+        say("saved " + group + " " + std::to_string(kept->step) + " " + nodes + " " +
+            std::to_string(kept->parts.front().digest));
+        if (text_option("export", "").empty()) continue;
+        const auto bytes = job.export_snapshot(step, std::chrono::seconds(20), group);
+        if (!bytes.is_ok()) {
+            say("unsaved " + group + " " + bytes.status().to_string());
+            continue;
+        }
+        std::ofstream(file_of("export", group), std::ios::binary)
+            .write(reinterpret_cast<const char*>(bytes->data()), static_cast<std::streamsize>(bytes->size()));
+    }
+}
+
 struct Life {
     std::optional<Job> job;
     std::vector<Tensor> tensors;
@@ -88,6 +132,10 @@ std::optional<Life> begin_life(Status& ret_status) {
             return std::nullopt;
         }
         life.tensors.push_back(std::move(*tensor));
+    }
+    if (option("resume", 0) > 0) {
+        ret_status = take_up_checkpoint(*life.job);
+        if (!ret_status.is_ok()) return std::nullopt;
     }
     ret_status = life.job->start(std::chrono::seconds(20));
     if (!ret_status.is_ok()) return std::nullopt;
@@ -140,6 +188,7 @@ int main(int argc, char** argv) {
         say("started " + std::to_string(step));
         for (; step <= steps && status.is_ok(); ++step) {
             status = one_step(*life, step);
+            if (step == option("save-at", 0) || step == option("save-again-at", 0)) keep_checkpoint(*life->job, step);
             ::poll(nullptr, 0, static_cast<int>(option("compute-ms", 0)));  // the rest of its training step
         }
         if (!status.is_ok()) {

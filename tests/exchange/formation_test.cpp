@@ -131,6 +131,7 @@ TEST(Formation, Second_live_run_of_the_name_is_refused_naming_node_and_run) {
 }
 TEST(Formation, Nodes_that_go_on_from_different_steps_are_refused) {
     Sim sim({.ranks = {{0}, {1}}, .spec = make_spec(2, 1, 1)});
+    sim.kept[0].wanted = {7};
     ASSERT_TRUE(sim.attach(0).is_ok());
     const Prepared forged{.key = sim.key(),
                           .nonce = 1,
@@ -143,7 +144,7 @@ TEST(Formation, Nodes_that_go_on_from_different_steps_are_refused) {
                                   SharedView::take(build_message(job_hash(sim.key()), forged)), sim.now());
     ASSERT_TRUE(sim.node(0).machine->is_ended());
     const auto actions = sim.node(0).machine->take_actions();
-    EXPECT_TRUE(has(std::get<EndJob>(actions.back()).status.text(), "1 on node a, 42 on node b"));
+    EXPECT_TRUE(has(std::get<EndJob>(actions.back()).status.text(), "named 7 on node a, 41 on node b"));
 }
 TEST(Formation, Leaving_before_the_start_takes_the_rank_out) {
     Sim sim(three_nodes());

@@ -97,6 +97,13 @@ std::vector<Case> cases() {
                             {.ranks = {{.rank = 3, .last_broadcast = 1, .last_check = 2, .last_steps = {100, 200}}}},
                             parse_detached),
         make_case<BroadcastAsk>("broadcast_ask", {.tensor = 4, .root = 1}, parse_broadcast_ask),
+        make_case<SnapshotAsk>("snapshot_ask", {.group = 300}, parse_snapshot_ask),
+        make_case<SnapshotAnswer>("snapshot_answer",
+                                  {.group = 1,
+                                   .reason = {.code = StatusCode::kResourceExhausted, .text = "full"},
+                                   .digest = 0xD0D1D2D3D4D5D6D7ULL,
+                                   .bytes = 70000},
+                                  parse_snapshot_answer),
         make_case<Check>("check", {.digests = {{0, 0xC0C1C2C3C4C5C6C7ULL}, {2, 1}}}, parse_check),
     };
 }
@@ -182,9 +189,9 @@ TEST(Messages, Text_is_cut_at_its_limit) {
     EXPECT_EQ(parsed->text.size(), kMessageTextLimitBytes);
 }
 TEST(Messages, Every_frame_type_has_a_name_and_unknown_ones_say_so) {
-    for (std::uint16_t type = 16; type <= 34; ++type)
+    for (std::uint16_t type = 16; type <= 37; ++type)
         EXPECT_EQ(frame_type_name(type).find("unknown"), std::string::npos) << type;
-    EXPECT_EQ(frame_type_name(35), "unknown (35)");
+    EXPECT_EQ(frame_type_name(38), "unknown (38)");
     EXPECT_TRUE(is_for_every_job(16));
     EXPECT_FALSE(is_for_every_job(17));
 }

@@ -89,6 +89,9 @@ public:
         std::map<std::pair<TensorNumber, Step>, std::uint64_t> areas;  ///< decoded bits
         std::map<Step, Status> broadcasts, checks;
         std::map<Step, Bytes> broadcast_bytes;
+        std::map<std::pair<GroupNumber, Step>, SnapshotOutcome> saved;  ///< what SaveSnapshot is answered with
+        std::map<std::pair<GroupNumber, Step>, std::vector<DeliverSnapshot>> snapshots;
+        std::vector<std::pair<GroupNumber, Step>> kept_everywhere;
         std::optional<Status> end;
         std::set<TensorNumber> encoding, decoding;
         std::set<std::pair<TensorNumber, Step>> delivered;
@@ -139,6 +142,9 @@ private:
     void act(std::size_t index, const DeliverBroadcast& broadcast);
     void act(std::size_t index, const ReadBroadcast& read);
     void act(std::size_t index, const DeliverCheck& check);
+    void act(std::size_t index, const SaveSnapshot& save);
+    void act(std::size_t index, const SnapshotKept& kept);
+    void act(std::size_t index, const DeliverSnapshot& snapshot);
     void act(std::size_t index, const EndJob& end);
     void close_step(std::size_t index, GroupNumber group, Step step);
     void train_on(Rank rank);

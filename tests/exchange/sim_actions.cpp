@@ -235,6 +235,28 @@ void Sim::act(std::size_t index, const ReadBroadcast& read) {
 
 void Sim::act(std::size_t index, const DeliverCheck& check) { nodes_[index].checks[check.number] = check.status; }
 
+/// A node that a test tells nothing of has what it is asked for; its digest is its place plus one.
+void Sim::act(std::size_t index, const SaveSnapshot& save) {
+    push(random_delay(), [this, index, save] {
+        auto& node = nodes_[index];
+        if (!node.is_alive || !node.machine) return;
+        const auto known = node.saved.find({save.group, save.step});
+        node.machine->on_snapshot_saved(
+            save.group, save.step,
+            known != node.saved.end() ? known->second : SnapshotOutcome{.status = {}, .digest = index + 1, .bytes = 8},
+            now_);
+        pump(index);
+    });
+}
+
+void Sim::act(std::size_t index, const SnapshotKept& action) {
+    nodes_[index].kept_everywhere.emplace_back(action.group, action.step);
+}
+
+void Sim::act(std::size_t index, const DeliverSnapshot& snapshot) {
+    nodes_[index].snapshots[{snapshot.group, snapshot.step}].push_back(snapshot);
+}
+
 void Sim::act(std::size_t index, const EndJob& end) {
     if (nodes_[index].end) violation("job ended twice");
     nodes_[index].end = end.status;

@@ -3,6 +3,7 @@
 #include "shm/cell.hpp"
 #include "shm/device_message.hpp"
 #include "shm/message.hpp"
+#include "shm/state_message.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 
 #include <algorithm>
@@ -10,7 +11,16 @@
 namespace gradsieve::fuzz {
 namespace {
 
-enum : std::uint8_t { kAttach = 0, kAttachReply = 1, kBind = 2, kBindReply = 3, kSubmission = 4, kCompletion = 5 };
+enum : std::uint8_t {
+    kAttach = 0,
+    kAttachReply = 1,
+    kBind = 2,
+    kBindReply = 3,
+    kSubmission = 4,
+    kCompletion = 5,
+    kState = 6,
+    kStateReply = 7
+};
 
 std::vector<shm::TensorEntry> model() {
     std::vector<shm::TensorEntry> tensors(3);
@@ -61,6 +71,18 @@ void run_bind(ByteView bytes) {
     require(shm::parse_bind_request(shm::build_bind_request(*request)).is_ok(),
             "a bind request that was taken can be built and taken again");
 }
+void run_state(ByteView bytes) {
+    const auto request = shm::parse_state_request(bytes);
+    if (!request.is_ok()) return;
+    require(shm::parse_state_request(shm::build_state_request(*request)).is_ok(),
+            "a state request that was taken can be built and taken again");
+}
+void run_state_reply(ByteView bytes) {
+    const auto reply = shm::parse_state_reply(bytes);
+    if (!reply.is_ok()) return;
+    const auto again = shm::parse_state_reply(shm::build_state_reply(*reply));
+    require(again.is_ok() && again->parts == reply->parts, "a state reply that was taken can be built and taken again");
+}
 void run_submission(ByteView bytes) {
     static const auto layout = shm::gradient_layout(model());
     const auto submission = shm::parse_submission_cell(cell_of<shm::SubmissionCell>(bytes), layout->slabs);
@@ -95,7 +117,16 @@ std::vector<Bytes> seeds() {
     submission.kind = shm::SubmissionKind::kAverage;
     submission.step = 1;
     shm::Completion completion;
-    return {tagged(kAttach, shm::build_attach_request(attach)),
+    shm::StateRequest state;
+    state.job_name = "job";
+    state.step = 4;
+    const shm::StateReply kept{
+        .number = 1,
+        .status = {},
+        .parts = {{.group = "g", .step = 4, .node = "a", .ranks = {0, 1}, .digest = 7, .bytes = 8}}};
+    return {tagged(kState, shm::build_state_request(state)),
+            tagged(kStateReply, shm::build_state_reply(kept)),
+            tagged(kAttach, shm::build_attach_request(attach)),
             tagged(kAttachReply, shm::build_attach_reply(reply)),
             tagged(kAttachReply, shm::build_attach_reply(refusal)),
             tagged(kBind, shm::build_bind_request(bind_request())),
@@ -107,12 +138,14 @@ std::vector<Bytes> seeds() {
 void run_one(ByteView input) {
     if (input.empty()) return;
     const auto rest = input.subspan(1);
-    switch (std::to_integer<std::uint8_t>(input[0]) % 6) {
+    switch (std::to_integer<std::uint8_t>(input[0]) % 8) {
         case kAttach: run_attach(rest); return;
         case kAttachReply: static_cast<void>(shm::parse_attach_reply(rest)); return;
         case kBind: run_bind(rest); return;
         case kBindReply: static_cast<void>(shm::parse_bind_reply(rest)); return;
         case kSubmission: run_submission(rest); return;
+        case kState: run_state(rest); return;
+        case kStateReply: run_state_reply(rest); return;
         default: run_completion(rest); return;
     }
 }

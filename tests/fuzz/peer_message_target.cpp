@@ -65,6 +65,8 @@ constexpr Run kRuns[] = {
     &run_message<&exchange::parse_detached>,
     &run_message<&exchange::parse_broadcast_ask>,
     &run_message<&exchange::parse_check>,
+    &run_message<&exchange::parse_snapshot_ask>,
+    &run_message<&exchange::parse_snapshot_answer>,
     &run_parser<&exchange::parse_broadcast_piece>,
     &run_records<false>,
     &run_records<true>,

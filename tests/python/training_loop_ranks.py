@@ -181,6 +181,43 @@ def resumed(checkpoint, steps, dies=False, world_changes=False):
     return result
 
 
+def checkpointed(checkpoint, steps, save_at=0, load="", portable=False, with_ddp=True):
+    """Steps up to `steps`, keeping a checkpoint after `save_at`; begins where the checkpoint says if there is one. load: how it
+    is handed over, "resume" or "load_state_dict". portable: each rank keeps a file of its own."""
+    rank = join_processes()
+    path = Path(f"{checkpoint}{rank if portable else ''}")
+    saved = torch.load(path) if load else None
+    options = {"codec": TOPK, "run_id": "one", "resume": saved["gradsieve"] if load == "resume" else None}
+    net = seeded_net()
+    try:
+        model, state = wrap(net, **options) if with_ddp else (net, averager_of(net, options.pop("codec"), **options))
+        if load == "load_state_dict":
+            state.load_state_dict(saved["gradsieve"])
+    except gradsieve.GradsieveError as error:
+        return {"error": f"{type(error).__name__}: {error.text}"}
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    done = 0
+    if saved:
+        net.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        done = saved["step"]
+    for step in range(done + 1, steps + 1):
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        if not with_ddp:
+            state.average_gradients()
+        optimizer.step()
+        if step == save_at and (rank == 0 or portable):
+            torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step,
+                        "gradsieve": state.state_dict(portable=portable)}, path)
+    dist.barrier()
+    kept = torch.load(path)["gradsieve"] if save_at else {}
+    result = {"done": done, "last_step": state.last_step, "hash": hash_of(net.parameters()), "error": "",
+              "small": {key: value for key, value in kept.items() if key != "state"}, "bytes": len(kept.get("state", b""))}
+    state.close(TIMEOUT_S)
+    return result
+
+
 def told_of_lost_state(job):
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:

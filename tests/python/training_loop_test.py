@@ -116,6 +116,67 @@ class ResumeTest(unittest.TestCase):
         print(f"status says: {ran[0]['told']}")
 
 
+class CheckpointTest(unittest.TestCase):
+    """A run of seven steps that kept a checkpoint of its fifth and was left in good order; then one that goes on from there."""
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="gradsieve-checkpoint-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.path = str(self.folder / "checkpoint")
+
+    def keep(self, cluster, **options):
+        for result in cluster.run_ranks("training_loop_ranks:checkpointed", 2, checkpoint=self.path, steps=7, save_at=5, **options):
+            self.assertEqual((result["error"], result["done"], result["last_step"]), ("", 0, 7))
+            small = result["small"]
+            self.assertEqual([small[key] for key in ("job", "run_id", "group", "step", "world_size")], ["torch", "one", "", 5, 2])
+            self.assertEqual([part["node"] for part in small["parts"]], ["a", "b"])
+            self.assertEqual(result["bytes"] > 0, options.get("portable", False))
+
+    def go_on(self, cluster, load="resume", **options):
+        return cluster.run_ranks("training_loop_ranks:checkpointed", 2, checkpoint=self.path, steps=10, load=load, **options)
+
+    @staticmethod
+    def pinned(cluster, node):
+        return list((cluster.folder / node).glob("*.pinned"))
+
+    def expect_the_bits_of_a_whole_run(self, results, with_ddp=True):
+        with Cluster(2) as cluster:
+            whole = cluster.run_ranks("training_loop_ranks:checkpointed", 2, checkpoint=self.path, steps=10, with_ddp=with_ddp)
+        for result in results:
+            self.assertEqual((result["error"], result["done"], result["last_step"]), ("", 5, 10))
+            self.assertEqual(result["hash"], whole[0]["hash"])
+
+    def test_a_checkpoint_that_is_older_than_the_last_step_is_gone_on_from_with_the_same_bits(self):
+        with Cluster(2) as cluster:
+            self.keep(cluster)
+            results = self.go_on(cluster)
+            loaded = self.go_on(cluster, load="load_state_dict")
+        self.expect_the_bits_of_a_whole_run(results + loaded)
+
+    def test_an_averagers_checkpoint_likewise(self):
+        with Cluster(2) as cluster:
+            self.keep(cluster, with_ddp=False)
+            results = self.go_on(cluster, with_ddp=False)
+        self.expect_the_bits_of_a_whole_run(results, with_ddp=False)
+
+    def test_a_node_that_lacks_it_is_named_on_every_rank_and_nothing_starts(self):
+        with Cluster(2) as cluster:
+            self.keep(cluster)
+            for path in self.pinned(cluster, "b"):
+                path.unlink()
+            results = self.go_on(cluster)
+        for result in results:
+            self.assertRegex(result["error"], "^NotFound: .*step 5 is named to go on from, and node b has no snapshot of it")
+
+    def test_a_portable_one_holds_the_bytes_and_goes_on_where_no_daemon_has_it(self):
+        with Cluster(2) as cluster:
+            self.keep(cluster, portable=True)
+        with Cluster(2) as cluster:
+            results = self.go_on(cluster, portable=True)
+            self.assertEqual([len(self.pinned(cluster, node)) for node in "ab"], [1, 1])
+        self.expect_the_bits_of_a_whole_run(results)
+
+
 class MeasuredTest(unittest.TestCase):
     """Prints what it measures; asserts that ranks stay equal and that something is learned."""
 

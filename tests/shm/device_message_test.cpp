@@ -29,7 +29,7 @@ std::string repeated(const std::string& byte, std::size_t count) {
 
 TEST(DeviceMessage, Bind_request_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_bind_request(sample_bind_request())),
-              "02000000"
+              "03000000"
               "03"                // ABI version, message type
               "0500000000000000"  // number
               "02"
@@ -50,7 +50,7 @@ TEST(DeviceMessage, Bind_request_has_its_golden_bytes) {
                   "0000100000000000"
                   "0004000000000000"  // second moment
                   // tensor 2, descriptors
-                  "02000000"
+                  "03000000"
                   "02"
                   "02"
                   "00"
@@ -70,7 +70,7 @@ TEST(DeviceMessage, Bind_request_has_its_golden_bytes) {
 
 TEST(DeviceMessage, Bind_reply_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_bind_reply(sample_reply())),
-              "02000000"
+              "03000000"
               "04"
               "0201000000000000"
               "0c00"

@@ -36,7 +36,7 @@ AttachReply sample_reply() {
 
 TEST(Message, Attach_request_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_attach_request(sample_request())),
-              "02000000"
+              "03000000"
               "01"  // ABI version, message type
               "0464656d6f"
               "0137"  // job name, run id
@@ -67,7 +67,7 @@ TEST(Message, Attach_request_has_its_golden_bytes) {
 
 TEST(Message, Attach_reply_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_attach_reply(sample_reply())),
-              "02000000"
+              "03000000"
               "02"
               "0000"
               "00"

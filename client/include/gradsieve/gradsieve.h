@@ -64,6 +64,8 @@ enum {
 
 typedef struct gradsieve_job gradsieve_job;
 typedef struct gradsieve_tensor gradsieve_tensor;
+typedef struct gradsieve_snapshot gradsieve_snapshot;
+typedef struct gradsieve_bytes gradsieve_bytes;
 
 typedef struct gradsieve_job_options {
     size_t struct_size;
@@ -163,10 +165,54 @@ gradsieve_status gradsieve_job_check_equal(gradsieve_job* job, uint64_t digest, 
  * reading them. GRADSIEVE_MISMATCH on every rank names the step and the ranks that differ. */
 gradsieve_status gradsieve_job_check_parameters(gradsieve_job* job, uint64_t step, const void* const* parameters,
                                                 const size_t* byte_counts, size_t count, int64_t timeout_ms);
+/* Asks every node to keep what it has of a group (NULL = "") at a committed step (0: the last one), for a checkpoint,
+ * and waits until all have it on disk. One rank may ask, or all. It stays, also when all ranks have left, until newer
+ * ones are complete everywhere or it is released. A node has the last committed step and the one before. Free
+ * *ret_snapshot with gradsieve_snapshot_free. */
+gradsieve_status gradsieve_job_request_snapshot(gradsieve_job* job, uint64_t step, const char* group,
+                                                int64_t timeout_ms, gradsieve_snapshot** ret_snapshot);
+/* Before start: the group goes on from step, which every node must have, else start fails with GRADSIEVE_NOT_FOUND
+ * naming the node and what it has. All ranks name the same. digest: of the part of this rank's node; 0: any. step 0
+ * takes it back. */
+gradsieve_status gradsieve_job_resume_from(gradsieve_job* job, uint64_t step, const char* group, uint64_t digest);
+/* This node's part of a requested snapshot as bytes, to be kept elsewhere. Free *ret_bytes with
+ * gradsieve_bytes_free. */
+gradsieve_status gradsieve_job_export_snapshot(gradsieve_job* job, uint64_t step, const char* group, int64_t timeout_ms,
+                                               gradsieve_bytes** ret_bytes);
+/* Hands such bytes to this node, before start. They must be of this job's name and run id. *ret_snapshot has one
+ * part. */
+gradsieve_status gradsieve_job_import_snapshot(gradsieve_job* job, const void* bytes, size_t byte_count,
+                                               int64_t timeout_ms, gradsieve_snapshot** ret_snapshot);
+/* This node lets go of its requested snapshots of step (0: of all steps). */
+gradsieve_status gradsieve_job_release_snapshots(gradsieve_job* job, uint64_t step, const char* group,
+                                                 int64_t timeout_ms);
 /* Leaves in good order; the last call on a job. Open steps of other ranks fail after it, so call it on all. */
 gradsieve_status gradsieve_job_detach(gradsieve_job* job, int64_t timeout_ms);
 gradsieve_status gradsieve_job_rank(const gradsieve_job* job, uint32_t* ret_rank);
 gradsieve_status gradsieve_job_world_size(const gradsieve_job* job, uint32_t* ret_world_size);
+
+/* ---- snapshots ---- */
+
+/* What one node keeps. node and ranks are the snapshot's, valid until it is freed. */
+typedef struct gradsieve_snapshot_part_info {
+    size_t struct_size;    /* set it before the call */
+    const char* node;      /* as the configuration names it */
+    const uint32_t* ranks; /* of the job, on that node; ascending */
+    size_t rank_count;
+    uint64_t digest; /* of the values: equal for equal values, on every machine */
+    uint64_t bytes;  /* of the values */
+} gradsieve_snapshot_part_info;
+
+void gradsieve_snapshot_free(gradsieve_snapshot* snapshot); /* NULL is fine */
+uint64_t gradsieve_snapshot_step(const gradsieve_snapshot* snapshot);
+size_t gradsieve_snapshot_part_count(const gradsieve_snapshot* snapshot);
+/* index is below the count; parts stand in the order of their lowest ranks. */
+gradsieve_status gradsieve_snapshot_part(const gradsieve_snapshot* snapshot, size_t index,
+                                         gradsieve_snapshot_part_info* ret_part);
+
+void gradsieve_bytes_free(gradsieve_bytes* bytes); /* NULL is fine */
+const void* gradsieve_bytes_data(const gradsieve_bytes* bytes);
+size_t gradsieve_bytes_count(const gradsieve_bytes* bytes);
 
 /* ---- tensors ---- */
 

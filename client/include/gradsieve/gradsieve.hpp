@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gradsieve/status.hpp"
 
@@ -131,6 +132,19 @@ struct DeviceBinding {
     DeviceBuffer buffer;
 };
 
+/// What one node keeps for a group at a step: its part of a checkpoint.
+struct SnapshotPart {
+    std::string node{};                  ///< as the configuration names it
+    std::vector<std::uint32_t> ranks{};  ///< of the job, on that node; ascending
+    std::uint64_t digest = 0;            ///< of the values: equal for equal values, on every machine
+    std::uint64_t bytes = 0;             ///< of the values
+};
+struct Snapshot {
+    std::string group{};
+    std::uint64_t step = 0;
+    std::vector<SnapshotPart> parts{};  ///< of every node, in the order of their lowest ranks
+};
+
 class Job {
 public:
     /// Checks the options and the environment; talks to nobody yet.
@@ -171,6 +185,28 @@ public:
     [[nodiscard]] Status check_parameters(std::uint64_t step, std::span<const std::span<const float>> parameters,
                                           Timeout timeout);
     [[nodiscard]] Status check_parameters(std::uint64_t step, std::span<const float> parameters, Timeout timeout);
+    /// Asks every node of the job to keep what it has of a group at a committed step (0: the last one), for a
+    /// checkpoint, and waits until all of them have it on disk. One rank may ask, or all. It stays, also when all ranks
+    /// have left, until newer ones are complete everywhere (state.pinned_snapshots) or it is released. Training may go
+    /// on meanwhile; a step that would overwrite what is not copied yet waits. A node has the last committed step and
+    /// the one before: ask between `finish` and the next step's `submit`. Errors: kTimeout (call again), kNotFound (no
+    /// such group), kFailedPrecondition (the step is over, on which node; nothing committed yet), kResourceExhausted
+    /// (disk or budget, on which node), and what the job ended with.
+    [[nodiscard]] Result<Snapshot> request_snapshot(std::uint64_t step, Timeout timeout, std::string_view group = "");
+    /// Before `start`: the group goes on from `step`, of which every node must have a snapshot (or its state in
+    /// memory), with the bits of the run that made it; else `start` fails with kNotFound naming the node and what it
+    /// has. All ranks name the same. `digest`: of the part of this rank's node; 0: any. 0 as `step` takes it back.
+    [[nodiscard]] Status resume_from(std::uint64_t step, std::string_view group = "", std::uint64_t digest = 0);
+    /// This node's part of a snapshot that was requested, as a file's bytes, to be kept elsewhere; started or not.
+    /// Errors: kNotFound (what is there), kPermissionDenied, kUnavailable, kResourceExhausted (memory).
+    [[nodiscard]] Result<std::vector<std::byte>> export_snapshot(std::uint64_t step, Timeout timeout,
+                                                                 std::string_view group = "");
+    /// Hands such bytes to this node, in place of a part of the same step; before `start`. They must be of this job's
+    /// name and run id; they become this user's. Errors: kInvalidArgument, kCorrupt, kVersionMismatch,
+    /// kResourceExhausted.
+    [[nodiscard]] Result<Snapshot> import_snapshot(std::span<const std::byte> bytes, Timeout timeout);
+    /// This node lets go of its snapshots of `step` (0: of all steps) that were requested. Errors: kNotFound.
+    [[nodiscard]] Status release_snapshots(std::uint64_t step, Timeout timeout, std::string_view group = "");
     /// Leaves in good order; also done by the destructor. Open steps of other ranks fail after it, so call it on all.
     Status detach(Timeout timeout);
     [[nodiscard]] std::uint32_t rank() const noexcept;

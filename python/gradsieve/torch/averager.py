@@ -2,13 +2,16 @@
 thread, where Ctrl-C ends it."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..errors import GradsieveError, InvalidArgument, Timeout
 from ..job import Job, NonFinitePolicy
+from .checkpoints import Checkpoint, make_state_dict, why_not_now
 from .intake import Intake, check_weight
 from .members import Member, Scale, finish_step, trainable
 from .refusals import refuse_sharding, refuse_sparse
@@ -32,13 +35,13 @@ class Averager:
     model: any module; each parameter that needs a gradient now is a tensor of the job. job, codec, run_id, non_finite,
     socket_path, prefix, optimizer, grad_scaler, timeout, start_timeout, micro_batches (backward passes between two calls of
     `average_gradients`), second_moments: as gradsieve.torch.State. rank and world_size are torch.distributed's where that is
-    initialized, else the launcher's variables. Errors: State's."""
+    initialized, else the launcher's variables. resume: a state_dict of a checkpoint. Errors: State's."""
 
     def __init__(self, model: torch.nn.Module, job: str | Job, *, codec: str | None = None, run_id: str | None = None,
                  non_finite: NonFinitePolicy = NonFinitePolicy.SKIP_STEP, socket_path: str | None = None, prefix: str = "",
                  optimizer: torch.optim.Optimizer | None = None, grad_scaler: object | None = None,
                  timeout: float = 1800.0, start_timeout: float = 300.0, micro_batches: int = 1,
-                 second_moments: SecondMoments | None = None) -> None:
+                 second_moments: SecondMoments | None = None, resume: Mapping[str, Any] | None = None) -> None:
         refuse_sharding(model, optimizer)
         refuse_sparse(model)
         parameters = trainable(model.named_parameters())
@@ -46,20 +49,43 @@ class Averager:
         if not is_own and codec is not None:
             raise InvalidArgument(f"codec is {codec!r} beside a Job: allowed with a job's name; give it to the Job")
         has_ranks = dist.is_available() and dist.is_initialized()
-        self.job = Job(job, dist.get_rank() if has_ranks else None, dist.get_world_size() if has_ranks else None,
-                       codec=codec, run_id=run_id, non_finite=non_finite, socket_path=socket_path) \
-            if isinstance(job, str) else job
+        self._make_job = lambda run: Job(job, dist.get_rank() if has_ranks else None, dist.get_world_size() if has_ranks else None,
+                                         codec=codec, run_id=run, non_finite=non_finite, socket_path=socket_path)
         self._model = model
-        self._intake = Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
-                              second_moments=second_moments)
-        self._group, self._timeout = prefix, timeout
+        self._make_intake = lambda: Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler),
+                                           micro_batches=micro_batches, second_moments=second_moments)
+        self._group, self._timeout, self._start_timeout = prefix, timeout, start_timeout
         self._open: _OpenStep | None = None
         self._broadcast = 0  # members that are done in a broadcast that is under way
         self.last_step = 0  # the number of the last step that was begun; 0 before the first
         self._is_own = is_own
-        if is_own:
-            with self._intake.closed_on_error():
-                self.job.start(start_timeout)
+        self.job = self._make_job(resume["run_id"] if resume is not None and "run_id" in resume else run_id) \
+            if isinstance(job, str) else job
+        self._begin(None if resume is None else Checkpoint.of(resume, self.job.name, prefix, self.job.world_size))
+
+    def _begin(self, checkpoint: Checkpoint | None) -> None:
+        self._intake = self._make_intake()
+        with self._intake.closed_on_error():
+            if checkpoint:
+                checkpoint.apply(self.job, self._timeout)
+            if self._is_own:
+                self.job.start(self._start_timeout)
+
+    def state_dict(self, portable: bool = False) -> dict[str, Any]:
+        """As State.state_dict: between two calls of `average_gradients`."""
+        return make_state_dict(self.job, self.last_step, self._group, portable, self._timeout)
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """As State.load_state_dict: before the first call of `average_gradients` and after `broadcast_parameters`' last."""
+        checkpoint = Checkpoint.of(saved, self.job.name, self._group, self.job.world_size)
+        if error := why_not_now(self.last_step):
+            raise error
+        if not self._is_own:
+            return checkpoint.apply(self.job, self._timeout)
+        self._intake.close()
+        self.job.detach(self._start_timeout)
+        self.job = self._make_job(checkpoint.run_id)
+        self._begin(checkpoint)
 
     def close(self, timeout: float = 10.0) -> None:
         """After training: takes hooks off the model and leaves the job, where it was made here. Call it on all ranks after the

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import queue
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import GradsieveError, InvalidArgument
 from ..job import Job, NonFinitePolicy
+from .checkpoints import Checkpoint, make_state_dict, why_not_now
 from .fallback import MISSING, Fallback, check_fallback
 from .intake import Intake, check_weight
 from .members import Member, Scale, finish_step, trainable
@@ -64,6 +66,8 @@ class State:
     micro_batches: the most backward passes of one step (`no_sync`), each a variance sample; costs as many slabs. probe_every:
     steps between two that are averaged exactly as well, see `probes`; 0 = never. second_moments: a SecondMoments of the model.
 
+    resume: a state_dict of a checkpoint to go on from, see load_state_dict.
+
     Errors: InvalidArgument, Unimplemented (FSDP, ZeRO, sparse gradients), and those of Job.start."""
 
     def __init__(self, model: DistributedDataParallel, job: str | Job, *, codec: str | None = None,
@@ -71,7 +75,7 @@ class State:
                  socket_path: str | None = None, prefix: str = "", optimizer: torch.optim.Optimizer | None = None,
                  grad_scaler: object | None = None, timeout: float = DEFAULT_TIMEOUT_S, start_timeout: float = 300.0,
                  fallback: str | None = None, weight: float = 1.0, micro_batches: int = 1, probe_every: int = 0,
-                 second_moments: SecondMoments | None = None) -> None:
+                 second_moments: SecondMoments | None = None, resume: Mapping[str, Any] | None = None) -> None:
         refuse_sharding(model, optimizer)
         if not isinstance(model, DistributedDataParallel):
             raise InvalidArgument(f"model is a {type(model).__name__}: allowed is a DistributedDataParallel; wrap it, or use "
@@ -87,22 +91,61 @@ class State:
         is_own = self._is_own = isinstance(job, str)
         if not is_own and codec is not None:
             raise InvalidArgument(f"codec is {codec!r} beside a Job: allowed with a job's name; give it to the Job")
-        self.job = Job(job, dist.get_rank(group), dist.get_world_size(group), codec=codec, run_id=run_id,
-                       non_finite=non_finite, socket_path=socket_path) if isinstance(job, str) else job
-        self._intake = Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler), micro_batches=micro_batches,
-                              second_moments=second_moments, is_wanted=lambda: not self._is_plain())
-        self._group, self._timeout = prefix, timeout
+        self._make_job = lambda run: Job(job, dist.get_rank(group), dist.get_world_size(group), codec=codec, run_id=run,
+                                         non_finite=non_finite, socket_path=socket_path)
+        self._make_intake = lambda: Intake(model, self.job, parameters, prefix, Scale(optimizer, grad_scaler),
+                                           micro_batches=micro_batches, second_moments=second_moments,
+                                           is_wanted=lambda: not self._is_plain())
+        self._group, self._timeout, self._start_timeout = prefix, timeout, start_timeout
+        self._device = next(model.parameters()).device
         self._step = 0  # of the backward pass at hand; 0: not known yet
         self._lost_step: int | None = None  # in which the plain path was taken first; of the waiter thread
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.error: GradsieveError | None = None
-        device = next(model.parameters()).device
+        name = job if isinstance(job, str) else job.name
+        checkpoint = None if resume is None else Checkpoint.of(resume, name, prefix, dist.get_world_size(group))
+        if isinstance(job, str):
+            self.job = self._make_job(checkpoint.run_id if checkpoint else run_id)
+        else:
+            self.job = job
+        self._begin(checkpoint)
+
+    def _begin(self, checkpoint: Checkpoint | None) -> None:
+        """Registers the model's parameters with the job and, if it is this State's, starts it."""
+        self._intake = self._make_intake()
         with self._intake.closed_on_error():
-            if is_own and self._fallback:
-                self._fallback.start(self.job, start_timeout, device)
-            elif is_own:
-                self.job.start(start_timeout)
+            if checkpoint:
+                checkpoint.apply(self.job, self._timeout)
+            if self._is_own and self._fallback:
+                self._fallback.start(self.job, self._start_timeout, self._device)
+            elif self._is_own:
+                self.job.start(self._start_timeout)
+
+    def state_dict(self, portable: bool = False) -> dict[str, Any]:
+        """A small dictionary that names the last step (job, run id, step, digests), for a checkpoint. Asks every daemon of
+        the job to keep what it has of that step, and waits until all have it on disk, which takes as long as writing the
+        residuals and variances. Call it after `backward()` and before the next one, on one rank or on all; save the model's
+        and the optimizer's state of the same step beside it. portable: this node's part is in the dictionary too, so that it
+        may go on on another machine: call it on one rank of each node then, and load it there. Errors:
+        Job.request_snapshot's, naming the node."""
+        return make_state_dict(self.job, 0 if self._is_plain() else self._step, self._group, portable, self._timeout)
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Goes back to the step of a `state_dict()`, on every node or on none. Called by all ranks, with the same step, before
+        the first backward pass. A job that was made here is left and started again under the checkpoint's run id: giving
+        `resume=` when the State is made saves that. A Job of the caller's is not started yet and has the checkpoint's run
+        id. Errors: NotFound naming the node that lacks the step and what it has, InvalidArgument, Mismatch,
+        FailedPrecondition (too late), Job.start's."""
+        checkpoint = Checkpoint.of(saved, self.job.name, self._group, self.job.world_size)
+        if error := why_not_now(self._step):
+            raise error
+        if not self._is_own:
+            return checkpoint.apply(self.job, self._timeout)
+        self._intake.close()
+        self.job.detach(self._start_timeout)
+        self.job = self._make_job(checkpoint.run_id)
+        self._begin(checkpoint)
 
     @property
     def weight(self) -> float:
