@@ -85,6 +85,8 @@ const std::vector<Case>& cases() {
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
                                           {"threshold(2.5) | sign(scale=tau)", 1, 2, 1},
                                           {"all | sign", 1, 2, 1},
+                                          {"all | sign(two_mean)", 1, 2, 1},
+                                          {"all | sign(vote)", 1, 1, 0},
                                           {"all | dither", 1, 2, 1},
                                           {"all | dither(feedback=none)", 1, 1, 0},
                                           {"all | ternary", 1, 2, 1},
@@ -110,6 +112,8 @@ Pipeline pipeline_of(const std::string& name) {
     if (name.find("gate") != std::string::npos) pipeline.selector.gate = 1;
     if (name.find("pow2") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kPow2;
     if (name.find("sign") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kSign;
+    if (name.find("two_mean") != std::string::npos) pipeline = *parse_pipeline("all | sign(scale=two_mean)");
+    if (name.find("vote") != std::string::npos) pipeline = *parse_pipeline("all | sign(scale=none)");
     if (name.find("bf16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kBf16;
     if (name.find("natural") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kNatural;
     if (name.find("| f16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kF16;

@@ -127,7 +127,7 @@ Result<codec::Pipeline> pipeline_alone(const std::string& text) {
 
 StageView view_of(const codec::StageRow& row) {
     return {std::string(row.name),  std::string(row.role),    std::string(row.parameters), std::string(row.scope),
-            std::string(row.state), std::string(row.meaning), std::string(row.source)};
+            std::string(row.state), std::string(row.meaning), std::string(row.source),     std::string(row.combine)};
 }
 
 Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements) {

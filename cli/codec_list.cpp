@@ -29,6 +29,7 @@ std::string render_stage(const StageView& stage, const Look& look) {
     };
     add("scope: ", stage.scope);
     add("state: ", stage.state);
+    if (stage.combine != "gather") add("combine: ", stage.combine);
     add("source: ", stage.source);
     std::string line;
     for (const auto& fact : facts) line += (line.empty() ? "" : "; ") + fact;

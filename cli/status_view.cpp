@@ -249,7 +249,8 @@ std::string stages_json(const std::vector<StageView>& stages) {
                         {"scope", stage.scope},
                         {"state", stage.state},
                         {"meaning", stage.meaning},
-                        {"source", stage.source}});
+                        {"source", stage.source},
+                        {"combine", stage.combine}});
     return text_of_document(list);
 }
 

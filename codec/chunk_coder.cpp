@@ -9,6 +9,7 @@
 #include "codec/payload.hpp"
 #include "codec/quantize.hpp"
 #include "codec/tile_table.hpp"
+#include "codec/two_mean.hpp"
 
 #include <algorithm>
 #include <array>
@@ -103,17 +104,20 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
 
 std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, const TileTable& tiles,
                              const CodeScratch& scratch, std::byte* out) {
-    const bool is_dither = header.quantizer != QuantizerKind::kSign;
+    const bool is_mean = header.quantizer == QuantizerKind::kSign;
+    const std::uint32_t sides = scales_per_tile(header.quantizer);
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
-        const float scale =
-            is_dither ? scratch.scales[sent.indices[first] / kTileElements] : std::abs(sent.decoded[first]);
-        if (header.is_list()) {
-            const std::uint16_t rounded = bf16_of(scale);
-            std::memcpy(out, &rounded, sizeof(rounded));
-        } else {
-            std::memcpy(out, &scale, sizeof(scale));
+        for (std::uint32_t side = 0; side < sides; ++side) {
+            const std::size_t number = std::size_t{sent.indices[first] / kTileElements} * sides + side;
+            const float scale = is_mean ? std::abs(sent.decoded[first]) : scratch.scales[number];
+            if (header.is_list()) {
+                const std::uint16_t rounded = bf16_of(scale);
+                std::memcpy(out, &rounded, sizeof(rounded));
+            } else {
+                std::memcpy(out, &scale, sizeof(scale));
+            }
+            out += header.scale_bytes();
         }
-        out += header.tile_scale_bytes();
     }
     return out;
 }
@@ -140,6 +144,8 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
             for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 16U, 16);
             break;
         case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote:
             for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 31U, 1);
             break;
         case QuantizerKind::kNatural:
@@ -163,6 +169,9 @@ std::uint32_t quantize(const Quantizer& quantizer, const ChunkSelection& selecti
     if (quantizer.kind == QuantizerKind::kExponentialDither)
         return exponential_chunk_list(quantizer, indices, selection.values, selection.random, selection.first_element,
                                       *scratch.kernels, ret_decoded.data(), codes, scratch.scales.data());
+    if (quantizer.kind == QuantizerKind::kTwoMean)
+        return two_mean_chunk_list(indices, selection.values, *scratch.kernels, ret_decoded.data(),
+                                   scratch.scales.data());
     if (quantizer.kind == QuantizerKind::kNatural)
         return scratch.kernels->natural_list(natural_step(quantizer, selection.random, selection.first_element),
                                              selection.values.data(), indices.data(),

@@ -34,7 +34,8 @@ struct CodeScratch {
     std::vector<float> decoded;
     std::vector<std::uint32_t> gaps;
     std::vector<std::uint8_t> codes;
-    std::array<float, kMaximumTiles> scales;  ///< dither, exponential_dither: by tile of the chunk
+    /// dither, exponential_dither: by tile of the chunk; sign(scale=two_mean): two for each.
+    std::array<float, 2 * kMaximumTiles> scales;
 };
 
 /// One self-describing payload, empty if nothing is sent. Fills `ret_decoded[i]` = what receivers decode for

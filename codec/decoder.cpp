@@ -1,9 +1,10 @@
 #include "codec/decoder.hpp"
 
+#include "codec/dense_term.hpp"
 #include "codec/digest.hpp"
-#include "codec/exponential_coder.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_reader.hpp"
+#include "codec/vote.hpp"
 
 #include <algorithm>
 #include <array>
@@ -50,39 +51,6 @@ struct Tile {
     std::uint32_t first = 0;  ///< index in the chunk
     std::uint32_t count = 0;
 };
-
-/// A dense source's values of a tile.
-DenseTerm term_of(const Source& source, std::uint32_t first) {
-    const std::byte* values = source.view.values.data();
-    switch (source.view.header.quantizer) {
-        case QuantizerKind::kF32:
-            return {DenseTerm::Kind::kF32, source.factor, values + std::size_t{first} * sizeof(float)};
-        case QuantizerKind::kF16:
-            return {DenseTerm::Kind::kF16, source.factor, values + std::size_t{first} * sizeof(std::uint16_t)};
-        case QuantizerKind::kBf16:
-            return {DenseTerm::Kind::kBf16, source.factor, values + std::size_t{first} * sizeof(std::uint16_t)};
-        case QuantizerKind::kSign:
-            return {DenseTerm::Kind::kSign, source.factor * source.view.scale_of(first / kTileElements),
-                    values + first / 8};
-        case QuantizerKind::kNatural: return {DenseTerm::Kind::kNatural, source.factor, values + first};
-        case QuantizerKind::kDither: {
-            const std::uint32_t bits = source.view.header.code_bits;
-            return {DenseTerm::Kind::kDither, source.factor, values + std::size_t{first} / 8 * bits,
-                    source.view.scale_of(first / kTileElements), bits};
-        }
-        case QuantizerKind::kExponentialDither: {
-            const PayloadHeader& header = source.view.header;
-            list_exponential_values(header.code_bits, header.base, source.view.scale_of(first / kTileElements),
-                                    source.table->data());
-            DenseTerm term{DenseTerm::Kind::kTable, source.factor, values + std::size_t{first} / 8 * header.code_bits};
-            term.code_bits = header.code_bits;
-            term.table = source.table->data();
-            return term;
-        }
-        case QuantizerKind::kPow2: break;  // always a list
-    }
-    return {};
-}
 
 /// Which elements of a tile were touched. Empty again after each tile.
 struct TileBits {
@@ -193,6 +161,7 @@ Status ResultTensor::Impl::collect_sources(std::size_t chunk, std::span<const Co
         const ByteView payload = node_chunks[cursors[node]++].bytes;
         auto view = open_payload(payload, chunk_elements(chunk));
         Status status = view.status();
+        if (status.is_ok() && !sources.empty()) status = check_combine(sources.front().view.header, view->header);
         if (status.is_ok() && view->is_list()) status = decode_list(*view, lists[node]);
         if (!status.is_ok())
             return status.with_context("contribution " + std::to_string(node) + ": chunk " + std::to_string(chunk));
@@ -218,13 +187,18 @@ Status ResultTensor::Impl::decode_dense(std::size_t chunk, std::uint64_t key, De
     const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
     float* result = chunk_memory(chunk);
     const bool streams = is_streamed() && is_line_aligned(result);
+    const bool is_vote = combine_of(sources.front().view.header.quantizer) == Combine::kMajority;
     bool is_finite = true;
     for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
         const std::uint32_t count = std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first);
         terms.clear();
-        for (const Source& source : sources) terms.push_back(term_of(source, first));
-        inout_result.digest += payload_kernels().sum_dense(terms.data(), static_cast<std::uint32_t>(terms.size()),
-                                                           result + first, streams, first, count, key, &is_finite);
+        for (const Source& source : sources)
+            terms.push_back(dense_term(source.view, source.factor, first, *source.table));
+        const auto term_count = static_cast<std::uint32_t>(terms.size());
+        inout_result.digest += is_vote ? payload_kernels().vote_dense(terms.data(), term_count, vote_limit(term_count),
+                                                                      result + first, streams, first, count, key)
+                                       : payload_kernels().sum_dense(terms.data(), term_count, result + first, streams,
+                                                                     first, count, key, &is_finite);
     }
     inout_result.touched_elements += chunk_count;
     return finish_whole(chunk, is_finite);
@@ -247,7 +221,7 @@ Status ResultTensor::Impl::decode_mixed(std::size_t chunk, std::uint64_t key, bo
                 add_list(source, tile, bits);
                 continue;
             }
-            const DenseTerm term = term_of(source, first);
+            const DenseTerm term = dense_term(source.view, source.factor, first, *source.table);
             is_finite &= kernels.add_dense(&term, tile.result, tile.count);
         }
         const std::uint32_t touched = bits.take(0, indices.data());

@@ -10,20 +10,39 @@
 namespace gradsieve::codec {
 namespace {
 
+/// Signs of tiles whose scales `scales_of` finds and writes: of what is not negative, and of what is.
+template <typename ScalesOf>
 void code_signs(std::span<const float> values, const PayloadKernels& kernels, DensePayload& payload,
-                std::span<float> ret_decoded) {
+                std::span<float> ret_decoded, ScalesOf scales_of) {
     for (std::size_t first = 0; first < values.size(); first += kTileElements) {
-        const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kTileElements, values.size() - first));
+        const auto tile_values = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
+        const auto count = static_cast<std::uint32_t>(tile_values.size());
         const std::size_t tile = first / kTileElements;
-        const float* tile_values = values.data() + first;
-        const float scale = payload.write_mean(tile, kernels.magnitude_sum(tile_values, count), count);
-        if (scale > 0.0F) {
-            kernels.pack_signs(tile_values, count, scale, payload.tile_codes(tile), ret_decoded.data() + first);
+        const TwoMeans scales = scales_of(tile, tile_values);
+        if (scales.of[0] > 0.0F || scales.of[1] > 0.0F) {
+            kernels.pack_signs(tile_values.data(), count, scales.of[0], scales.of[1], payload.tile_codes(tile),
+                               ret_decoded.data() + first);
         } else {
             std::fill_n(payload.tile_codes(tile), payload.tile_bytes(count), std::byte{0});
             std::fill_n(ret_decoded.data() + first, count, 0.0F);
         }
     }
+}
+
+void code_signs(const Quantizer& quantizer, std::span<const float> values, const PayloadKernels& kernels,
+                DensePayload& payload, std::span<float> ret_decoded) {
+    code_signs(values, kernels, payload, ret_decoded, [&](std::size_t tile, std::span<const float> tile_values) {
+        const auto count = static_cast<std::uint32_t>(tile_values.size());
+        TwoMeans scales{{1.0F, 1.0F}};
+        if (quantizer.kind == QuantizerKind::kTwoMean) {
+            scales = two_means_of(tile_values, kernels);
+            payload.write_scales(tile, scales);
+        } else if (quantizer.kind == QuantizerKind::kSign) {
+            const float mean = payload.write_mean(tile, kernels.magnitude_sum(tile_values.data(), count), count);
+            scales = {{mean, mean}};
+        }
+        return scales;
+    });
 }
 
 void code_levels(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadKernels& kernels,
@@ -85,6 +104,10 @@ void DensePayload::write_scale(std::size_t tile, float scale) noexcept {
     std::memcpy(bytes_.data() + scales_at_ + tile * sizeof(scale), &scale, sizeof(scale));
 }
 
+void DensePayload::write_scales(std::size_t tile, const TwoMeans& means) noexcept {
+    std::memcpy(bytes_.data() + scales_at_ + tile * sizeof(means.of), means.of, sizeof(means.of));
+}
+
 PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadPool& pool,
                         const PayloadKernels& kernels, std::span<float> ret_decoded) {
     const std::span<const float> values = selection.values;
@@ -93,8 +116,8 @@ PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& select
         code_levels(quantizer, selection, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kExponentialDither) {
         code_exponential_levels(quantizer, selection, kernels, payload, ret_decoded);
-    } else if (quantizer.kind == QuantizerKind::kSign) {
-        code_signs(values, kernels, payload, ret_decoded);
+    } else if (is_sign_bit(quantizer.kind)) {
+        code_signs(quantizer, values, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kNatural) {
         kernels.natural_dense(natural_step(quantizer, selection.random, selection.first_element), values.data(),
                               static_cast<std::uint32_t>(values.size()), payload.values(), ret_decoded.data());

@@ -6,6 +6,7 @@
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
+#include "codec/two_mean.hpp"
 
 #include <span>
 
@@ -30,6 +31,7 @@ public:
     /// the chunk has one scale for all.
     float write_mean(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept;
     void write_scale(std::size_t tile, float scale) noexcept;
+    void write_scales(std::size_t tile, const TwoMeans& means) noexcept;
     /// Once every value and scale is written.
     [[nodiscard]] PayloadBytes take() noexcept { return std::move(bytes_); }
 

@@ -20,7 +20,9 @@ enum class DenseRule : std::uint8_t {
     kNatural,         ///< the same as natural
     kNaturalMean,     ///< the same of r = gbar: no state read or written
     kSign,            ///< r written to a buffer, its magnitudes added up; what the last tile leaves of r written
-    kDither,          ///< as kSign, but nothing is added up
+    kTwoMean,         ///< as kSign, but nothing is added up
+    kVote,            ///< the signs of r = gbar: no state read or written
+    kDither,          ///< as kTwoMean
     kDitherMean,      ///< the same of r = gbar: no state read or written
     kVariance,        ///< lists r^2 > ratio_floor v
     kVarianceHybrid,  ///< lists |r| > tau and r^2 > ratio_floor v
@@ -68,14 +70,16 @@ struct DensePlan {
 /// Lanes that a list may be written past its end.
 inline constexpr std::size_t kListSlack = 16;
 
-/// kSign, kDither, kDitherMean: the tile before this one. Its scale is known, so that it goes out while this one comes
-/// in, which keeps the memory busy both ways. A whole tile; `residual_out` is aligned to 64 bytes if the plan streams.
+/// kSign, kTwoMean, kDither, kDitherMean: the tile before this one. Its scale is known, so that it goes out while this
+/// one comes in, which keeps the memory busy both ways. A whole tile; `residual_out` is aligned to 64 bytes if the plan
+/// streams.
 struct HeldTile {
     const float* values = nullptr;  ///< r; null: there is no such tile
-    float scale = 0;                ///< > 0
+    float scale = 0;                ///< signs: of what is not negative
+    float negative_scale = 0;       ///< signs: of what is; one of the two is > 0
     float* residual_out = nullptr;  ///< what the codes leave of r; null for kDitherMean
     std::byte* codes = nullptr;     ///< sign: bit i: r < 0; dither: fields, and up to six bytes behind them
-    DitherStep dither;              ///< but for sign
+    DitherStep dither;              ///< but for signs
 };
 
 /// Elements [first, first + elements) of the tensor; `first` is a multiple of kPooledElements. Output pointers belong
@@ -94,7 +98,8 @@ struct DenseSpan {
     float* variances = nullptr;           ///< v of the listed elements before any decay; rules with a variance
     std::uint32_t* gate_words = nullptr;  ///< kGatedMagnitude: bit i of word j is element 32 j + i
     HeldTile previous;                    ///< only together with a span of a whole tile
-    /// kBf16, kF16: 16 bits for each element; kNatural, kNaturalMean: 8. Aligned to 64 bytes if the plan streams.
+    /// kBf16, kF16: 16 bits for each element; kNatural, kNaturalMean: 8; kVote: 1. Aligned to 64 bytes if the plan
+    /// streams.
     std::byte* codes = nullptr;
 };
 
@@ -111,7 +116,8 @@ struct DenseOutcome {
 
 /// Whether the rule reads and writes the residual.
 [[nodiscard]] constexpr bool has_residual(DenseRule rule) noexcept {
-    return rule != DenseRule::kMean && rule != DenseRule::kDitherMean && rule != DenseRule::kNaturalMean;
+    return rule != DenseRule::kMean && rule != DenseRule::kDitherMean && rule != DenseRule::kNaturalMean &&
+           rule != DenseRule::kVote;
 }
 
 using DensePass = DenseOutcome (*)(const DensePlan&, const DenseSpan&);

@@ -130,10 +130,14 @@ template <typename Isa, DenseRule kRule, VarianceSource kSource, unsigned kSampl
         store_natural<Isa, has_residual(kRule), kIsTail, kStreams>(plan, span, at, ret_listing.residual);
         return true;
     }
+    if constexpr (kRule == DenseRule::kVote) {
+        store_votes<Isa, kIsTail>(span, at, ret_listing.residual);
+        return true;
+    }
     if constexpr (is_held_rule(kRule)) {
         if constexpr (!kIsTail) {
             if (span.previous.values != nullptr) {
-                if constexpr (kRule == DenseRule::kSign) store_signs<Isa, kStreams>(span.previous, at.local);
+                if constexpr (is_sign_rule(kRule)) store_signs<Isa, kStreams>(span.previous, at.local);
                 if constexpr (is_dither_rule(kRule))
                     store_levels<has_residual(kRule), kStreams>(span.previous, at.local);
             }
@@ -281,6 +285,8 @@ DensePass find_form(DenseRule rule, VarianceSource source) {
         case DenseRule::kNatural: return run_span<Isa, DenseRule::kNatural, VarianceSource::kNone>;
         case DenseRule::kNaturalMean: return run_span<Isa, DenseRule::kNaturalMean, VarianceSource::kNone>;
         case DenseRule::kSign: return run_span<Isa, DenseRule::kSign, VarianceSource::kNone>;
+        case DenseRule::kTwoMean: return run_span<Isa, DenseRule::kTwoMean, VarianceSource::kNone>;
+        case DenseRule::kVote: return run_span<Isa, DenseRule::kVote, VarianceSource::kNone>;
         case DenseRule::kDither: return run_span<Isa, DenseRule::kDither, VarianceSource::kNone>;
         case DenseRule::kDitherMean: return run_span<Isa, DenseRule::kDitherMean, VarianceSource::kNone>;
         case DenseRule::kMagnitude: return run_span<Isa, DenseRule::kMagnitude, VarianceSource::kNone>;

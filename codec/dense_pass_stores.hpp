@@ -15,7 +15,8 @@ constexpr bool is_dither_rule(DenseRule rule) { return rule == DenseRule::kDithe
 constexpr bool is_natural_rule(DenseRule rule) {
     return rule == DenseRule::kNatural || rule == DenseRule::kNaturalMean;
 }
-constexpr bool is_held_rule(DenseRule rule) { return rule == DenseRule::kSign || is_dither_rule(rule); }
+constexpr bool is_sign_rule(DenseRule rule) { return rule == DenseRule::kSign || rule == DenseRule::kTwoMean; }
+constexpr bool is_held_rule(DenseRule rule) { return is_sign_rule(rule) || is_dither_rule(rule); }
 constexpr bool is_of_groups(VarianceSource source) {
     return source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
 }
@@ -115,6 +116,19 @@ template <typename Isa, bool kHasResidual, bool kIsTail, bool kStreams>
     __builtin_memcpy(span.codes + at.local, run.codes, kIsTail ? at.valid : kPooledElements);
 }
 
+/// Writes a block's signs.
+template <typename Isa, bool kIsTail>
+[[gnu::always_inline]] inline void store_votes(const DenseSpan& span, const BlockPosition& at,
+                                               const Block<Isa>& residual) {
+    std::uint32_t signs = 0;
+    for (unsigned j = 0; j < Block<Isa>::kVectors; ++j)
+        signs |= Isa::greater(Isa::broadcast(0.0F), residual.vector[j]) << (j * Isa::kWidth);
+    if constexpr (kIsTail) {
+        if (at.valid < kPooledElements) signs &= (std::uint32_t{1} << at.valid) - 1U;
+    }
+    __builtin_memcpy(span.codes + at.local / 8, &signs, kIsTail ? (at.valid + 7) / 8 : sizeof(signs));
+}
+
 /// Writes one block of the tile before: its signs, and what they leave of r.
 template <typename Isa, bool kStreams>
 [[gnu::always_inline]] inline void store_signs(const HeldTile& tile, std::size_t local) {
@@ -124,7 +138,7 @@ template <typename Isa, bool kStreams>
         const auto r = Isa::load(tile.values + local + j * Isa::kWidth);
         const std::uint32_t negative = Isa::greater(Isa::broadcast(0.0F), r);
         const auto decoded = Isa::add(Isa::keep_where(Isa::broadcast(tile.scale), ~negative),
-                                      Isa::keep_where(Isa::broadcast(-tile.scale), negative));
+                                      Isa::keep_where(Isa::broadcast(-tile.negative_scale), negative));
         store_state<Isa, false, kStreams>(tile.residual_out, at, j, Isa::sub(r, decoded));
         signs |= negative << (j * Isa::kWidth);
     }

@@ -21,6 +21,8 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
         case QuantizerKind::kBf16: return DenseRule::kBf16;
         case QuantizerKind::kPow2: return DenseRule::kEverything;
         case QuantizerKind::kSign: return DenseRule::kSign;
+        case QuantizerKind::kTwoMean: return DenseRule::kTwoMean;
+        case QuantizerKind::kVote: return DenseRule::kVote;
         case QuantizerKind::kNatural:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kNaturalMean : DenseRule::kNatural;
         case QuantizerKind::kExponentialDither:

@@ -26,13 +26,15 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
         case QuantizerKind::kBf16:
         case QuantizerKind::kPow2:
         case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: return {};
     }
     return corrupt_payload("quantizer", quantizer,
-                           "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 7 (natural), 8 (dither) or 9 "
-                           "(exponential_dither)");
+                           "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 5 (sign of two means), 6 (vote), 7 "
+                           "(natural), 8 (dither) or 9 (exponential_dither)");
 }
 
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
@@ -44,6 +46,10 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     if (ret_header.quantizer == QuantizerKind::kSign) {
         if (width_code != 0) return corrupt_payload("sign width code", width_code, "0");
         if (scale_code > 1) return corrupt_payload("sign scale code", scale_code, "0 (per tile) or 1 (per chunk)");
+        return {};
+    }
+    if (is_sign_bit(ret_header.quantizer)) {
+        if (byte != 0) return corrupt_payload("value form of signs", byte, "0");
         return {};
     }
     const bool is_natural = ret_header.quantizer == QuantizerKind::kNatural;
@@ -97,6 +103,8 @@ unsigned PayloadHeader::value_bits() const noexcept {
         case QuantizerKind::kBf16: return 16;
         case QuantizerKind::kPow2: return is_paper_word() ? 0 : code_bits;
         case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: return code_bits;
@@ -179,6 +187,8 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     if (version != payload_version(header.quantizer))
         return corrupt_payload("version of quantizer " + std::to_string(form & 31U), version,
                                std::to_string(payload_version(header.quantizer)));
+    if (header.quantizer == QuantizerKind::kVote && header.is_list())
+        return corrupt_payload("index form of votes", static_cast<unsigned>(header.index_form), "0 (every)");
     if (has_value_byte(header.quantizer)) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
@@ -207,7 +217,7 @@ bool is_tile_scale(const PayloadHeader& header, float scale) noexcept {
 }
 
 Status corrupt_tile_scale(const PayloadHeader& header, float scale) {
-    const bool is_sign = header.quantizer == QuantizerKind::kSign || !std::isfinite(scale) || std::signbit(scale);
+    const bool is_sign = is_sign_bit(header.quantizer) || !std::isfinite(scale) || std::signbit(scale);
     return corrupt_payload("tile scale", std::to_string(scale),
                            is_sign ? "finite and not negative" : "so small that every level is finite");
 }

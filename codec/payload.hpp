@@ -12,7 +12,7 @@
 namespace gradsieve::codec {
 
 inline constexpr std::uint8_t kOldestPayloadVersion = 2;
-inline constexpr std::uint8_t kNewestPayloadVersion = 4;
+inline constexpr std::uint8_t kNewestPayloadVersion = 5;
 /// Largest Rice parameter of an index list: 2^20 is a chunk.
 inline constexpr unsigned kMaximumRiceParameter = 20;
 /// Exponent code of a pow2 payload whose tiles all have the base exponent: no exponent section follows.
@@ -27,6 +27,7 @@ enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32
 
 /// What a payload says as its version: the first one that knows its quantizer.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer) noexcept {
+    if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote) return 5;
     if (quantizer == QuantizerKind::kExponentialDither) return 4;
     return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
 }
@@ -43,6 +44,16 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits
     return (code_bits - 1U) | (has_chunk_scale ? 8U : 0U);
 }
 
+/// Whether a code is one bit, set for what is negative.
+GRADSIEVE_HOST_DEVICE constexpr bool is_sign_bit(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean ||
+           quantizer == QuantizerKind::kVote;
+}
+/// Scales of a tile that has scales.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t scales_per_tile(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kTwoMean ? 2 : 1;
+}
+
 /// Whether codes are levels of their tile's scale.
 GRADSIEVE_HOST_DEVICE constexpr bool is_dithered(QuantizerKind quantizer) noexcept {
     return quantizer == QuantizerKind::kDither || quantizer == QuantizerKind::kExponentialDither;
@@ -55,7 +66,7 @@ GRADSIEVE_HOST_DEVICE constexpr bool has_base(QuantizerKind quantizer) noexcept 
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither: 2..8; sign: 1; natural: 8
+    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither: 2..8; signs: 1; natural: 8
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
     unsigned rice_parameter = 0;      ///< kRice: 0..20
@@ -70,10 +81,13 @@ struct PayloadHeader {
         return index_form == IndexForm::kRaw32 && quantizer == QuantizerKind::kPow2 && code_bits == 4;
     }
     [[nodiscard]] bool has_tile_scales() const noexcept {
-        return is_dithered(quantizer) || (quantizer == QuantizerKind::kSign && !has_chunk_scale);
+        return is_dithered(quantizer) || quantizer == QuantizerKind::kTwoMean ||
+               (quantizer == QuantizerKind::kSign && !has_chunk_scale);
     }
-    /// They are fp32 where every element is sent, and bf16 in a list, where few elements share one.
-    [[nodiscard]] std::size_t tile_scale_bytes() const noexcept { return is_list() ? 2 : 4; }
+    /// Scales are fp32 where every element is sent, and bf16 in a list, where few elements share one.
+    [[nodiscard]] std::size_t scale_bytes() const noexcept { return is_list() ? 2 : 4; }
+    /// Of a tile that has scales.
+    [[nodiscard]] std::size_t tile_scale_bytes() const noexcept { return scales_per_tile(quantizer) * scale_bytes(); }
     /// Bits of one element in the value section.
     [[nodiscard]] unsigned value_bits() const noexcept;
 };

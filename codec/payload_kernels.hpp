@@ -28,21 +28,30 @@ struct GuessCheck {
 struct DenseTerm {
     enum class Kind : std::uint8_t { kF32, kF16, kBf16, kSign, kNatural, kDither, kTable };
     Kind kind = Kind::kF32;
-    float factor = 0;                   ///< kSign: factor * scale
+    float factor = 0;                   ///< kSign: factor * scale of what is not negative
     const std::byte* values = nullptr;  ///< kSign: bits; kNatural: bytes; kDither, kTable: fields of code_bits
-    float scale = 0;                    ///< kDither: what a level decodes to
+    float scale = 0;                    ///< kDither: what a level decodes to; kSign: factor * scale of negatives
     std::uint32_t code_bits = 0;        ///< kDither, kTable: 2..8
     const float* table = nullptr;       ///< kTable: what each code decodes to
 };
 
+/// The two sides of zero: magnitudes of what is not negative, and of what is.
+struct SideSums {
+    double sums[2] = {};
+    std::uint32_t negatives = 0;
+};
+
 struct PayloadKernels {
-    /// result[i] = sum over terms, in order and from +0, of fl(factor * value i), or of +-factor for signs (bit set:
-    /// minus). term_count >= 1. Past the caches if `streams`: `result` is then aligned to 64 bytes, and others see it
-    /// after stream_fence. Returns the sum of element_digest over the run, local indices from `first_index`.
-    /// inout_is_finite: turns false if a value was not.
+    /// result[i] = sum over terms, in order and from +0, of fl(factor * value i), or of factor or -scale for signs (bit
+    /// set: the latter). term_count >= 1. Past the caches if `streams`: `result` is then aligned to 64 bytes, and
+    /// others see it after stream_fence. Returns the sum of element_digest over the run, local indices from
+    /// `first_index`. inout_is_finite: turns false if a value was not.
     std::uint64_t (*sum_dense)(const DenseTerm* terms, std::uint32_t term_count, float* result, bool streams,
                                std::uint32_t first_index, std::uint32_t count, std::uint64_t key,
                                bool* inout_is_finite);
+    /// The same sum of signs, of which result[i] is vote_of with `limit`.
+    std::uint64_t (*vote_dense)(const DenseTerm* terms, std::uint32_t term_count, float limit, float* result,
+                                bool streams, std::uint32_t first_index, std::uint32_t count, std::uint64_t key);
     /// result[i] = result[i] + that of one term. False if a value was not finite.
     bool (*add_dense)(const DenseTerm* term, float* inout_result, std::uint32_t count);
     /// Sum of element_digest over result[0 .. count), local indices from `first_index`.
@@ -68,10 +77,14 @@ struct PayloadKernels {
                                        std::uint32_t* ret_indices);
     /// Sum of magnitudes in fp64 as a fixed tree: 32 strided lanes in order, then a butterfly (halves added).
     double (*magnitude_sum)(const float* values, std::uint32_t count);
-    /// Bit i = values[i] < 0, padding bits zero; ret_left[i] = values[i] - (+-scale).
-    void (*settle_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_left);
-    /// Bit i = values[i] < 0, padding bits zero; ret_decoded[i] = +-scale; it may be `values`.
-    void (*pack_signs)(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded);
+    /// The same tree for each side of zero, the other side's elements being +0.
+    SideSums (*side_sums)(const float* values, std::uint32_t count);
+    /// Bit i = values[i] < 0, padding bits zero; ret_left[i] = values[i] - (scale, or -negative_scale of negatives).
+    void (*settle_signs)(const float* values, std::uint32_t count, float scale, float negative_scale,
+                         std::byte* ret_bits, float* ret_left);
+    /// Bit i = values[i] < 0, padding bits zero; ret_decoded[i] = scale or -negative_scale; it may be `values`.
+    void (*pack_signs)(const float* values, std::uint32_t count, float scale, float negative_scale, std::byte* ret_bits,
+                       float* ret_decoded);
     /// bf16_of each value, and its fp32 value back.
     void (*round_bf16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
     /// element::f16_bits of each value, and its fp32 value back, which may be `values`.

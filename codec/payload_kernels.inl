@@ -10,6 +10,7 @@ namespace {
 
 constexpr PayloadKernels kKernels = {
     .sum_dense = &sum_dense,
+    .vote_dense = &vote_dense,
     .add_dense = &add_dense,
     .digest_run = &digest_run,
     .digest_list = &digest_list,
@@ -20,6 +21,7 @@ constexpr PayloadKernels kKernels = {
     .bitmap_indices = &bitmap_indices,
     .take_tile_indices = &take_tile_indices,
     .magnitude_sum = &magnitude_sum,
+    .side_sums = &side_sums,
     .settle_signs = &settle_signs,
     .pack_signs = &pack_signs,
     .round_bf16 = &round_bf16,

@@ -34,7 +34,8 @@ namespace {
 [[gnu::always_inline]] inline Floats sign_values(const DenseTerm& term, std::uint32_t first, unsigned number) {
     const std::uint32_t word = load_as<std::uint32_t>(term.values, first / 32);
     const Words bits = (Words{} + word) >> (lane_numbers() + number * kLanes);
-    return reinterpret_cast<Floats>((bits << 31U) ^ bits_of(term.factor));
+    const Integers is_negative = reinterpret_cast<Integers>(bits << 31U) < 0;
+    return is_negative != 0 ? Floats{} - term.scale : Floats{} + term.factor;
 }
 
 /// Codes of a run of dither, a vector of bytes each, widened. Loads eight bytes at a time, none of them outside.
@@ -131,7 +132,7 @@ namespace {
 [[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum, bool* inout_is_finite) {
     if (term.kind == DenseTerm::Kind::kSign) {
         const auto bit = (static_cast<std::uint32_t>(term.values[i / 8]) >> (i % 8)) & 1U;
-        return sum + float_of(bits_of(term.factor) ^ (bit << 31U));
+        return sum + (bit != 0 ? -term.scale : term.factor);
     }
     if (term.kind == DenseTerm::Kind::kDither) return sum + term.factor * level_value(term, i);
     if (term.kind == DenseTerm::Kind::kTable) return sum + term.factor * term.table[code_at(term, i)];
@@ -177,8 +178,11 @@ bool add_dense(const DenseTerm* shared_term, float* inout_result, std::uint32_t 
     }
 }
 
-std::uint64_t sum_dense(const DenseTerm* terms, std::uint32_t term_count, float* result, bool streams,
-                        std::uint32_t first_index, std::uint32_t count, std::uint64_t key, bool* inout_is_finite) {
+/// sum_dense; with kVotes a sum becomes its sign.
+template <bool kVotes>
+[[gnu::always_inline]] inline std::uint64_t sum_terms(const DenseTerm* terms, std::uint32_t term_count, float limit,
+                                                      float* result, bool streams, std::uint32_t first_index,
+                                                      std::uint32_t count, std::uint64_t key, bool* inout_is_finite) {
     Words bad{};
     Longs digests{};
     Longs lane_keys{};
@@ -187,6 +191,8 @@ std::uint64_t sum_dense(const DenseTerm* terms, std::uint32_t term_count, float*
     for (std::uint32_t first = 0; first < whole; first += kRunElements) {
         Floats sum[kRunVectors] = {};
         for (std::uint32_t term = 0; term < term_count; ++term) add_run(terms[term], first, sum, bad);
+        if constexpr (kVotes)
+            for (unsigned j = 0; j < kRunVectors; ++j) sum[j] = sum[j] >= limit ? Floats{} + 1.0F : Floats{} - 1.0F;
         for (unsigned j = 0; j < kRunVectors; ++j) store_floats(result + first + j * kLanes, sum[j], streams);
         for (unsigned j = 0; j < kRunVectors; ++j) {
             const auto index = static_cast<std::uint64_t>(first_index + first + j * kLanes);
@@ -198,11 +204,23 @@ std::uint64_t sum_dense(const DenseTerm* terms, std::uint32_t term_count, float*
     for (std::uint32_t i = whole; i < count; ++i) {
         float sum = 0.0F;
         for (std::uint32_t term = 0; term < term_count; ++term) sum = add_element(terms[term], i, sum, inout_is_finite);
+        if constexpr (kVotes) sum = sum >= limit ? 1.0F : -1.0F;
         result[i] = sum;
         digest += mix(key + ((static_cast<std::uint64_t>(first_index + i) << 32U) | bits_of(sum)));
     }
     if (has_any(bad)) *inout_is_finite = false;
     return digest;
+}
+
+std::uint64_t sum_dense(const DenseTerm* terms, std::uint32_t term_count, float* result, bool streams,
+                        std::uint32_t first_index, std::uint32_t count, std::uint64_t key, bool* inout_is_finite) {
+    return sum_terms<false>(terms, term_count, 0.0F, result, streams, first_index, count, key, inout_is_finite);
+}
+
+std::uint64_t vote_dense(const DenseTerm* terms, std::uint32_t term_count, float limit, float* result, bool streams,
+                         std::uint32_t first_index, std::uint32_t count, std::uint64_t key) {
+    bool is_finite = true;  // signs always are
+    return sum_terms<true>(terms, term_count, limit, result, streams, first_index, count, key, &is_finite);
 }
 
 std::uint64_t digest_run(const float* result, std::uint32_t first_index, std::uint32_t count, std::uint64_t key) {
@@ -255,6 +273,34 @@ double magnitude_sum(const float* values, std::uint32_t count) {
     return lane[0];
 }
 
+SideSums side_sums(const float* values, std::uint32_t count) {
+    constexpr std::uint32_t kHalf = 16;  // lanes in hand: those of both sides stay in registers
+    double lanes[2][32] = {};
+    SideSums sides;
+    const std::uint32_t whole = count & ~31U;
+    for (std::uint32_t half = 0; half < 32; half += kHalf) {
+        double positive[kHalf] = {};
+        double negative[kHalf] = {};
+        for (std::uint32_t first = half; first < whole; first += 32)
+            for (std::uint32_t i = 0; i < kHalf; ++i) {
+                const float value = values[first + i];
+                positive[i] += static_cast<double>(value > 0.0F ? value : 0.0F);
+                negative[i] += static_cast<double>(value < 0.0F ? -value : 0.0F);
+            }
+        __builtin_memcpy(lanes[0] + half, positive, sizeof(positive));
+        __builtin_memcpy(lanes[1] + half, negative, sizeof(negative));
+    }
+    for (std::uint32_t i = whole; i < count; ++i)
+        lanes[values[i] < 0.0F ? 1 : 0][i - whole] += static_cast<double>(__builtin_fabsf(values[i]));
+    for (std::uint32_t i = 0; i < count; ++i) sides.negatives += values[i] < 0.0F ? 1U : 0U;
+    for (unsigned side = 0; side < 2; ++side) {
+        for (std::uint32_t width = 16; width > 0; width /= 2)
+            for (std::uint32_t i = 0; i < width; ++i) lanes[side][i] += lanes[side][i + width];
+        sides.sums[side] = lanes[side][0];
+    }
+    return sides;
+}
+
 #if defined(__AVX512F__)
 inline constexpr std::uint32_t kSignGroup = 16;
 [[gnu::always_inline]] inline std::uint32_t negative_bits(const float* values) {
@@ -288,14 +334,16 @@ void pack_sign_bits(const float* values, std::uint32_t count, std::byte* ret_bit
     for (std::uint32_t i = whole; i < count; i += 8) ret_bits[i / 8] = static_cast<std::byte>(last >> (i - whole));
 }
 
-void pack_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_decoded) {
+void pack_signs(const float* values, std::uint32_t count, float scale, float negative_scale, std::byte* ret_bits,
+                float* ret_decoded) {
     pack_sign_bits(values, count, ret_bits);
-    for (std::uint32_t i = 0; i < count; ++i) ret_decoded[i] = values[i] < 0.0F ? -scale : scale;
+    for (std::uint32_t i = 0; i < count; ++i) ret_decoded[i] = values[i] < 0.0F ? -negative_scale : scale;
 }
 
-void settle_signs(const float* values, std::uint32_t count, float scale, std::byte* ret_bits, float* ret_left) {
+void settle_signs(const float* values, std::uint32_t count, float scale, float negative_scale, std::byte* ret_bits,
+                  float* ret_left) {
     pack_sign_bits(values, count, ret_bits);
-    for (std::uint32_t i = 0; i < count; ++i) ret_left[i] = values[i] - (values[i] < 0.0F ? -scale : scale);
+    for (std::uint32_t i = 0; i < count; ++i) ret_left[i] = values[i] - (values[i] < 0.0F ? -negative_scale : scale);
 }
 
 void round_bf16(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded) {

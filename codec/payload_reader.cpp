@@ -34,8 +34,9 @@ Status open_dense(PayloadView& inout_view) {
     inout_view.values = inout_view.body.subspan(sizes.scales);
     if (!has_zero_padding(inout_view.values, std::uint64_t{header.count} * header.value_bits()))
         return corrupt_payload("values", "with set padding", "zero bits");
-    for (std::size_t tile = 0; tile < sizes.scales / sizeof(float); ++tile) {
-        const float scale = inout_view.scale_of(tile);
+    const std::size_t sides = scales_per_tile(header.quantizer);
+    for (std::size_t number = 0; number < sizes.scales / sizeof(float); ++number) {
+        const float scale = inout_view.scale_of(number / sides, number % sides);
         if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
     }
     return {};
@@ -103,6 +104,8 @@ bool has_finite_values(const PayloadView& view) noexcept {
         case QuantizerKind::kBf16: return are_finite<QuantizerKind::kBf16>(values, view.elements);
         case QuantizerKind::kPow2:
         case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: break;
@@ -124,11 +127,13 @@ Status read_float_list(const PayloadHeader& header, SectionReader sections, floa
     return is_finite ? Status{} : non_finite_value();
 }
 
-void read_signs(ByteView section, std::uint32_t first, std::uint32_t end, float scale, float* ret_values) noexcept {
-    const auto magnitude = std::bit_cast<std::uint32_t>(scale);
+/// `scales`: of clear bits, and of those that are set.
+void read_signs(ByteView section, std::uint32_t first, std::uint32_t end, const std::array<float, 2>& scales,
+                float* ret_values) noexcept {
+    const std::array<float, 2> values = {scales[0], -scales[1]};
     for (std::uint32_t element = first; element < end; ++element) {
         const auto bit = (static_cast<std::uint32_t>(section[element / 8]) >> (element % 8)) & 1U;
-        ret_values[element] = std::bit_cast<float>(magnitude | (bit << 31U));
+        ret_values[element] = values[bit];
     }
 }
 
@@ -140,10 +145,23 @@ void read_codes(ByteView section, std::uint32_t count, unsigned width, std::uint
     unpack_fields(section.subspan(std::size_t{groups} * width), count - 8 * groups, width, ret_codes + 8 * groups);
 }
 
-/// A list of sign, dither or exponential_dither: tile scales and codes.
+/// The scales of a list's tile, of which quantizers with one say that twice. False if one is none.
+bool read_tile_scales(const PayloadHeader& header, ByteView scales, std::uint32_t tile,
+                      std::array<float, 2>& ret_scales) noexcept {
+    const std::uint32_t sides = scales_per_tile(header.quantizer);
+    for (std::uint32_t side = 0; side < 2; ++side) {
+        std::uint16_t rounded = 0;
+        const std::size_t number = std::size_t{tile} * sides + side % sides;
+        std::memcpy(&rounded, scales.data() + number * sizeof(rounded), sizeof(rounded));
+        ret_scales[side] = float_of_bf16(rounded);
+    }
+    return is_tile_scale(header, ret_scales[0]) && is_tile_scale(header, ret_scales[1]);
+}
+
+/// A list of signs, dither or exponential_dither: tile scales and codes.
 Status read_scaled_list(const PayloadHeader& header, const TileTable& tiles, SectionReader sections,
                         DecodedList& ret_list) {
-    const bool is_sign = header.quantizer == QuantizerKind::kSign;
+    const bool is_sign = is_sign_bit(header.quantizer);
     float* values = ret_list.values.data();
     const ByteView scales = sections.rest();
     const std::size_t scale_bytes = header.has_chunk_scale ? 0 : std::size_t{tiles.count} * header.tile_scale_bytes();
@@ -152,17 +170,17 @@ Status read_scaled_list(const PayloadHeader& header, const TileTable& tiles, Sec
     sections.skip(scale_bytes);
     GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
     if (header.has_chunk_scale) {
-        read_signs(sections.rest(), 0, header.count, header.chunk_scale, values);
+        read_signs(sections.rest(), 0, header.count, {header.chunk_scale, header.chunk_scale}, values);
         return {};
     }
     if (!is_sign) read_codes(sections.rest(), header.count, header.code_bits, ret_list.codes.data());
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
-        std::uint16_t rounded = 0;
-        std::memcpy(&rounded, scales.data() + std::size_t{tile} * sizeof(rounded), sizeof(rounded));
-        const float scale = float_of_bf16(rounded);
-        if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
+        std::array<float, 2> both{};
+        if (!read_tile_scales(header, scales, tile, both))
+            return corrupt_tile_scale(header, is_tile_scale(header, both[0]) ? both[1] : both[0]);
+        const float scale = both[0];
         if (is_sign) {
-            read_signs(sections.rest(), first, tiles.ends[tile], scale, values);
+            read_signs(sections.rest(), first, tiles.ends[tile], both, values);
         } else if (header.quantizer == QuantizerKind::kExponentialDither) {
             std::array<float, 256> table;
             list_exponential_values(header.code_bits, header.base, scale, table.data());
@@ -208,11 +226,20 @@ Status read_pow2_list(const PayloadHeader& header, TileTable& tiles, SectionRead
 
 }  // namespace
 
-float PayloadView::scale_of(std::size_t tile) const noexcept {
+float PayloadView::scale_of(std::size_t tile, std::size_t side) const noexcept {
     if (scales.empty()) return header.chunk_scale;
     float scale = 0;
-    std::memcpy(&scale, scales.data() + tile * sizeof(scale), sizeof(scale));
+    const std::size_t number = tile * scales_per_tile(header.quantizer) + side;
+    std::memcpy(&scale, scales.data() + number * sizeof(scale), sizeof(scale));
     return scale;
+}
+
+Status check_combine(const PayloadHeader& first, const PayloadHeader& other) {
+    const Combine expected = combine_of(first.quantizer);
+    const Combine seen = combine_of(other.quantizer);
+    if (seen == expected) return {};
+    return corrupt_payload("combine", combine_name(seen),
+                           std::string(combine_name(expected)) + ", as of the chunk's first payload");
 }
 
 Result<PayloadView> open_payload(ByteView payload, ElementCount elements) {

@@ -13,13 +13,16 @@ struct PayloadView {
     PayloadHeader header;
     ElementCount elements = 0;
     ByteView body;    ///< behind the header
-    ByteView scales;  ///< dense sign: fp32 per tile, or empty
+    ByteView scales;  ///< dense: fp32, of each tile as many as its quantizer has, or empty
     ByteView values;  ///< dense: value section
     /// To be read with decode_list: a list, or pow2, whose elements are always read as one.
     [[nodiscard]] bool is_list() const noexcept { return header.is_list() || header.quantizer == QuantizerKind::kPow2; }
-    /// Dense sign: scale of a tile.
-    [[nodiscard]] float scale_of(std::size_t tile) const noexcept;
+    /// Dense, a quantizer with scales: number `side` of a tile's.
+    [[nodiscard]] float scale_of(std::size_t tile, std::size_t side = 0) const noexcept;
 };
+
+/// Refuses payloads of one chunk of which one says a vote and the other a value. Errors: kCorrupt.
+[[nodiscard]] Status check_combine(const PayloadHeader& first, const PayloadHeader& other);
 
 /// Errors: kCorrupt, kVersionMismatch.
 [[nodiscard]] Result<PayloadView> open_payload(ByteView payload, ElementCount elements);

@@ -16,10 +16,11 @@ namespace {
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
 constexpr std::array<std::string_view, 6> kSelectorNames = {"all",  "variance",  "variance_hybrid",
                                                             "topk", "threshold", "block_topk"};
+constexpr std::string_view kSignName = "sign";
 constexpr std::string_view kTernaryName = "ternary";
 constexpr std::string_view kRoundingName = "rounding";
 constexpr std::array<std::string_view, 10> kQuantizerNames = {
-    "f32", "f16", "bf16", "pow2", "sign", "natural", "dither", kTernaryName, "exponential_dither", kRoundingName};
+    "f32", "f16", "bf16", "pow2", kSignName, "natural", "dither", kTernaryName, "exponential_dither", kRoundingName};
 constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
                                                        QuantizerKind::kF16,
                                                        QuantizerKind::kBf16,
@@ -36,6 +37,7 @@ constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
 constexpr std::array<std::string_view, 2> kNormNames = {"max", "l2"};
 constexpr std::array<std::string_view, 3> kFeedbackNames = {"scaled", "unscaled", "none"};
+constexpr std::array<std::string_view, 2> kCombineNames = {"gather", "majority"};
 constexpr std::array<std::string_view, 1> kTensorOnly = {"tensor"};
 constexpr std::array<std::string_view, 3> kRoleNames = {"selector", "quantizer", "index coder"};
 
@@ -62,6 +64,7 @@ std::optional<std::size_t> position_of(const std::array<std::string_view, N>& na
 std::string_view name_of(const Quantizer& quantizer) {
     if (quantizer.clip > 0) return kTernaryName;
     if (quantizer.is_fixed) return kRoundingName;
+    if (quantizer.kind == QuantizerKind::kTwoMean || quantizer.kind == QuantizerKind::kVote) return kSignName;
     const auto found = std::ranges::find(kQuantizers, quantizer.kind);
     return kQuantizerNames[static_cast<std::size_t>(found - kQuantizers.begin())];
 }
@@ -125,7 +128,12 @@ bool has_tau(const Selector& selector) {
 Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
     const auto scale = arguments.take("scale");
     if (!scale || *scale == "mean") return arguments.finish();
-    if (*scale == "tau") {
+    if (*scale == "two_mean") {
+        ret_quantizer.kind = QuantizerKind::kTwoMean;
+    } else if (*scale == "none") {
+        ret_quantizer.kind = QuantizerKind::kVote;
+        ret_quantizer.feedback = Feedback::kNone;
+    } else if (*scale == "tau") {
         ret_quantizer.tau = selector.tau;
         if (!has_tau(selector))
             return bad_text("codec stage sign: scale", "tau", "mean or a number after a selector without a tau",
@@ -227,6 +235,10 @@ Status check_combination(const Pipeline& pipeline) {
         (quantizer.kind != QuantizerKind::kSign || quantizer.tau != selector.tau))
         return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
                         "the hybrid sends +-tau: write sign(scale=tau), or leave the quantizer out");
+    if (quantizer.kind == QuantizerKind::kVote && selector.kind != SelectorKind::kAll)
+        return bad_text("codec stage sign: scale", "none", "mean, two_mean or a number after a selector but all",
+                        "a sign without a size leaves nothing that a residual could keep: select with all, or give "
+                        "the scale");
     const bool has_own_residual = selector.kind != SelectorKind::kAll && !selector.is_faithful;
     const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer)) + ": feedback";
     if (is_random(quantizer) && has_own_residual && quantizer.feedback == Feedback::kNone)
@@ -295,6 +307,8 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
                ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) +
                (quantizer.is_biased ? ")" : ", " + feedback);
     if (quantizer.kind == QuantizerKind::kNatural) return name + "(" + feedback;
+    if (quantizer.kind == QuantizerKind::kTwoMean) return name + "(scale=two_mean)";
+    if (quantizer.kind == QuantizerKind::kVote) return name + "(scale=none)";
     if (quantizer.kind != QuantizerKind::kSign) return name;
     if (quantizer.tau == 0) return name + "(scale=mean)";
     const bool is_selector_s = has_tau(pipeline.selector) && quantizer.tau == pipeline.selector.tau;
@@ -339,9 +353,12 @@ std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
 
 bool has_residual(const Pipeline& pipeline) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
-    const bool drops_errors = is_random(quantizer) && quantizer.feedback == Feedback::kNone;
+    const bool drops_errors =
+        quantizer.kind == QuantizerKind::kVote || (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
     return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_errors);
 }
+
+std::string_view combine_name(Combine combine) noexcept { return kCombineNames[static_cast<std::size_t>(combine)]; }
 
 std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
     switch (quantizer.kind) {
@@ -349,7 +366,9 @@ std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 0;
         case QuantizerKind::kPow2: return static_cast<std::uint32_t>(quantizer.bits);
-        case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote: return 1;
         case QuantizerKind::kNatural: return kNaturalCodeBits;
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:

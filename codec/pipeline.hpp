@@ -26,6 +26,8 @@ enum class QuantizerKind : std::uint8_t {
     kBf16 = 2,
     kPow2 = 3,
     kSign = 4,
+    kTwoMean = 5,  ///< sign(scale=two_mean)
+    kVote = 6,     ///< sign(scale=none)
     kNatural = 7,
     kDither = 8,
     kExponentialDither = 9
@@ -37,6 +39,9 @@ enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// contraction (see dither.hpp, natural.hpp, exponential.hpp) or not, or dropped, which needs no residual.
 enum class Feedback : std::uint8_t { kScaled = 0, kUnscaled = 1, kNone = 2 };
 enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
+/// What becomes of all nodes' decoded values of an element: their weighted mean, or the sign that has the larger
+/// weight.
+enum class Combine : std::uint8_t { kGather = 0, kMajority = 1 };
 
 struct Selector {
     SelectorKind kind = SelectorKind::kAll;
@@ -78,9 +83,9 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// combinations that would not mean what they say, are refused: an index coder after `all` (nothing is indexed; but
 /// pow2 leaves elements out), sign(scale=tau) after a selector without a tau, variance_hybrid with another quantizer
 /// than its +-tau, feedback=none after a selector with a residual of its own, another feedback after one that drops
-/// errors (mode=faithful, where none is the default). Selectors with a tau have sign(scale=tau) as their default, which
-/// is how they were published. Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed,
-/// and the nearest known name.
+/// errors (mode=faithful, where none is the default), sign(scale=none) after anything but all. Selectors with a tau
+/// have sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage
+/// or parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -97,6 +102,13 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
            (quantizer.kind == QuantizerKind::kExponentialDither && !quantizer.is_biased);
 }
 
+/// How the payloads of all nodes become one result.
+[[nodiscard]] constexpr Combine combine_of(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kVote ? Combine::kMajority : Combine::kGather;
+}
+/// "gather" or "majority".
+[[nodiscard]] std::string_view combine_name(Combine combine) noexcept;
+
 /// Bits of one code, of a quantizer that has codes.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
 
@@ -108,7 +120,8 @@ struct StageRow {
     std::string_view scope;
     std::string_view state;  ///< e.g. "r, v: 8 B per element and generation"
     std::string_view meaning;
-    std::string_view source;  ///< citation
+    std::string_view source;              ///< citation
+    std::string_view combine = "gather";  ///< combine_name of its payloads, or of each form
 };
 [[nodiscard]] std::span<const StageRow> stage_table() noexcept;
 

@@ -44,10 +44,13 @@ constexpr std::array kStages = {
              "sign and power of two, at most 2^(bits-1)-1 octaves below the tile's largest; smaller ones are not sent",
              "Tsuzuku et al. 2018, the 4-bit quantization (scale per tensor there: scope=tensor)"},
     StageRow{
-        "sign", "quantizer", "scale=mean|tau|NUMBER", "tile", "-",
-        "sign times the tile's mean magnitude, 1 bit; scale=tau: times the selector's tau; NUMBER: times that number",
-        "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent; mean magnitude of Karimireddy et al. "
-        "2019, arXiv:1901.09847"},
+        "sign", "quantizer", "scale=mean|two_mean|tau|NUMBER|none", "tile", "-",
+        "sign times the tile's mean magnitude, 1 bit; two_mean: the mean of the tile's negative elements, or of its "
+        "others; tau: times the selector's tau; NUMBER: times that number; none: every node votes with its ranks' "
+        "weight, +1 or -1 is the result, ties are +1, and nothing is kept",
+        "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent (two_mean); mean magnitude of Karimireddy "
+        "et al. 2019, arXiv:1901.09847; vote of Bernstein, Zhao, Azizzadenesheli, Anandkumar 2018, arXiv:1810.05291",
+        "gather; majority with none"},
     StageRow{"natural", "quantizer", "feedback=scaled|unscaled|none", "element", "-",
              "natural compression: rounded at random to a power of two without bias, 8 bits; 2^-108 to 2^18, smaller "
              "ones are zero; times 8/9 where the error is fed back (scaled); none: nothing is kept",

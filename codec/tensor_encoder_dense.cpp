@@ -10,9 +10,15 @@
 #include <utility>
 
 namespace gradsieve::codec {
+namespace {
 
-/// f32, f16, bf16 and natural: the pass writes values and residual as it goes. sign and dither: a tile's scale is known
-/// only once it is read, so each goes through the first-level cache and is written while the next one is read.
+bool has_scale(const HeldTile& held) { return held.scale > 0.0F || held.negative_scale > 0.0F; }
+
+}  // namespace
+
+/// f32, f16, bf16, natural and votes: the pass writes values and residual as it goes. Other signs and dither: a tile's
+/// scale is known only once it is read, so each goes through the first-level cache and is written while the next one is
+/// read.
 void TensorEncoder::encode_dense() {
     const QuantizerKind quantizer = pipeline_.quantizer.kind;
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
@@ -20,7 +26,8 @@ void TensorEncoder::encode_dense() {
         DensePayload payload(pipeline_.quantizer, elements, scratch_.code.payloads);
         if (quantizer == QuantizerKind::kExponentialDither) {
             if (!encode_exponential(chunk, payload)) return;
-        } else if (quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kDither) {
+        } else if (quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean ||
+                   quantizer == QuantizerKind::kDither) {
             if (!encode_held(chunk, payload)) return;
         } else {
             DenseSpan span = span_at(chunk * kChunkElements, elements);
@@ -54,7 +61,7 @@ bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload
         previous = current;
         measure_held(outcome, tile, elements, inout_payload, previous);
         const bool is_last = first + elements == chunk_size;
-        if (is_last || !(previous.scale > 0.0F)) settle_held(std::exchange(previous, {}), elements, inout_payload);
+        if (is_last || !has_scale(previous)) settle_held(std::exchange(previous, {}), elements, inout_payload);
     }
     return true;
 }
@@ -82,6 +89,14 @@ void TensorEncoder::measure_held(const DenseOutcome& outcome, std::size_t tile, 
                                  DensePayload& inout_payload, HeldTile& inout_held) const {
     if (pipeline_.quantizer.kind == QuantizerKind::kSign) {
         inout_held.scale = inout_payload.write_mean(tile, outcome.magnitude_sum, elements);
+        inout_held.negative_scale = inout_held.scale;
+        return;
+    }
+    if (pipeline_.quantizer.kind == QuantizerKind::kTwoMean) {
+        const TwoMeans means = two_means_of({inout_held.values, elements}, kernels_);
+        inout_held.scale = means.of[0];
+        inout_held.negative_scale = means.of[1];
+        inout_payload.write_scales(tile, means);
         return;
     }
     const DitherRule rule = dither_rule(pipeline_.quantizer, false);
@@ -96,11 +111,11 @@ void TensorEncoder::measure_held(const DenseOutcome& outcome, std::size_t tile, 
 void TensorEncoder::settle_held(const HeldTile& held, std::size_t elements, const DensePayload& payload) const {
     if (held.values == nullptr) return;
     const auto count = static_cast<std::uint32_t>(elements);
-    if (!(held.scale > 0.0F)) {
+    if (!has_scale(held)) {
         std::fill_n(held.codes, payload.tile_bytes(elements), std::byte{0});
         if (held.residual_out != nullptr) std::copy_n(held.values, elements, held.residual_out);
-    } else if (pipeline_.quantizer.kind == QuantizerKind::kSign) {
-        kernels_.settle_signs(held.values, count, held.scale, held.codes, held.residual_out);
+    } else if (is_sign_bit(pipeline_.quantizer.kind)) {
+        kernels_.settle_signs(held.values, count, held.scale, held.negative_scale, held.codes, held.residual_out);
     } else {
         kernels_.dither_dense(held.dither, held.values, count, held.codes, nullptr, held.residual_out);
     }

@@ -17,6 +17,8 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
         case codec::QuantizerKind::kBf16: return 16;
         case codec::QuantizerKind::kPow2:
         case codec::QuantizerKind::kSign:
+        case codec::QuantizerKind::kTwoMean:
+        case codec::QuantizerKind::kVote:
         case codec::QuantizerKind::kNatural:
         case codec::QuantizerKind::kDither:
         case codec::QuantizerKind::kExponentialDither: return codec::code_bits(quantizer);

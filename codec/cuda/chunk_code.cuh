@@ -18,10 +18,12 @@ __device__ inline void write_scales(const TensorPlan& plan, const TileShare& sha
                                     std::uint32_t exponent_bit, std::uint32_t* words) {
     if (share.info.count == 0) return;
     if (has_tile_scales(plan)) {
-        if (layout.form == IndexForm::kEvery)
-            or_bits(words, layout.scales_bit + share.rank * 32U, share.info.scale << 16U, 32);
-        else
-            or_bits(words, layout.scales_bit + share.rank * 16U, share.info.scale, 16);
+        const std::uint32_t sides = scales_per_tile(layout.quantizer);
+        const std::uint32_t width = layout.form == IndexForm::kEvery ? 32U : 16U;
+        for (std::uint32_t side = 0; side < sides; ++side) {
+            const std::uint32_t rounded = share.info.scale >> (16U * side) & 0xFFFFU;
+            or_bits(words, layout.scales_bit + (share.rank * sides + side) * width, rounded << (width - 16U), width);
+        }
     }
     if (exponent_width(share, layout) == 0) return;
     const std::uint32_t quotient = share.octaves >> layout.exponent_parameter;

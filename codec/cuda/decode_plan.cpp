@@ -211,6 +211,9 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     const auto view = open_payload(source.chunk->bytes, elements);
     if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
     const PayloadHeader& header = view->header;
+    const bool is_vote = combine_of(header.quantizer) == Combine::kMajority;
+    if (inout_chunk.payloads > 1 && is_vote != (inout_chunk.votes > 0)) return false;
+    inout_chunk.votes += is_vote ? 1 : 0;
     DevicePayload& payload = payloads_.back();
     payload.count = header.count;
     payload.chunk_elements = static_cast<std::uint32_t>(elements);

@@ -3,15 +3,19 @@
 #include "codec/payload_reader.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 namespace gradsieve::codec::cuda {
 namespace {
 
-/// What the decoder finds before it adds anything of the chunk: header, lengths, lists.
-Status read_source(const PlannedPayload& payload, ElementCount elements) {
+/// What the decoder finds before it adds anything of the chunk: header, lengths, what payloads make of each other,
+/// lists. `inout_first`: the chunk's first header, once there is one.
+Status read_source(const PlannedPayload& payload, ElementCount elements, std::optional<PayloadHeader>& inout_first) {
     const auto view = open_payload(payload.chunk->bytes, elements);
     if (!view.is_ok()) return view.status();
+    if (!inout_first) inout_first = view->header;
+    GRADSIEVE_TRY(check_combine(*inout_first, view->header));
     if (!view->is_list()) return {};
     DecodedList list;
     return decode_list(*view, list);
@@ -21,10 +25,11 @@ Status read_source(const PlannedPayload& payload, ElementCount elements) {
 Status explain_chunk(ElementCount elements, std::span<const PlannedPayload> payloads,
                      std::span<const std::uint32_t> suspects) {
     const auto is_suspect = [&](std::size_t place) { return suspects.empty() || suspects[place] != 0; };
+    std::optional<PayloadHeader> first;
     for (std::size_t place = 0; place < payloads.size(); ++place) {
         if (!is_suspect(place)) continue;
         const PlannedPayload& payload = payloads[place];
-        if (const Status status = read_source(payload, elements); !status.is_ok())
+        if (const Status status = read_source(payload, elements, first); !status.is_ok())
             return status.with_context("contribution " + std::to_string(payload.node) + ": chunk " +
                                        std::to_string(payload.chunk->chunk_index));
     }

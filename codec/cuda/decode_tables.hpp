@@ -69,6 +69,7 @@ struct DeviceChunk {
     bool has_direct = false;
     bool has_lists = false;
     bool has_exponential = false;  ///< a payload of exponential_dither, which has kernels of its own
+    std::uint32_t votes = 0;       ///< all payloads are votes, and so many; 0: values
 };
 
 struct DeviceTensor {

@@ -6,6 +6,7 @@
 #include "codec/cuda/unit_dense.cuh"
 #include "codec/cuda/unit_lists.cuh"
 #include "codec/cuda/unit_results.cuh"
+#include "codec/vote.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -30,6 +31,16 @@ __device__ Groups take_sums(UnitShared& shared, std::uint32_t half) {
 __device__ void put_sums(UnitShared& shared, std::uint32_t half, const Groups& sums) {
 #pragma unroll
     for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) shared.sums[group_of(half, part)] = sums.of[part];
+}
+
+/// Sums of so many nodes' signs become the sign that has the larger weight.
+__device__ void count_votes(std::uint32_t votes, Groups& inout_sums) {
+    const float limit = vote_limit(votes);
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        float4& sum = inout_sums.of[part];
+        sum = {vote_of(sum.x, limit), vote_of(sum.y, limit), vote_of(sum.z, limit), vote_of(sum.w, limit)};
+    }
 }
 
 /// Sums of a chunk with lists between dense payloads, in shared memory.
@@ -72,6 +83,7 @@ __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chu
         else
             for (std::uint32_t source = 0; source < chunk.payloads; ++source)
                 add_dense<kMayBeExponential>(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
+        if (chunk.votes > 0) count_votes(chunk.votes, sums);
         tally_groups(chunk, unit, half, sums, inout_tally);
         write_results(tables, chunk, unit, half, sums, false);
     }

@@ -11,15 +11,17 @@ namespace gradsieve::codec::cuda {
 /// Sections of a chunk's payload; the host placed it so that values and bits begin at a line.
 struct DensePayload {
     std::byte* header;
-    std::byte* scales;  ///< sign, dither: fp32, one per tile
+    std::byte* scales;  ///< sign, dither: fp32, one per tile; two means: two
     std::byte* values;
 };
 __device__ inline DensePayload payload_of(const TileWork& work, QuantizerKind quantizer) {
     DensePayload payload;
     payload.header = work.payload;
     payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0);
-    const bool has_scales = quantizer == QuantizerKind::kSign || is_dithered(quantizer);
-    payload.values = payload.scales + (has_scales ? sizeof(float) * work.chunk_tiles : 0U);
+    const bool has_scales =
+        quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
+    const std::uint32_t tile_bytes = has_scales ? sizeof(float) * scales_per_tile(quantizer) : 0U;
+    payload.values = payload.scales + tile_bytes * work.chunk_tiles;
     return payload;
 }
 
@@ -55,17 +57,23 @@ __device__ inline void store_halves(const TileWork& work, std::byte* values, uns
         if (c < place.valid) at[c] = static_cast<std::uint16_t>(codes[c]);
 }
 
-/// Eight lanes make one word of signs. Leaves in `inout_r` what the code loses.
-__device__ inline void store_signs(const TileWork& work, std::byte* bits, unsigned number, float scale,
+/// What signs of a tile decode to: those of what is not negative, and, but for the sign, of what is.
+struct SignScales {
+    float positive;
+    float negative;
+};
+/// Eight lanes make one word of signs; a tile whose scales are 0 has none. Leaves in `inout_r` what the code loses.
+__device__ inline void store_signs(const TileWork& work, std::byte* bits, unsigned number, SignScales scales,
                                    Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
+    const bool has_scale = scales.positive > 0.0F || scales.negative > 0.0F;
     std::uint32_t mask = 0;
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
-        const bool is_negative = inout_r.at[c] < 0.0F && scale > 0.0F;
+        const bool is_negative = inout_r.at[c] < 0.0F && has_scale;
         mask |= is_negative ? 1U << c : 0U;
-        const float size = scale > 0.0F ? scale : 0.0F;
-        inout_r.at[c] = inout_r.at[c] - (is_negative ? -size : size);
+        const float decoded = is_negative ? -scales.negative : scales.positive;
+        inout_r.at[c] = inout_r.at[c] - (has_scale ? decoded : 0.0F);
     }
     const std::uint32_t word = join_masks(mask);
     if (threadIdx.x % 8 != 0) return;

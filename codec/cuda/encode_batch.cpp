@@ -87,6 +87,8 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
         case QuantizerKind::kBf16: ret_plan.value_bytes = 2; break;
         case QuantizerKind::kPow2:
         case QuantizerKind::kNatural: ret_plan.value_bytes = 1; break;
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote: ret_plan.value_bytes = 1; break;
         case QuantizerKind::kSign:
             ret_plan.value_bytes = 1;
             ret_plan.sign_scale = static_cast<float>(quantizer.tau);

@@ -7,6 +7,7 @@
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_pipe.cuh"
 #include "codec/cuda/tile_send.cuh"
+#include "codec/two_mean.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -28,10 +29,20 @@ struct SignShared {
     std::uint32_t least_exponents[2][kPassWarps];
     float means[2];
 };
+/// The same of each side of zero.
+struct TwoMeanShared {
+    double sums[2][2][kPassWarps];
+    std::uint32_t least_exponents[2][2][kPassWarps];
+    std::uint32_t negatives[2][kPassWarps];
+    TwoMeans means[2];
+};
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
 struct DenseShared {
     PipeShared pipe;
-    SignShared sign;
+    union {
+        SignShared sign;
+        TwoMeanShared two_mean;
+    };
     DitherShared dither;
 };
 
@@ -123,8 +134,10 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
             store_halves<kQuantizer>(stage.work, payload.values, own_vector(j), r[j]);
         if constexpr (kQuantizer == QuantizerKind::kNatural)
             store_natural(stage.work, payload.values, own_vector(j), r[j]);
+        if constexpr (kQuantizer == QuantizerKind::kVote)
+            store_signs(stage.work, payload.values, own_vector(j), SignScales{1.0F, 1.0F}, r[j]);
     }
-    if constexpr (kQuantizer != QuantizerKind::kF32)
+    if constexpr (kQuantizer != QuantizerKind::kF32 && kQuantizer != QuantizerKind::kVote)
         if (residual_out != nullptr) store_vectors(stage.work, residual_out, own_vector(0), r);
 }
 
@@ -208,7 +221,84 @@ __device__ inline void code_signs(const TileStage& stage, const DensePayload& pa
     const float scale = mean_of_tile(stage, r, shared);
     if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
 #pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) store_signs(work, payload.values, own_vector(j), scale, r[j]);
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+        store_signs(work, payload.values, own_vector(j), SignScales{scale, scale}, r[j]);
+    store_vectors(work, work.plan.residual_out, own_vector(0), r);
+}
+
+/// The sums of this warp's magnitudes on each side of zero, as sum_warp.
+struct WarpSides {
+    WarpSum of[2];
+    std::uint32_t negatives;
+};
+__device__ inline WarpSides sum_sides(const Vector (&r)[kThreadVectors]) {
+    Vector sides[2][kThreadVectors];
+    std::uint32_t negatives = 0;
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j) {
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) {
+            const bool is_negative = r[j].at[c] < 0.0F;
+            negatives += is_negative ? 1U : 0U;
+            sides[0][j].at[c] = is_negative ? 0.0F : r[j].at[c];
+            sides[1][j].at[c] = is_negative ? r[j].at[c] : 0.0F;
+        }
+    }
+    return {{sum_warp(sides[0]), sum_warp(sides[1])}, __reduce_add_sync(~0U, negatives)};
+}
+
+/// The tile's means as the format defines them, and the stage's arrays are given back; see mean_of_tile.
+__device__ inline TwoMeans means_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors],
+                                         TwoMeanShared& shared) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned warp = threadIdx.x / 32;
+    const unsigned turn = stage.number % 2;
+    const WarpSides own = sum_sides(r);
+    if (lane < 2) {
+        const WarpSum& side = lane == 0 ? own.of[0] : own.of[1];
+        shared.sums[turn][lane][warp] = side.sum;
+        shared.least_exponents[turn][lane][warp] = side.least_exponent;
+        shared.negatives[turn][warp] = own.negatives;
+    }
+    meet(kAllHaveRead, kPassThreads);
+    // Half a warp adds up each side.
+    static_assert(kPassWarps == 16);
+    const unsigned side = lane / 16;
+    double sum = shared.sums[turn][side][lane % 16];
+    std::uint32_t least = shared.least_exponents[turn][side][lane % 16];
+#pragma unroll
+    for (unsigned lanes = 8; lanes > 0; lanes /= 2) {
+        sum = sum + __shfl_xor_sync(~0U, sum, static_cast<int>(lanes));
+        least = min(least, __shfl_xor_sync(~0U, least, static_cast<int>(lanes)));
+    }
+    const std::uint32_t negatives = __reduce_add_sync(~0U, lane < 16 ? shared.negatives[turn][lane] : 0U);
+    const std::uint32_t counts[2] = {stage.work.elements - negatives, negatives};
+    if (__all_sync(~0U, is_exact(sum, least)) != 0) {
+        if (threadIdx.x == 0) arrive(stage.empty);
+        const float mean = mean_of_side(sum, side == 0 ? counts[0] : counts[1]);
+        return {{__shfl_sync(~0U, mean, 0), __shfl_sync(~0U, mean, 16)}};
+    }
+    const float* values = keep_values(stage, r);
+    meet(kAllHaveRead, kPassThreads);
+    if (threadIdx.x < 32) {
+        const TwoMeans means = means_of_sides(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
+        if (lane == 0) shared.means[turn] = means;
+    }
+    release(stage);
+    return shared.means[turn];
+}
+
+/// Codes the tile once its means are known.
+__device__ inline void code_two_means(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
+                                      TwoMeanShared& shared) {
+    const TileWork& work = stage.work;
+    const TwoMeans means = means_of_tile(stage, r, shared);
+    if (threadIdx.x < 2)
+        reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk * 2 + threadIdx.x] =
+            threadIdx.x == 0 ? means.of[0] : means.of[1];
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+        store_signs(work, payload.values, own_vector(j), SignScales{means.of[0], means.of[1]}, r[j]);
     store_vectors(work, work.plan.residual_out, own_vector(0), r);
 }
 
@@ -262,6 +352,8 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
                 store_header(payload.header, kQuantizer, work.plan.code_bits);
             if constexpr (kQuantizer == QuantizerKind::kSign)
                 code_signs(stage, payload, r, shared.sign);
+            else if constexpr (kQuantizer == QuantizerKind::kTwoMean)
+                code_two_means(stage, payload, r, shared.two_mean);
             else
                 code_values<kQuantizer>(stage, payload, r);
         }
@@ -287,6 +379,8 @@ PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept
         case QuantizerKind::kF16: return pick<QuantizerKind::kF16>(samples);
         case QuantizerKind::kBf16: return pick<QuantizerKind::kBf16>(samples);
         case QuantizerKind::kSign: return pick<QuantizerKind::kSign>(samples);
+        case QuantizerKind::kTwoMean: return pick<QuantizerKind::kTwoMean>(samples);
+        case QuantizerKind::kVote: return pick<QuantizerKind::kVote>(samples);
         case QuantizerKind::kNatural: return pick<QuantizerKind::kNatural>(samples);
         case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
         case QuantizerKind::kExponentialDither: return pick<QuantizerKind::kExponentialDither>(samples);

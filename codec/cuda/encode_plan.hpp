@@ -144,7 +144,8 @@ struct TileInfo {
     std::uint32_t count;
     std::uint32_t first;  ///< index in the tile of the first element sent
     std::uint32_t last;
-    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits; while deferred: magnitude bits of the largest
+    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits, two means: the negatives' above; while deferred:
+                          ///< magnitude bits of the largest
     std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r; while deferred, the first:
                                          ///< ties; the second, in a group's first tile: ties before the group
 };

@@ -9,7 +9,7 @@
 namespace gradsieve::codec::cuda {
 
 /// Header, exponents or scales, and what sections lose by ending at a byte.
-inline constexpr ByteCount kListOverheadBytes = 1024;
+inline constexpr ByteCount kListOverheadBytes = 2048;
 
 inline std::uint32_t tiles_in(ElementCount elements) { return static_cast<std::uint32_t>(tiles_of(elements)); }
 
@@ -22,7 +22,9 @@ inline bool is_dense_plan(const TensorPlan& plan) {
 /// Bits of one value in a payload, but for the paper's word.
 inline ByteCount value_bits(const TensorPlan& plan) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
-        case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote: return 1;
         case QuantizerKind::kPow2:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
@@ -44,9 +46,10 @@ inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
 /// Bytes of a dense payload before its values or codes.
 inline ByteCount dense_header_bytes(const TensorPlan& plan, std::uint32_t tiles) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    const bool has_scales = quantizer == QuantizerKind::kSign || is_dithered(quantizer);
+    const bool has_scales =
+        quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
     return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0) +
-           (has_scales ? ByteCount{tiles} * sizeof(float) : 0);
+           (has_scales ? ByteCount{tiles} * scales_per_tile(quantizer) * sizeof(float) : 0);
 }
 inline ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {
     return bytes_of_bits(elements * value_bits(plan));

@@ -94,6 +94,18 @@ __device__ inline bool read_exponents(const DevicePayload& payload, const BitSec
     return has_clear_padding(section, window);
 }
 
+/// Two bf16 scales of each tile, by rank, as they lie: the second one above. False if corrupt.
+__device__ inline bool read_scale_pairs(const BitSection& section, std::uint32_t tiles, ListShared& shared) {
+    bool is_bad = false;
+    if (threadIdx.x < tiles) {
+        const std::uint32_t both = section.word_at(32 * threadIdx.x);
+        constexpr std::uint32_t kFinite = 0x7F80U;  // no bf16 number from here on is finite and not negative
+        is_bad = (both & 0xFFFFU) >= kFinite || both >> 16U >= kFinite;
+        shared.tile_scale[threadIdx.x] = both;
+    }
+    return !__syncthreads_or(is_bad);
+}
+
 /// bf16 tile scales, by rank, none above `largest`. False if corrupt.
 __device__ inline bool read_scales(const BitSection& section, std::uint32_t tiles, float largest, ListShared& shared) {
     bool is_bad = false;
@@ -120,6 +132,11 @@ __device__ inline bool read_tile_scales(const DevicePayload& payload, const std:
         std::uint32_t used = 0;
         if (!read_exponents(payload, section, available, tiles, shared, used)) return false;
         inout_used_bytes += used;
+        return true;
+    }
+    if (payload.quantizer == QuantizerKind::kTwoMean) {
+        if (available < 4 * tiles || !read_scale_pairs(section, tiles, shared)) return false;
+        inout_used_bytes += 4 * tiles;
         return true;
     }
     const bool is_dither = payload.quantizer == QuantizerKind::kDither;

@@ -24,8 +24,8 @@ __device__ inline std::uint32_t exponential_value_bits(const DevicePayload& payl
 }
 
 /// fp32 bits of element `element` of a list (not of the paper's words); `inout_is_bad` if there is no such value.
-/// `tile_scale`: the tile's exponent (pow2) or scale (sign, dither). Kernels of payloads without exponential_dither do
-/// not have its levels' registers.
+/// `tile_scale`: the tile's exponent (pow2), scale (sign, dither) or both scales (two means). Kernels of payloads
+/// without exponential_dither do not have its levels' registers.
 template <bool kMayBeExponential>
 __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, const BitSection& values,
                                               std::uint32_t element, std::uint32_t tile_scale, bool& inout_is_bad) {
@@ -33,6 +33,8 @@ __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, cons
         return pow2_bits_of(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits, tile_scale,
                             inout_is_bad);
     if (payload.quantizer == QuantizerKind::kSign) return tile_scale | (values.read(element, 1) << 31U);
+    if (payload.quantizer == QuantizerKind::kTwoMean)
+        return values.read(element, 1) != 0 ? tile_scale >> 16U << 16U | 0x80000000U : tile_scale << 16U;
     if (payload.quantizer == QuantizerKind::kDither)
         return dither_decoded_bits(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits,
                                    __uint_as_float(tile_scale));

@@ -48,7 +48,9 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 16;
         case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.code_bits == 4 ? 0 : plan.code_bits;
-        case QuantizerKind::kSign: return 1;
+        case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote: return 1;
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: return plan.code_bits;
@@ -59,7 +61,8 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
 /// Whether each tile has a scale of its own.
 __device__ inline bool has_tile_scales(const TensorPlan& plan) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    return is_dithered(quantizer) || (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0));
+    return is_dithered(quantizer) || quantizer == QuantizerKind::kTwoMean ||
+           (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0));
 }
 
 /// The layout in one form. A chunk's sections together stay below 2^26 bits.
@@ -87,7 +90,7 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     if (form == IndexForm::kRice) at += whole_bytes(shape.unary_bits);
     layout.scales_bit = at * 8;
     if (is_pow2 && shape.exponent_parameter != kNoExponents) at += whole_bytes(shape.exponent_bits);
-    if (has_tile_scales(plan)) at += shape.tiles * (is_list ? 2 : 4);
+    if (has_tile_scales(plan)) at += shape.tiles * scales_per_tile(layout.quantizer) * (is_list ? 2 : 4);
     layout.values_bit = at * 8;
     layout.bytes = at + whole_bytes(shape.count * layout.value_bits);
     return layout;
@@ -132,7 +135,7 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     write(payload_version(layout.quantizer));
     write(form_byte(layout.quantizer, layout.form));
     if (has_value_byte(layout.quantizer))
-        write(value_byte(layout.quantizer == QuantizerKind::kSign ? 1U : plan.code_bits, has_chunk_scale));
+        write(value_byte(is_sign_bit(layout.quantizer) ? 1U : plan.code_bits, has_chunk_scale));
     if (is_list) {
         std::uint32_t count = layout.count;
         for (; count >= 128; count >>= 7U) write((count & 127U) | 128U);

@@ -6,6 +6,7 @@
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/element.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/two_mean.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -49,6 +50,27 @@ __device__ inline float mean_magnitude(std::uint32_t count, ValueOf value_of) {
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
     return static_cast<float>(__shfl_sync(~0U, sum, 0) / static_cast<double>(count));
 }
+/// The mean magnitude of each side of zero, in the same order, the other side's entries being 0. A whole warp.
+template <typename ValueOf>
+__device__ inline TwoMeans means_of_sides(std::uint32_t count, ValueOf value_of) {
+    double sums[2] = {};
+    std::uint32_t negatives = 0;
+    for (std::uint32_t at = threadIdx.x % 32; at < count; at += 32) {
+        const float value = value_of(at);
+        const bool is_negative = value < 0.0F;
+        negatives += is_negative ? 1U : 0U;
+        sums[0] = sums[0] + static_cast<double>(is_negative ? 0.0F : element::magnitude(value));
+        sums[1] = sums[1] + static_cast<double>(is_negative ? -value : 0.0F);
+    }
+#pragma unroll
+    for (unsigned lanes = 16; lanes > 0; lanes /= 2) {
+        sums[0] = sums[0] + __shfl_down_sync(~0U, sums[0], lanes);
+        sums[1] = sums[1] + __shfl_down_sync(~0U, sums[1], lanes);
+    }
+    negatives = __reduce_add_sync(~0U, negatives);
+    return {{mean_of_side(__shfl_sync(~0U, sums[0], 0), count - negatives),
+             mean_of_side(__shfl_sync(~0U, sums[1], 0), negatives)}};
+}
 /// The largest magnitude bits of a list. A whole warp.
 template <typename ValueOf>
 __device__ inline std::uint32_t largest_magnitude(std::uint32_t count, ValueOf value_of) {
@@ -62,15 +84,16 @@ __device__ inline std::uint32_t largest_magnitude(std::uint32_t count, ValueOf v
 struct TileScale {
     std::uint32_t top = 0;      ///< pow2: biased exponent
     std::uint32_t range = 0;    ///< pow2: octaves below it that have a code
-    float scale = 0;            ///< sign; dither: of a level; exponential_dither: of the largest
-    float to_levels = 0;        ///< dither
+    float scale = 0;            ///< signs; dither: of a level; exponential_dither: of the largest
+    float to_levels = 0;        ///< dither; two means: the scale of negatives
     std::uint32_t written = 0;  ///< what the tile's info says
 };
 
 /// Whether the scale needs all values of a tile's list, not its largest alone.
 __device__ inline bool needs_list(const TensorPlan& plan) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    return (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) || is_dithered(quantizer);
+    return (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) || quantizer == QuantizerKind::kTwoMean ||
+           is_dithered(quantizer);
 }
 __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
     TileScale tile;
@@ -80,6 +103,15 @@ __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
         tile.written = element::bf16_bits(mean);
         tile.scale = element::float_of(tile.written << 16U);
     }
+    return tile;
+}
+__device__ inline TileScale two_mean_scale(const TwoMeans& means) {
+    TileScale tile;
+    const std::uint32_t positive = element::bf16_bits(means.of[0]);
+    const std::uint32_t negative = element::bf16_bits(means.of[1]);
+    tile.scale = element::float_of(positive << 16U);
+    tile.to_levels = element::float_of(negative << 16U);
+    tile.written = positive | negative << 16U;
     return tile;
 }
 /// Dither's or exponential_dither's, of a whole list. A whole warp.
@@ -115,6 +147,8 @@ __device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t 
     if (!needs_list(plan)) return scale_of_largest(plan, largest_magnitude(count, value_of));
     if constexpr (kDraw != Draw::kNone)
         if (is_dithered(static_cast<QuantizerKind>(plan.quantizer))) return dither_scale<kDraw>(plan, count, value_of);
+    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kTwoMean)
+        return two_mean_scale(means_of_sides(count, value_of));
     return sign_scale(plan, mean_magnitude(count, value_of));
 }
 
@@ -128,6 +162,11 @@ __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile
         case QuantizerKind::kSign:
             if (!(tile.scale > 0.0F) || value == 0.0F) return 0.0F;
             return value < 0.0F ? -tile.scale : tile.scale;
+        case QuantizerKind::kTwoMean: {
+            const float size = value < 0.0F ? -tile.to_levels : tile.scale;
+            return value == 0.0F || size == 0.0F ? 0.0F : size;
+        }
+        case QuantizerKind::kVote:  // no list has them
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: break;  // by their codes
@@ -143,7 +182,9 @@ __device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale&
         case QuantizerKind::kF16: return element::f16_bits(decoded);
         case QuantizerKind::kBf16: return element::bits_of(decoded) >> 16U;
         case QuantizerKind::kPow2: return element::pow2_code(decoded, tile.top, plan.code_bits);
-        case QuantizerKind::kSign: return element::bits_of(decoded) >> 31U;
+        case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote: return element::bits_of(decoded) >> 31U;
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: break;

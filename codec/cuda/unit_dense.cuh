@@ -56,22 +56,31 @@ __device__ void add_numbers(const DevicePayload& payload, const std::byte* bytes
                  inout_is_bad);
 }
 
+/// Of sign, two means or votes.
 __device__ inline void add_signs(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
                                  std::uint32_t half, Groups& inout_sums) {
     const auto* words =
         reinterpret_cast<const std::uint32_t*>(bytes + payload.body_offset) + unit.place * (kUnitElements / 32);
     const auto* scales = reinterpret_cast<const float*>(bytes + payload.scale_offset);
-    const float scale = payload.has_chunk_scale ? payload.chunk_scale : __ldg(scales + unit.place / kUnitsPerTile);
-    const std::uint32_t magnitude = __float_as_uint(payload.factor * scale);
+    const std::uint32_t tile = unit.place / kUnitsPerTile;
+    float plus = payload.factor;
+    float minus = -plus;
+    if (payload.quantizer == QuantizerKind::kTwoMean) {
+        plus = payload.factor * __ldg(scales + 2 * tile);
+        minus = -(payload.factor * __ldg(scales + 2 * tile + 1));
+    } else if (payload.quantizer == QuantizerKind::kSign) {
+        plus = payload.factor * (payload.has_chunk_scale ? payload.chunk_scale : __ldg(scales + tile));
+        minus = -plus;
+    }
 #pragma unroll
     for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
         const std::uint32_t group = group_of(half, part);
         const std::uint32_t word = valid_of(unit, group) > 0 ? __ldg(words + group / 8) >> (4 * (group % 8)) : 0;
         float4& sum = inout_sums.of[part];
-        sum.x = sum.x + __uint_as_float(magnitude ^ ((word << 31U) & 0x80000000U));
-        sum.y = sum.y + __uint_as_float(magnitude ^ ((word << 30U) & 0x80000000U));
-        sum.z = sum.z + __uint_as_float(magnitude ^ ((word << 29U) & 0x80000000U));
-        sum.w = sum.w + __uint_as_float(magnitude ^ ((word << 28U) & 0x80000000U));
+        sum.x = sum.x + ((word & 1U) != 0 ? minus : plus);
+        sum.y = sum.y + ((word & 2U) != 0 ? minus : plus);
+        sum.z = sum.z + ((word & 4U) != 0 ? minus : plus);
+        sum.w = sum.w + ((word & 8U) != 0 ? minus : plus);
     }
 }
 

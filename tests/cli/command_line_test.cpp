@@ -95,7 +95,10 @@ TEST_F(CliTest, Codecs_lists_every_stage_of_the_table) {
     const auto text = run_here({"codecs"});
     EXPECT_EQ(text.code, ExitCode::kOk);
     for (const auto* stage : {"variance(", "topk(", "pow2(", "rice", "auto"}) EXPECT_THAT(text.out, HasSubstr(stage));
-    EXPECT_THAT(run_here({"codecs", "--json"}).out, StartsWith("[\n  {\n    \"name\": "));
+    EXPECT_THAT(text.out, HasSubstr("combine: gather; majority with none"));
+    const auto json = run_here({"codecs", "--json"}).out;
+    EXPECT_THAT(json, StartsWith("[\n  {\n    \"name\": "));
+    EXPECT_THAT(json, HasSubstr("\"combine\": \"gather\""));
 }
 TEST_F(CliTest, Metrics_are_printed_whatever_the_health_is) {
     const auto absent = run_here({"metrics", "--socket", socket()});

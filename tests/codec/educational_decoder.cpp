@@ -60,7 +60,8 @@ float scale(std::uint32_t bits) {
     return fp32(bits);
 }
 
-constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kNatural = 7, kDither = 8, kExponential = 9;
+constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kTwoMean = 5, kVote = 6, kNatural = 7;
+constexpr unsigned kDither = 8, kExponential = 9;
 
 struct Payload {
     unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
@@ -92,12 +93,15 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     payload.quantizer = in.bits(5);
     payload.index_form = in.bits(3);
     require(payload.quantizer == kF32 || payload.quantizer == kF16 || payload.quantizer == kBf16 ||
-                payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kNatural ||
-                payload.quantizer == kDither || payload.quantizer == kExponential,
+                payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kTwoMean ||
+                payload.quantizer == kVote || payload.quantizer == kNatural || payload.quantizer == kDither ||
+                payload.quantizer == kExponential,
             "quantizer");
     const bool is_of_3 = payload.quantizer == kF16 || payload.quantizer == kNatural;
-    require(version == (payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
+    const bool is_of_5 = payload.quantizer == kTwoMean || payload.quantizer == kVote;
+    require(version == (is_of_5 ? 5U : payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
     require(payload.index_form <= 3, "index form");
+    require(payload.quantizer != kVote || payload.index_form == 0, "list of votes");
     if (payload.quantizer >= kPow2) {
         payload.width = in.bits(3) + 1;
         payload.scale_code = in.bits(2);
@@ -108,6 +112,7 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     if (payload.quantizer == kDither) require(payload.width >= 2 && payload.scale_code == 0, "dither");
     if (payload.quantizer == kNatural) require(payload.width == 8 && payload.scale_code == 0, "natural");
     if (payload.quantizer == kSign) require(payload.width == 1 && payload.scale_code <= 1, "sign");
+    if (is_of_5) require(payload.width == 1 && payload.scale_code == 0, "two means, votes");
     payload.k = n;
     if (payload.index_form != 0) read_count(in, n, payload);
     if (payload.index_form != 0 || payload.quantizer == kPow2) {
@@ -161,7 +166,7 @@ void read_indices(Cursor& in, std::uint32_t n, Payload& payload) {
 
 // What the scale section says, by tile: an exponent or a scale.
 void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int>& exponents,
-                 std::map<std::uint32_t, float>& scales) {
+                 std::map<std::uint32_t, float>& scales, std::map<std::uint32_t, float>& negative_scales) {
     std::set<std::uint32_t> tiles;
     for (const std::uint32_t index : payload.indices) tiles.insert(index / 4096);
     for (const std::uint32_t tile : tiles) {
@@ -176,6 +181,12 @@ void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int
         if (payload.quantizer == kDither || payload.quantizer == kExponential ||
             (payload.quantizer == kSign && payload.scale_code == 0))
             scales[tile] = scale(payload.index_form == 0 ? in.bits(32) : in.bits(16) << 16U);
+        negative_scales[tile] = scales[tile];
+        if (payload.quantizer == kTwoMean) {
+            scales[tile] = scale(payload.index_form == 0 ? in.bits(32) : in.bits(16) << 16U);
+            negative_scales[tile] = scale(payload.index_form == 0 ? in.bits(32) : in.bits(16) << 16U);
+        }
+        if (payload.quantizer == kVote) scales[tile] = negative_scales[tile] = 1;
     }
     in.end_section();
     // The largest scale of dither is the largest finite number, halved once for each bit of a level.
@@ -195,7 +206,8 @@ float level_size(float base, std::uint32_t d) {
 }
 
 EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std::uint32_t, int>& exponents,
-                                std::map<std::uint32_t, float>& scales) {
+                                std::map<std::uint32_t, float>& scales,
+                                std::map<std::uint32_t, float>& negative_scales) {
     EducationalElements elements;
     for (std::size_t j = 0; j < payload.indices.size(); ++j) {
         const std::uint32_t index = payload.indices[j];
@@ -235,7 +247,8 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
             const float size = level_size(payload.level_base, sign - 1 - level) * scales[index / 4096];
             value = (level == 0 ? 0.0F : size) * (code >= sign ? -1.0F : 1.0F);
         }
-        if (payload.quantizer == kSign) value = in.bits(1) == 1 ? -scales[index / 4096] : scales[index / 4096];
+        if (payload.quantizer == kSign || payload.quantizer == kTwoMean || payload.quantizer == kVote)
+            value = in.bits(1) == 1 ? -negative_scales[index / 4096] : scales[index / 4096];
         elements.emplace_back(index, value);
     }
     in.end_section();
@@ -253,8 +266,9 @@ std::optional<EducationalElements> educational_decode(const std::vector<std::uin
         read_indices(in, n, payload);
         std::map<std::uint32_t, int> exponents;
         std::map<std::uint32_t, float> scales;
-        read_scales(in, payload, exponents, scales);
-        return read_values(in, payload, exponents, scales);
+        std::map<std::uint32_t, float> negative_scales;
+        read_scales(in, payload, exponents, scales, negative_scales);
+        return read_values(in, payload, exponents, scales, negative_scales);
     } catch (const Refused&) {
         return std::nullopt;
     }

@@ -43,6 +43,8 @@ std::vector<PipelineCase> make_pipeline_cases() {
                                                  "pow2(scope=tensor)",
                                                  "sign",
                                                  "sign(scale=0.01)",
+                                                 "sign(scale=two_mean)",
+                                                 "sign(scale=none)",
                                                  "natural",
                                                  "natural(feedback=unscaled)",
                                                  "dither",
@@ -63,7 +65,7 @@ std::vector<PipelineCase> make_pipeline_cases() {
         const bool is_pow2 = quantizer.rfind("pow2", 0) == 0;
         for (const std::string coder : {"auto", "rice", "bitmap", "raw32"}) {
             if (is_pow2 || coder == "auto") add("all | " + quantizer + " | " + coder, true);
-            add("topk(0.01) | " + quantizer + " | " + coder, false);
+            if (quantizer != "sign(scale=none)") add("topk(0.01) | " + quantizer + " | " + coder, false);
         }
     }
     return cases;

@@ -103,6 +103,7 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     if (form == 1) total += (k * (parameters & 31U) + 7) / 8 + (k + quotients + 7) / 8;
     if (form == 2) total += (n + 7) / 8;
     if (form == 3) total += 4 * k;
+    if (quantizer == 5) total += tile_top.size() * (form == 0 ? 8 : 4);
     if (quantizer >= 8 || (quantizer == 4 && scale_code == 0)) total += tile_top.size() * (form == 0 ? 4 : 2);
     if (quantizer == 3 && parameters >> 5U != 7) {
         float top = 0;

@@ -51,7 +51,7 @@ DenseRun make_dense_run(std::uint32_t count) {
     constexpr std::array kKinds = {DenseTerm::Kind::kF32, DenseTerm::Kind::kBf16, DenseTerm::Kind::kSign};
     for (std::size_t term = 0; term < 3; ++term) {
         run.bytes[term].shrink_to_fit();  // the address sanitizer watches the end
-        run.terms[term] = {kKinds[term], kFactors[term], run.bytes[term].data() + 1};
+        run.terms[term] = {kKinds[term], kFactors[term], run.bytes[term].data() + 1, kFactors[term]};
     }
     return run;
 }
@@ -218,7 +218,7 @@ TEST_P(PayloadKernelsForm, Signs_pack_with_minus_zero_as_positive) {
         for (std::uint32_t i = 0; i < count; i += 5) values[i] = -0.0F;
         Bytes bits((count + 7) / 8, std::byte{0xEE});
         std::vector<float> decoded(count, std::numeric_limits<float>::quiet_NaN());
-        kernels().pack_signs(values.data(), count, 0.5F, bits.data(), decoded.data());
+        kernels().pack_signs(values.data(), count, 0.5F, 0.5F, bits.data(), decoded.data());
         for (std::uint32_t i = 0; i < count; ++i) {
             const bool is_negative = ((static_cast<unsigned>(bits[i / 8]) >> (i % 8)) & 1U) != 0;
             ASSERT_EQ(is_negative, values[i] < 0.0F) << i;
@@ -229,7 +229,7 @@ TEST_P(PayloadKernelsForm, Signs_pack_with_minus_zero_as_positive) {
         }
         Bytes bits_again(bits.size(), std::byte{0xEE});
         std::vector<float> left(count, std::numeric_limits<float>::quiet_NaN());
-        kernels().settle_signs(values.data(), count, 0.5F, bits_again.data(), left.data());
+        kernels().settle_signs(values.data(), count, 0.5F, 0.5F, bits_again.data(), left.data());
         EXPECT_EQ(bits_again, bits);
         for (std::uint32_t i = 0; i < count; ++i) ASSERT_EQ(float_bits(left[i]), float_bits(values[i] - decoded[i]));
     }

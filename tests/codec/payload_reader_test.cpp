@@ -110,7 +110,7 @@ TEST(PayloadReader, Random_bytes_behind_each_version_byte_do_no_harm) {
     for (unsigned round = 0; round < 5000; ++round) {
         Bytes payload(random_word(state) % 40);
         for (std::byte& byte : payload) byte = static_cast<std::byte>(random_word(state));
-        if (!payload.empty()) payload[0] = static_cast<std::byte>(2 + round % 3);
+        if (!payload.empty()) payload[0] = static_cast<std::byte>(2 + round % 4);
         expect_same(payload, 1 + random_word(state) % 200, list);
         if (HasFatalFailure()) FAIL() << "round " << round;
     }
@@ -152,6 +152,8 @@ TEST(PayloadReader, Non_finite_values_and_scales_are_refused_as_corrupt) {
         expect_corrupt(coded("all | sign", true), 3, bits, 4, "tile scale");
         expect_corrupt(coded("topk(1) | sign | bitmap", false), 6, bits, 2, "tile scale");
         expect_corrupt(coded("all | dither", true), 3, bits, 4, "tile scale");
+        expect_corrupt(coded("all | sign(scale=two_mean)", true), 3, bits, 4, "tile scale");
+        expect_corrupt(coded("all | sign(scale=two_mean)", true), 7, bits, 4, "tile scale");
         expect_corrupt(coded("topk(1) | dither | bitmap", false), 6, bits, 2, "tile scale");
     }
     expect_corrupt(coded("all | dither", true), 3, 0x7E000000U, 4, "so small that every level is finite");

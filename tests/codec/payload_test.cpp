@@ -64,14 +64,18 @@ TEST(Payload, Count_takes_one_to_three_bytes_at_its_boundaries) {
 }
 TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_EQ(refusal({1, 0}),
-              "version-mismatch: payload version 1: allowed is 2 to 4; install matching releases on all nodes");
+              "version-mismatch: payload version 1: allowed is 2 to 5; install matching releases on all nodes");
     EXPECT_EQ(
         refusal({}),
         "corrupt: payload length in bytes 0: allowed is 2 or more; the bytes were damaged or forged: have the sender "
         "send the step again");
     EXPECT_THAT(refusal({2}), HasSubstr("length in bytes 1"));
     EXPECT_THAT(refusal({2, 4U << 5U, 1, 0}), HasSubstr("index form 4: allowed is 0 to 3"));
-    EXPECT_THAT(refusal({5, 0}), HasSubstr("payload version 5: allowed is 2 to 4"));
+    EXPECT_THAT(refusal({6, 0}), HasSubstr("payload version 6: allowed is 2 to 5"));
+    EXPECT_THAT(refusal({4, 0x05, 0}), HasSubstr("version of quantizer 5 4: allowed is 5"));
+    EXPECT_THAT(refusal({5, 0x05, 0x01}), HasSubstr("value form of signs 1: allowed is 0"));
+    EXPECT_THAT(refusal({5, 0x06, 0x08}), HasSubstr("value form of signs 8: allowed is 0"));
+    EXPECT_THAT(refusal({5, 0x26, 0x00, 1, 0}), HasSubstr("index form of votes 1: allowed is 0 (every)"));
     EXPECT_THAT(refusal({4, 0}), HasSubstr("version of quantizer 0 4: allowed is 2"));
     EXPECT_THAT(refusal({3, 0x09, 3}), HasSubstr("version of quantizer 9 3: allowed is 4"));
     EXPECT_THAT(refusal({4, 0x09, 0x00}), HasSubstr("exponential_dither width code 0"));
@@ -85,7 +89,7 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({3, 0x07, 0x0F}), HasSubstr("natural scale code 1"));
     EXPECT_THAT(refusal({3, 0x07, 0x27}), HasSubstr("reserved value bits 1"));
     EXPECT_THAT(refusal({2, 0x01}), HasSubstr("version of quantizer 1 2: allowed is 3"));
-    for (const unsigned quantizer : {5U, 6U, 10U, 31U})
+    for (const unsigned quantizer : {10U, 11U, 31U})
         EXPECT_THAT(refusal({2, quantizer, 0, 0}),
                     HasSubstr("quantizer " + std::to_string(quantizer) + ": allowed is 0"));
     EXPECT_THAT(refusal({2, 0x03, 0x00, 0, 127}), HasSubstr("pow2 width code 0"));

@@ -34,6 +34,8 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("threshold(0.01)"), "threshold(tau=0.01) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("threshold(0.01) | f32"), "threshold(tau=0.01) | f32 | auto");
     EXPECT_EQ(canonical("all | sign"), "all | sign(scale=mean) | auto");
+    EXPECT_EQ(canonical("all | sign(two_mean)"), "all | sign(scale=two_mean) | auto");
+    EXPECT_EQ(canonical("all | sign(none)"), "all | sign(scale=none) | auto");
     EXPECT_EQ(canonical("all | natural"), "all | natural(feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | exponential_dither"),
               "all | exponential_dither(levels=7, base=2, mode=unbiased, norm=max, feedback=scaled) | auto");
@@ -168,6 +170,12 @@ TEST(Pipeline, Malformed_texts_are_refused) {
 }
 TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_THAT(refusal("topk(0.1) | sign(scale=tau)"), HasSubstr("variance_hybrid(0.01) or threshold(0.01)"));
+    EXPECT_THAT(refusal("topk(0.1) | sign(scale=none)"),
+                HasSubstr("codec stage sign: scale 'none': allowed is mean, two_mean or a number after a selector but "
+                          "all"));
+    EXPECT_THAT(refusal("variance_hybrid(0.1) | sign(two_mean)"), HasSubstr("allowed is sign(scale=tau)"));
+    EXPECT_THAT(refusal("all | sign(none, feedback=scaled)"), HasSubstr("codec stage sign: parameter 'feedback'"));
+    EXPECT_THAT(refusal("all | sign(none) | rice"), HasSubstr("no indices"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | f32"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign"), HasSubstr("allowed is sign(scale=tau)"));
     EXPECT_THAT(refusal("variance_hybrid(0.1) | sign(scale=0.2)"), HasSubstr("allowed is sign(scale=tau)"));
@@ -241,10 +249,14 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16,
-                                           QuantizerKind::kPow2, QuantizerKind::kSign, QuantizerKind::kNatural,
-                                           QuantizerKind::kDither, QuantizerKind::kExponentialDither);
+        quantizer.kind =
+            *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16, QuantizerKind::kPow2,
+                              QuantizerKind::kSign, QuantizerKind::kTwoMean, QuantizerKind::kVote,
+                              QuantizerKind::kNatural, QuantizerKind::kDither, QuantizerKind::kExponentialDither);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
+        if (quantizer.kind == QuantizerKind::kVote && selector.kind != SelectorKind::kAll)
+            quantizer.kind = QuantizerKind::kTwoMean;
+        if (quantizer.kind == QuantizerKind::kVote) quantizer.feedback = Feedback::kNone;
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);
             quantizer.scope = static_cast<Scope>(*rc::gen::inRange(0, 2));

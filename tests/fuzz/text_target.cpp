@@ -70,7 +70,8 @@ std::vector<Bytes> seeds() {
           "variance(alpha=3, mode=faithful) | dither(levels=7, norm=l2)", "variance_hybrid(tau=0.5) | sign(scale=tau)",
           "all | exponential_dither(levels=15, base=1.5, mode=biased, norm=l2)",
           "block_topk(0.01, block=512) | pow2(bits=4) | rice", "all | ternary(clip=2.5, feedback=none)",
-          "all | rounding(base=1.5, mode=biased)", "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
+          "all | rounding(base=1.5, mode=biased)", "all | sign(scale=none)", "topk(0.1) | sign(scale=two_mean)",
+          "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
         made.push_back(tagged(kCodec, bytes_of(text)));
     for (const char* name : {"two_nodes", "trouble", "states", "hostile"})
         made.push_back(tagged(kStatus, source(std::string("/tests/cli/golden/") + name + ".json")));

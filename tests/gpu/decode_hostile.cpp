@@ -113,8 +113,28 @@ void add_random_bytes(unsigned rounds, std::uint64_t seed, HostileBatches& batch
     for (unsigned round = 0; round < rounds; ++round) {
         Bytes payload(random_word(state) % 40);
         for (std::byte& byte : payload) byte = static_cast<std::byte>(random_word(state));
-        if (!payload.empty()) payload[0] = static_cast<std::byte>(2 + round % 3);
+        if (!payload.empty()) payload[0] = static_cast<std::byte>(2 + round % 4);
         batches.add("random bytes", 1 + random_word(state) % 200, payload, {});
+    }
+}
+
+/// Payloads that say votes beside others that say values.
+void add_votes(HostileBatches& batches) {
+    for (const std::uint32_t elements : {1U, 8U, 5000U}) {
+        Bytes votes = {std::byte{5}, std::byte{6}, std::byte{0}};
+        votes.resize(votes.size() + elements / 8);
+        if (elements % 8 != 0) votes.push_back(std::byte{1});
+        for (const char* text : {"all | sign", "all | sign(scale=two_mean)", "topk(0.01) | f32 | rice"}) {
+            const bool is_dense = text[0] == 'a';
+            const Bytes values =
+                coded({text, *codec::parse_pipeline(text), is_dense}, test::Shape::kGaussian, elements, 3);
+            batches.add(fmt::format("votes beside {}", text), elements, votes, values);
+            batches.add(fmt::format("{} beside votes", text), elements, values, votes);
+        }
+        batches.add("votes", elements, votes, votes);
+        Bytes list = votes;
+        list[1] = std::byte{0x46};
+        batches.add("a list of votes", elements, list, votes);
     }
 }
 
@@ -261,6 +281,7 @@ void check_decode_hostile(const Options& options, Report& report) {
     HostileBatches batches(**decoder, report);
     add_random_bytes(options.is_small ? 200 : 5000, options.seed, batches);
     add_truncations(options.is_small ? 33 : 300, batches);
+    add_votes(batches);
     if (!options.is_small) {
         add_extremes(options.seed, batches);
         add_large_mutations(4, options.seed, batches);

@@ -83,6 +83,8 @@ std::vector<OperatorPoint> operator_points(int vectors) {
             add("Top-k, pow2(4)", top + "pow2(bits=4)", share, Kind::kContraction);
             add("Top-k, dither(7)", top + "dither(levels=7)", share, Kind::kContraction);
             add("Top-k, sign", top + "sign", share, Kind::kContraction);
+            add("Top-k, exponential dither(7)", top + "exponential_dither(levels=7)", share, Kind::kContraction);
+            add("block Top-k", "block_topk(" + std::to_string(share) + ")", share, Kind::kContraction);
         }
         for (const int levels : {1, 3, 7, 15, 31, 63, 127})
             for (const std::string norm : {"max", "l2"}) {
@@ -90,11 +92,27 @@ std::vector<OperatorPoint> operator_points(int vectors) {
                 add("dither, " + norm + " norm", dither + ", feedback=none)", levels, Kind::kUnbiased);
                 add("dither, " + norm + " norm, scaled by its bound", dither + ")", levels, Kind::kContraction);
             }
+        for (const int levels : {1, 2, 4, 8, 16, 32})
+            for (const std::string norm : {"max", "l2"}) {
+                const std::string dither =
+                    "all | exponential_dither(levels=" + std::to_string(levels) + ", norm=" + norm;
+                add("exponential dither, " + norm + " norm", dither + ", feedback=none)", levels, Kind::kUnbiased);
+                add("exponential dither, " + norm + " norm, biased", dither + ", mode=biased)", levels,
+                    Kind::kContraction);
+            }
+        for (const double base : {1.1, 1.25, 1.5, 2.0, 4.0, 8.0, 16.0}) {
+            const std::string rounding = "all | rounding(base=" + std::to_string(base);
+            add("rounding", rounding + ", feedback=none)", base, Kind::kUnbiased);
+            add("rounding, biased", rounding + ", mode=biased)", base, Kind::kContraction);
+        }
+        for (const double clip : {1.0, 1.5, 2.0, 2.5, 3.0})
+            add("ternary, clipped", "all | ternary(clip=" + std::to_string(clip) + ")", clip, Kind::kContraction);
         for (const int bits : {2, 3, 4, 5})
             add("pow2", "all | pow2(bits=" + std::to_string(bits) + ")", bits, Kind::kContraction);
         for (const double tau : {0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0})
             add("threshold, ±tau", "threshold(" + std::to_string(tau) + ")", tau, Kind::kContraction);
         add("sign", "all | sign", 0, Kind::kContraction);
+        add("sign, two means", "all | sign(scale=two_mean)", 0, Kind::kContraction);
         add("natural", "all | natural(feedback=none)", 0, Kind::kUnbiased);
         add("f16", "all | f16", 0, Kind::kContraction);
         add("bf16", "all | bf16", 0, Kind::kContraction);

@@ -59,6 +59,9 @@ TEST(FigureData, Deltas_on_gaussian_vectors_are_the_known_ones) {
         double bits;
         double tolerance;
     } known[] = {{"all | sign", std::numbers::pi / 2, 1.01, 0.01},
+                 {"all | sign(scale=two_mean)", std::numbers::pi / 2, 1.02, 0.01},
+                 {"all | exponential_dither(levels=4, norm=max, feedback=none)", 1.0962, 4.01, 0.01},
+                 {"all | rounding(base=2.000000, mode=biased)", 1.0392, 8, 0.01},
                  {"all | natural(feedback=none)", 1.0817, 8, 0.01},
                  {"all | dither(levels=1, norm=max, feedback=none)", 3.23, 2.01, 0.08},
                  {"all | dither(levels=3, norm=max, feedback=none)", 1.306, 3.01, 0.05},

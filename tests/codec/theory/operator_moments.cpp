@@ -66,6 +66,24 @@ Moments scaled_signs_of_list(Values values) {
     return signs_times(values, nearest_float(constant_vector(1, mean), 7)[0].mean);
 }
 
+/// The mean of each side of zero, zero being on the positive one. `bits`: mantissa bits that a mean has.
+static Moments side_means(Values values, int bits) {
+    double sums[2] = {};
+    double counts[2] = {};
+    for (const float value : values) {
+        const unsigned side = value < 0 ? 1 : 0;
+        sums[side] += value;
+        counts[side] += 1;
+    }
+    return each(values, [&](double value) {
+        const unsigned side = value < 0 ? 1 : 0;
+        const auto mean = static_cast<float>(sums[side] / counts[side]);
+        return nearest_float(constant_vector(1, mean), bits)[0];
+    });
+}
+Moments two_means(Values values) { return side_means(values, 23); }
+Moments two_means_of_list(Values values) { return side_means(values, 7); }
+
 // ---- random quantizers ----
 
 /// Up or down without bias to one of two neighbors.

@@ -20,6 +20,8 @@ using Quantize = std::function<Moments(Values)>;
 /// Signs times the mean magnitude; of a list, whose scale is a bf16 number.
 [[nodiscard]] Moments scaled_signs(Values values);
 [[nodiscard]] Moments scaled_signs_of_list(Values values);
+[[nodiscard]] Moments two_means(Values values);
+[[nodiscard]] Moments two_means_of_list(Values values);
 /// Natural compression of factor * x.
 [[nodiscard]] Moments natural_rounding(Values values, double factor);
 

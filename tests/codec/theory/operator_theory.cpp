@@ -89,6 +89,15 @@ void add_deterministic(std::vector<OperatorTheory>& rows) {
                         return Classes{share, 1, share, 1 / share, 0};
                     },
                     {one_hot_vector, one_hot_vector, one_hot_vector, one_hot_vector}});
+    rows.push_back({"all | sign(scale=two_mean)",
+                    false,
+                    two_means,
+                    [](std::size_t count) {
+                        const double share = 1 / static_cast<double>(count);
+                        return Classes{share, 1, share, 1 / share, 0};
+                    },
+                    {one_hot_vector, one_hot_vector, one_hot_vector, one_hot_vector}});
+    rows.push_back({"all | sign(scale=none)", false, [](Values values) { return signs_times(values, 1); }, {}, {}});
     rows.push_back({"all | sign(scale=0.5)", false, [](Values values) { return signs_times(values, 0.5); }, {}, {}});
     rows.push_back(
         {"threshold(0.5) | f32", false, [](Values values) { return above_then(values, 0.5, exactly); }, {}, {}});
@@ -148,6 +157,7 @@ void add_selector(std::vector<OperatorTheory>& rows, const SelectorTheory& selec
         [share](std::size_t count) { return behind_top_k(nearest_rounding(128, 129), share(count)); },
         {middle, worst(std::nextafter(257 / 256.0F, 2.0F)), middle, middle});
     add("sign", false, scaled_signs_of_list, {}, {});
+    add("sign(scale=two_mean)", false, two_means_of_list, {}, {});
     add(
         "natural", true, [](Values list) { return natural_rounding(list, 8.0 / 9); },
         [share](std::size_t count) { return behind_top_k(scaled_classes(9.0 / 8), share(count)); },

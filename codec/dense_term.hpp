@@ -1,0 +1,17 @@
+// What the kernels that add dense payloads want to know of one payload's tile. Any thread; the term borrows the view's
+// bytes and the table.
+#pragma once
+
+#include "codec/payload_kernels.hpp"
+#include "codec/payload_reader.hpp"
+
+#include <array>
+
+namespace gradsieve::codec {
+
+/// A dense payload's values from element `first` of the chunk on, a tile's first. `table`: where a quantizer whose
+/// codes are looked up leaves what they decode to.
+[[nodiscard]] DenseTerm dense_term(const PayloadView& view, float factor, std::uint32_t first,
+                                   std::array<float, 256>& table);
+
+}  // namespace gradsieve::codec
