@@ -57,6 +57,10 @@ struct PayloadKernels {
     /// `available_bytes`. Returns the bits used, 0 if they ran out; `ret_last` is the last index without truncation.
     std::uint64_t (*rice_indices)(const std::byte* unary, std::size_t available_bytes, std::uint32_t count,
                                   unsigned parameter, std::uint32_t* inout_indices, std::uint64_t* ret_last);
+    /// In: lower parts; out: indices. The j-th one of `highs` stands at (index >> low_bits) + j; there are as many ones
+    /// as indices, fewer than 2^21. Returns how many of them ascend, the first counted: all, or where one does not.
+    std::uint32_t (*elias_fano_indices)(const std::byte* highs, std::size_t bytes, unsigned low_bits,
+                                        std::uint32_t* inout_indices);
     /// Number of ones among the bytes.
     std::uint32_t (*count_ones)(const std::byte* bits, std::size_t bytes);
     /// Appends first_index + position of every one; needs kIndexSlack of room. Returns how many.

@@ -16,6 +16,7 @@ constexpr PayloadKernels kKernels = {
     .stream_copy = &stream_copy,
     .stream_fence = &stream_fence,
     .rice_indices = &rice_indices,
+    .elias_fano_indices = &elias_fano_indices,
     .count_ones = &count_ones,
     .bitmap_indices = &bitmap_indices,
     .take_tile_indices = &take_tile_indices,

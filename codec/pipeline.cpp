@@ -30,7 +30,7 @@ constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
                                                        QuantizerKind::kDither,
                                                        QuantizerKind::kExponentialDither,
                                                        QuantizerKind::kExponentialDither};
-constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
+constexpr std::array<std::string_view, 5> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32", "elias_fano"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};

@@ -30,7 +30,7 @@ enum class QuantizerKind : std::uint8_t {
     kDither = 8,
     kExponentialDither = 9
 };
-enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
+enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
 /// What a tile's magnitudes are measured by.
 enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a

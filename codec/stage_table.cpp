@@ -84,6 +84,10 @@ constexpr std::array kStages = {
     StageRow{"bitmap", "index coder", "", "chunk", "-", "one bit per element of the chunk", "-"},
     StageRow{"raw32", "index coder", "", "chunk", "-",
              "32 bits per index; with pow2(bits=4) index, sign and exponent share one word", kTsuzuku},
+    StageRow{"elias_fano", "index coder", "", "chunk", "-",
+             "the lower bits of each index, and its upper part in a bitmap: the position of the j-th one is that plus "
+             "j; each index is read without those before it",
+             "Elias 1974, Efficient Storage and Retrieval by Content and Address of Static Files; Fano 1971"},
 };
 
 }  // namespace

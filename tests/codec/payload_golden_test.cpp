@@ -17,7 +17,7 @@
 namespace gradsieve::test {
 namespace {
 
-constexpr std::array<unsigned, 3> kVersions = {2, 3, 4};
+constexpr std::array<unsigned, 4> kVersions = {2, 3, 4, 5};
 static_assert(codec::kOldestPayloadVersion == kVersions.front() && codec::kNewestPayloadVersion == kVersions.back());
 
 std::string golden_file(unsigned version) {

@@ -269,7 +269,7 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         if (quantizer.kind == QuantizerKind::kSign && *rc::gen::arbitrary<bool>()) quantizer.tau = *number_in(1e-9, 9);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.tau = selector.tau;
         if (selector.kind != SelectorKind::kAll || quantizer.kind == QuantizerKind::kPow2)
-            pipeline.index_coder = static_cast<IndexCoderKind>(*rc::gen::inRange(0, 4));
+            pipeline.index_coder = static_cast<IndexCoderKind>(*rc::gen::inRange(0, 5));
         const auto text = canonical_text(pipeline, Knobs::kKeep);
         const auto parsed = parse_pipeline(text);
         if (!parsed.is_ok()) RC_FAIL(text + ": " + parsed.error().to_string());
