@@ -82,6 +82,15 @@ struct PayloadKernels {
     void (*round_f16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
     /// Largest magnitude's bits; 0 for none.
     std::uint32_t (*largest_magnitude)(const float* values, std::uint32_t count);
+    /// Sums of threshold_estimate.hpp of at most a tile's values: of them, and of their squares.
+    double (*signed_sums)(const float* values, std::uint32_t count, double* ret_squares);
+    /// The same of the magnitudes whose bits are at least `floor`, and the least of these bits; finite values.
+    double (*sum_above)(const float* values, std::uint32_t count, std::uint32_t floor, std::uint32_t* inout_least);
+    /// How many magnitudes have bits of at least `floor`, which is at most that of infinity.
+    std::uint32_t (*count_above)(const float* values, std::uint32_t count, std::uint32_t floor);
+    /// Appends first_index + position of those; needs kIndexSlack of room. Returns how many.
+    std::uint32_t (*list_above)(const float* values, std::uint32_t count, std::uint32_t floor,
+                                std::uint32_t first_index, std::uint32_t* ret_indices);
     /// pow2 of one tile whose exponent is `top` >= 1 (see quantize_list): ret_decoded, which may be `values`, and the
     /// codes, sign << (bits - 1) | octaves below the top; anything where decoded is +0. Returns how many are sent.
     std::uint32_t (*quantize_pow2)(const float* values, std::uint32_t count, std::uint32_t top, unsigned bits,
