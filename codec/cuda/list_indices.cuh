@@ -110,7 +110,7 @@ __device__ inline bool read_elias_fano(const DevicePayload& payload, const std::
         std::uint32_t element = done + scan_block(ones, shared.warp_counts, total);
         const std::uint32_t end = min(element + ones, count);
         std::uint32_t last_unit = ~0U;
-#pragma unroll 4
+#pragma unroll 1
         for (; element < end; ++element, word &= word - 1) {
             const std::uint32_t position = bit + __ffs(static_cast<int>(word)) - 1;
             const std::uint32_t low = lows.read(element * low_bits, low_bits);

@@ -72,6 +72,16 @@ TEST(ThresholdEstimate, Sidco_keeps_of_laplace_and_normal_numbers_what_theory_sa
     EXPECT_NEAR(share_kept("sidco(0.01, 4)", light), 0.0130, 0.0003);
     EXPECT_NEAR(share_kept("sidco(0.001, 5)", light), 0.00126, 0.00008);
 }
+/// The share of docs/codecs.md that is far off.
+TEST(ThresholdEstimate, Sidco_misses_the_ratio_of_heavier_tails) {
+    std::mt19937_64 random(kSeed);
+    std::student_t_distribution<double> number(3);
+    std::vector<float> values(kMany);
+    for (float& value : values) value = static_cast<float>(number(random));
+    EXPECT_NEAR(share_kept("sidco(0.1, 3)", values), 0.071, 0.002);
+    EXPECT_NEAR(share_kept("sidco(0.01, 3)", values), 0.0067, 0.0004);
+    EXPECT_NEAR(share_kept("sidco(0.001, 3)", values), 0.0012, 0.0002);
+}
 TEST(ThresholdEstimate, Gaussian_k_hits_normal_numbers_and_is_corrected_on_others) {
     const auto light = normal();
     for (const double ratio : {0.1, 0.01, 0.001})
