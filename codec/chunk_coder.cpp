@@ -55,21 +55,29 @@ void find_exponents(const SentList& sent, unsigned bits, const CodeScratch& scra
 /// words.
 PayloadHeader choose_form(const Pipeline& pipeline, PayloadHeader header, const PayloadContent& content,
                           const RicePlan& rice) {
-    static constexpr std::array kForms = {IndexForm::kEvery, IndexForm::kRice, IndexForm::kBitmap, IndexForm::kRaw32};
+    static constexpr std::array kForms = {IndexForm::kEvery, IndexForm::kRice, IndexForm::kBitmap, IndexForm::kRaw32,
+                                          IndexForm::kEliasFano};
     const auto allowed = [&](IndexForm form) {
         switch (pipeline.index_coder) {
-            case IndexCoderKind::kAuto: return form != IndexForm::kEvery || header.count == content.chunk_elements;
+            // elias_fano is at most a byte smaller than Rice (docs/codecs.md).
+            case IndexCoderKind::kAuto:
+                return form != IndexForm::kEliasFano &&
+                       (form != IndexForm::kEvery || header.count == content.chunk_elements);
             case IndexCoderKind::kRice: return form == IndexForm::kRice;
             case IndexCoderKind::kBitmap: return form == IndexForm::kBitmap;
             case IndexCoderKind::kRaw32: return form == IndexForm::kRaw32;
+            case IndexCoderKind::kEliasFano: return form == IndexForm::kEliasFano;
         }
         return false;
     };
+    const unsigned low_bits = elias_fano_low_bits(static_cast<std::uint32_t>(content.chunk_elements), header.count);
     PayloadHeader best;
     ByteCount best_bytes = ~ByteCount{0};
     for (const IndexForm form : kForms) {
         header.index_form = form;
-        header.rice_parameter = form == IndexForm::kRice ? rice.parameter : 0;
+        header.index_parameter = form == IndexForm::kRice        ? rice.parameter
+                                 : form == IndexForm::kEliasFano ? low_bits
+                                                                 : 0;
         const ByteCount bytes = encoded_bytes(header, content);
         if (!allowed(form) || bytes >= best_bytes) continue;
         best = header;
@@ -94,10 +102,13 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
     switch (header.index_form) {
         case IndexForm::kEvery: return out;
         case IndexForm::kRice:
-            out = build_rice_remainders(scratch.gaps, header.rice_parameter, *scratch.kernels, out);
-            return build_rice_quotients(scratch.gaps, header.rice_parameter, out);
+            out = build_low_fields(scratch.gaps, header.index_parameter, *scratch.kernels, out);
+            return build_rice_quotients(scratch.gaps, header.index_parameter, out);
         case IndexForm::kBitmap: return build_bitmap(sent.indices, elements, out);
         case IndexForm::kRaw32: return build_words(sent, header.is_paper_word(), scratch.codes, out);
+        case IndexForm::kEliasFano:
+            out = build_low_fields(sent.indices, header.index_parameter, *scratch.kernels, out);
+            return build_elias_fano_highs(sent.indices, elements, header.index_parameter, out);
     }
     return out;
 }

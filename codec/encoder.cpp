@@ -6,6 +6,7 @@
 #include "codec/encoder_check.hpp"
 #include "codec/natural_coder.hpp"
 #include "codec/tensor_encoder.hpp"
+#include "codec/threshold_estimate.hpp"
 
 namespace gradsieve::codec {
 namespace {
@@ -40,7 +41,9 @@ DenseRule dense_rule(const Pipeline& pipeline) {
         case SelectorKind::kVariance: return DenseRule::kVariance;
         case SelectorKind::kVarianceHybrid: return DenseRule::kVarianceHybrid;
         case SelectorKind::kThreshold:
-        case SelectorKind::kBlockTopK: return DenseRule::kMagnitude;
+        case SelectorKind::kBlockTopK:
+        case SelectorKind::kGaussianK:
+        case SelectorKind::kSidco: return DenseRule::kMagnitude;
         case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedMagnitude : DenseRule::kMagnitude;
     }
     return DenseRule::kEverything;
@@ -87,6 +90,8 @@ EncodeResult TensorEncoder::run() {
             encode_dense();
     } else if (pipeline_.selector.kind == SelectorKind::kTopK) {
         if (collect_top_k()) emit_list();
+    } else if (is_estimated(pipeline_.selector)) {
+        if (collect_estimated()) emit_list();
     } else {
         encode_selected(scales_by_tensor);
     }
@@ -118,7 +123,8 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
     if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;
-    plan_.streams = options.may_stream && !is_dense_list(pipeline_) && request_.elements >= kStreamFromElements &&
+    const bool is_read_again = is_dense_list(pipeline_) || is_estimated(selector);
+    plan_.streams = options.may_stream && !is_read_again && request_.elements >= kStreamFromElements &&
                     is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
     plan_.sample_scratch = scratch_.samples.data();

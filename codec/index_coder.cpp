@@ -16,8 +16,8 @@ Status truncated(std::string_view what, std::size_t available) {
                            "the length its header implies");
 }
 
-/// All remainders: in groups where whole words may be read, the last ones field by field.
-void read_remainders(ByteView section, std::uint32_t count, unsigned width, std::uint32_t* ret_fields) {
+/// Fields side by side: in groups where whole words may be read, the last ones field by field.
+void read_low_fields(ByteView section, std::uint32_t count, unsigned width, std::uint32_t* ret_fields) {
     std::uint32_t groups = 0;
     if (width > 0 && width <= kWidestGroup) {
         constexpr std::size_t kReadBeyond = 16;
@@ -30,16 +30,16 @@ void read_remainders(ByteView section, std::uint32_t count, unsigned width, std:
 
 Status parse_rice(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
                   std::size_t& ret_used_bytes) {
-    const std::uint64_t remainder_bits = std::uint64_t{header.count} * header.rice_parameter;
+    const std::uint64_t remainder_bits = std::uint64_t{header.count} * header.index_parameter;
     const std::size_t remainder_bytes = bytes_of_bits(remainder_bits);
     if (body.size() < remainder_bytes) return truncated("rice remainders", body.size());
     if (!has_zero_padding(body, remainder_bits))
         return corrupt_payload("rice remainders", "with set padding", "zero bits");
-    read_remainders(body.first(remainder_bytes), header.count, header.rice_parameter, ret_indices);
+    read_low_fields(body.first(remainder_bytes), header.count, header.index_parameter, ret_indices);
     const ByteView unary = body.subspan(remainder_bytes);
     std::uint64_t last = 0;
     const std::uint64_t used_bits = payload_kernels().rice_indices(unary.data(), unary.size(), header.count,
-                                                                   header.rice_parameter, ret_indices, &last);
+                                                                   header.index_parameter, ret_indices, &last);
     if (used_bits == 0) return truncated("rice quotients", unary.size());
     if (last >= elements) return corrupt_payload("index", last, "less than " + std::to_string(elements));
     if (!has_zero_padding(unary, used_bits)) return corrupt_payload("rice quotients", "with set padding", "zero bits");
@@ -77,6 +77,32 @@ Status parse_words(const PayloadHeader& header, ByteView body, ElementCount elem
     return {};
 }
 
+Status parse_elias_fano(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
+                        std::size_t& ret_used_bytes) {
+    const unsigned low_bits = header.index_parameter;
+    const std::uint64_t lower = std::uint64_t{header.count} * low_bits;
+    const std::uint64_t upper = elias_fano_high_bits(static_cast<std::uint32_t>(elements), header.count, low_bits);
+    const std::size_t lower_bytes = bytes_of_bits(lower);
+    const std::size_t bytes = lower_bytes + bytes_of_bits(upper);
+    if (body.size() < bytes) return truncated("elias_fano indices", body.size());
+    const ByteView highs = body.subspan(lower_bytes, bytes_of_bits(upper));
+    if (!has_zero_padding(body, lower))
+        return corrupt_payload("elias_fano lower bits", "with set padding", "zero bits");
+    if (!has_zero_padding(highs, upper))
+        return corrupt_payload("elias_fano upper bits", "with set padding", "zero bits");
+    const std::uint32_t ones = payload_kernels().count_ones(highs.data(), highs.size());
+    if (ones != header.count)
+        return corrupt_payload("elias_fano ones", ones, "its count, " + std::to_string(header.count));
+    read_low_fields(body.first(lower_bytes), header.count, low_bits, ret_indices);
+    const std::uint32_t ascending =
+        payload_kernels().elias_fano_indices(highs.data(), highs.size(), low_bits, ret_indices);
+    const std::uint32_t wrong = std::min(ascending, header.count - 1);
+    if (ascending < header.count || ret_indices[wrong] >= elements)
+        return corrupt_payload("index", ret_indices[wrong], "ascending and less than " + std::to_string(elements));
+    ret_used_bytes = bytes;
+    return {};
+}
+
 }  // namespace
 
 RicePlan plan_rice(std::span<const std::uint32_t> indices, const PayloadKernels& kernels,
@@ -108,18 +134,18 @@ RicePlan plan_rice(std::span<const std::uint32_t> indices, const PayloadKernels&
     return {parameter, bits - std::uint64_t{count} * parameter + count};
 }
 
-std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter, const PayloadKernels& kernels,
-                                 std::byte* out) {
+std::byte* build_low_fields(std::span<const std::uint32_t> numbers, unsigned width, const PayloadKernels& kernels,
+                            std::byte* out) {
     std::size_t packed = 0;
-    if (parameter > 0 && parameter <= kWidestGroup) {
-        const std::size_t groups = gaps.size() / 8;
-        kernels.pack_words(gaps.data(), static_cast<std::uint32_t>(groups), parameter, out);
+    if (width > 0 && width <= kWidestGroup) {
+        const std::size_t groups = numbers.size() / 8;
+        kernels.pack_words(numbers.data(), static_cast<std::uint32_t>(groups), width, out);
         packed = 8 * groups;
-        out += groups * parameter;
+        out += groups * width;
     }
-    const std::uint32_t mask = (1U << parameter) - 1;
+    const std::uint32_t mask = (1U << width) - 1;
     BitPacker packer(out);
-    for (const std::uint32_t gap : gaps.subspan(packed)) packer.put(gap & mask, parameter);
+    for (const std::uint32_t number : numbers.subspan(packed)) packer.put(number & mask, width);
     return packer.end();
 }
 
@@ -147,6 +173,19 @@ std::byte* build_bitmap(std::span<const std::uint32_t> indices, ElementCount ele
     return out + bytes_of_bits(elements);
 }
 
+std::byte* build_elias_fano_highs(std::span<const std::uint32_t> indices, ElementCount elements, unsigned low_bits,
+                                  std::byte* out) {
+    const auto count = static_cast<std::uint32_t>(indices.size());
+    const std::size_t bytes =
+        bytes_of_bits(elias_fano_high_bits(static_cast<std::uint32_t>(elements), count, low_bits));
+    std::fill_n(out, bytes, std::byte{0});
+    for (std::uint32_t element = 0; element < count; ++element) {
+        const std::uint32_t bit = (indices[element] >> low_bits) + element;
+        out[bit / 8] |= static_cast<std::byte>(1U << (bit % 8));
+    }
+    return out + bytes;
+}
+
 Status parse_indices(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
                      std::size_t& ret_used_bytes) {
     ret_used_bytes = 0;
@@ -154,6 +193,7 @@ Status parse_indices(const PayloadHeader& header, ByteView body, ElementCount el
         case IndexForm::kRice: return parse_rice(header, body, elements, ret_indices, ret_used_bytes);
         case IndexForm::kBitmap: return parse_bitmap(header, body, elements, ret_indices, ret_used_bytes);
         case IndexForm::kRaw32: return parse_words(header, body, elements, ret_indices, ret_used_bytes);
+        case IndexForm::kEliasFano: return parse_elias_fano(header, body, elements, ret_indices, ret_used_bytes);
         case IndexForm::kEvery: break;
     }
     for (std::uint32_t element = 0; element < header.count; ++element) ret_indices[element] = element;

@@ -1,5 +1,6 @@
-// Ascending indices of one chunk as bits: Rice with split streams, bitmap, 32-bit words. Sizes are known before a byte
-// is written, so that the smallest form is chosen without coding thrice. Any thread; the caller owns every array.
+// Ascending indices of one chunk as bits: Rice with split streams, bitmap, 32-bit words, Elias-Fano. Sizes are known
+// before a byte is written, so that the smallest form is chosen without coding thrice. Any thread; the caller owns
+// every array.
 #pragma once
 
 #include "codec/payload.hpp"
@@ -21,11 +22,14 @@ struct RicePlan {
                                  std::vector<std::uint32_t>& ret_gaps);
 
 /// Each writes its section at `out` and returns the byte behind it. `out` needs PayloadPool::kSlackBytes writable bytes
-/// beyond the section.
-[[nodiscard]] std::byte* build_rice_remainders(std::span<const std::uint32_t> gaps, unsigned parameter,
-                                               const PayloadKernels& kernels, std::byte* out);
+/// beyond the section. build_low_fields: of Rice the remainders of the gaps.
+[[nodiscard]] std::byte* build_low_fields(std::span<const std::uint32_t> numbers, unsigned width,
+                                          const PayloadKernels& kernels, std::byte* out);
 [[nodiscard]] std::byte* build_rice_quotients(std::span<const std::uint32_t> gaps, unsigned parameter, std::byte* out);
 [[nodiscard]] std::byte* build_bitmap(std::span<const std::uint32_t> indices, ElementCount elements, std::byte* out);
+/// The upper parts; the lower `low_bits` of each index are build_low_fields.
+[[nodiscard]] std::byte* build_elias_fano_highs(std::span<const std::uint32_t> indices, ElementCount elements,
+                                                unsigned low_bits, std::byte* out);
 
 /// Reads the index section of a list (of the paper's words: the words, codes included, are left in `ret_indices`).
 /// Fills `ret_indices` (header.count of them, kIndexSlack of room behind) and checks everything about them. Errors:

@@ -17,7 +17,7 @@ unsigned varint_bytes(std::uint32_t value) noexcept { return value < (1U << 7U) 
 Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     const unsigned quantizer = form & 31U;
     const unsigned index_form = form >> 5U;
-    if (index_form > 3) return corrupt_payload("index form", index_form, "0 to 3");
+    if (index_form > 4) return corrupt_payload("index form", index_form, "0 to 4");
     ret_header.quantizer = static_cast<QuantizerKind>(quantizer);
     ret_header.index_form = static_cast<IndexForm>(index_form);
     switch (ret_header.quantizer) {
@@ -84,11 +84,13 @@ Status read_count(ByteReader& reader, ElementCount elements, PayloadHeader& ret_
 
 Status read_parameters(ByteReader& reader, PayloadHeader& ret_header) {
     const auto byte = reader.read<std::uint8_t>();
-    ret_header.rice_parameter = byte & 31U;
+    ret_header.index_parameter = byte & 31U;
     ret_header.exponent_parameter = byte >> 5U;
-    const unsigned rice_limit = ret_header.index_form == IndexForm::kRice ? kMaximumRiceParameter : 0;
-    if (ret_header.rice_parameter > rice_limit)
-        return corrupt_payload("rice parameter", ret_header.rice_parameter, "0 to " + std::to_string(rice_limit));
+    const bool is_elias_fano = ret_header.index_form == IndexForm::kEliasFano;
+    const unsigned limit = ret_header.index_form == IndexForm::kRice || is_elias_fano ? kMaximumRiceParameter : 0;
+    if (ret_header.index_parameter > limit)
+        return corrupt_payload(is_elias_fano ? "elias_fano lower bits" : "rice parameter", ret_header.index_parameter,
+                               "0 to " + std::to_string(limit));
     if (ret_header.quantizer != QuantizerKind::kPow2 && ret_header.exponent_parameter != 0)
         return corrupt_payload("exponent parameter", ret_header.exponent_parameter, "0 without pow2");
     return {};
@@ -122,11 +124,16 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     switch (header.index_form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
-            sizes.indices = bytes_of_bits(std::uint64_t{header.count} * header.rice_parameter);
+            sizes.indices = bytes_of_bits(std::uint64_t{header.count} * header.index_parameter);
             sizes.unary = bytes_of_bits(content.unary_bits);
             break;
         case IndexForm::kBitmap: sizes.indices = bytes_of_bits(content.chunk_elements); break;
         case IndexForm::kRaw32: sizes.indices = std::uint64_t{header.count} * 4; break;
+        case IndexForm::kEliasFano:
+            sizes.indices = bytes_of_bits(std::uint64_t{header.count} * header.index_parameter);
+            sizes.unary = bytes_of_bits(elias_fano_high_bits(static_cast<std::uint32_t>(content.chunk_elements),
+                                                             header.count, header.index_parameter));
+            break;
     }
     if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
         sizes.scales = bytes_of_bits(content.exponent_bits);
@@ -151,7 +158,7 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
 
 std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
-    put(payload_version(header.quantizer));
+    put(payload_version(header.quantizer, header.index_form));
     put(form_byte(header.quantizer, header.index_form));
     if (has_value_byte(header.quantizer)) put(value_byte(header.code_bits, header.has_chunk_scale));
     if (header.is_list()) {
@@ -159,7 +166,7 @@ std::byte* build_header(const PayloadHeader& header, std::byte* out) {
         for (; count >= 0x80U; count >>= 7U) put((count & 0x7FU) | 0x80U);
         put(count);
     }
-    if (has_parameter_byte(header)) put(header.rice_parameter | (header.exponent_parameter << 5U));
+    if (has_parameter_byte(header)) put(header.index_parameter | (header.exponent_parameter << 5U));
     if (header.quantizer == QuantizerKind::kPow2) put(header.base_exponent);
     if (header.has_chunk_scale || has_base(header.quantizer)) {
         const float number = header.has_chunk_scale ? header.chunk_scale : header.base;
@@ -184,9 +191,12 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     ParsedHeader parsed;
     PayloadHeader& header = parsed.header;
     GRADSIEVE_TRY(read_form(form, header));
-    if (version != payload_version(header.quantizer))
-        return corrupt_payload("version of quantizer " + std::to_string(form & 31U), version,
-                               std::to_string(payload_version(header.quantizer)));
+    const std::uint32_t known_since = payload_version(header.quantizer, header.index_form);
+    if (version != known_since)
+        return corrupt_payload(header.index_form == IndexForm::kEliasFano
+                                   ? "version of index form 4"
+                                   : "version of quantizer " + std::to_string(form & 31U),
+                               version, std::to_string(known_since));
     if (header.quantizer == QuantizerKind::kVote && header.is_list())
         return corrupt_payload("index form of votes", static_cast<unsigned>(header.index_form), "0 (every)");
     if (has_value_byte(header.quantizer)) {

@@ -13,7 +13,7 @@ namespace gradsieve::codec {
 
 inline constexpr std::uint8_t kOldestPayloadVersion = 2;
 inline constexpr std::uint8_t kNewestPayloadVersion = 5;
-/// Largest Rice parameter of an index list: 2^20 is a chunk.
+/// Largest Rice parameter of an index list, and most lower bits of elias_fano: 2^20 is a chunk.
 inline constexpr unsigned kMaximumRiceParameter = 20;
 /// Exponent code of a pow2 payload whose tiles all have the base exponent: no exponent section follows.
 inline constexpr unsigned kNoTileExponents = 7;
@@ -23,10 +23,11 @@ inline constexpr unsigned kPaperWordCodeShift = 28;
 inline constexpr std::uint32_t kPaperWordIndexMask = (1U << kPaperWordCodeShift) - 1;
 
 /// How a payload says which elements it holds. Numbers are part of the format.
-enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
+enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
 
-/// What a payload says as its version: the first one that knows its quantizer.
-GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer) noexcept {
+/// What a payload says as its version: the first one that knows its quantizer and its index form.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer, IndexForm form) noexcept {
+    if (form == IndexForm::kEliasFano) return 5;
     if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote) return 5;
     if (quantizer == QuantizerKind::kExponentialDither) return 4;
     return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
@@ -69,7 +70,7 @@ struct PayloadHeader {
     unsigned code_bits = 0;           ///< pow2, dither, exponential_dither: 2..8; signs: 1; natural: 8
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
-    unsigned rice_parameter = 0;      ///< kRice: 0..20
+    unsigned index_parameter = 0;     ///< kRice: its parameter; kEliasFano: lower bits of an index; 0..20
     unsigned exponent_parameter = 0;  ///< pow2: Rice parameter of tile exponents, 0..6, or kNoTileExponents
     std::uint8_t base_exponent = 0;   ///< pow2: biased fp32 exponent, 1..254
     float base = 0;                   ///< exponential_dither: a level over the next
@@ -103,8 +104,8 @@ struct PayloadContent {
 /// Bytes of each part, in the order in which they lie.
 struct PayloadSizes {
     std::uint64_t header = 0;
-    std::uint64_t indices = 0;  ///< Rice remainders, bitmap, or 32-bit words
-    std::uint64_t unary = 0;    ///< Rice quotients
+    std::uint64_t indices = 0;  ///< Rice remainders, lower bits, bitmap, or 32-bit words
+    std::uint64_t unary = 0;    ///< Rice quotients, upper parts of elias_fano
     std::uint64_t scales = 0;   ///< tile exponents or tile scales
     std::uint64_t values = 0;
     [[nodiscard]] std::uint64_t total() const noexcept { return header + indices + unary + scales + values; }
@@ -113,6 +114,21 @@ struct PayloadSizes {
 [[nodiscard]] constexpr std::uint64_t bytes_of_bits(std::uint64_t bits) noexcept { return (bits + 7) / 8; }
 [[nodiscard]] constexpr std::uint64_t tiles_of(ElementCount elements) noexcept {
     return (elements + kTileElements - 1) / kTileElements;
+}
+
+/// Lower bits of each index that elias_fano keeps apart where `count` of `elements` are sent: floor(log2(elements /
+/// count)). Elias 1974; Fano 1971.
+[[nodiscard]] GRADSIEVE_HOST_DEVICE constexpr std::uint32_t elias_fano_low_bits(std::uint32_t elements,
+                                                                                std::uint32_t count) noexcept {
+    std::uint32_t bits = 0;
+    while ((elements / count) >> (bits + 1U) != 0) ++bits;
+    return bits;
+}
+/// Bits of its section of upper parts: a one for each index, behind as many zeros as it has whole 2^low_bits.
+[[nodiscard]] GRADSIEVE_HOST_DEVICE constexpr std::uint32_t elias_fano_high_bits(std::uint32_t elements,
+                                                                                 std::uint32_t count,
+                                                                                 std::uint32_t low_bits) noexcept {
+    return count + ((elements - 1U) >> low_bits);
 }
 
 /// The exact size of a payload, by formula.

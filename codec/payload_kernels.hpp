@@ -66,6 +66,10 @@ struct PayloadKernels {
     /// `available_bytes`. Returns the bits used, 0 if they ran out; `ret_last` is the last index without truncation.
     std::uint64_t (*rice_indices)(const std::byte* unary, std::size_t available_bytes, std::uint32_t count,
                                   unsigned parameter, std::uint32_t* inout_indices, std::uint64_t* ret_last);
+    /// In: lower parts; out: indices. The j-th one of `highs` stands at (index >> low_bits) + j; there are as many ones
+    /// as indices, fewer than 2^21. Returns how many of them ascend, the first counted: all, or where one does not.
+    std::uint32_t (*elias_fano_indices)(const std::byte* highs, std::size_t bytes, unsigned low_bits,
+                                        std::uint32_t* inout_indices);
     /// Number of ones among the bytes.
     std::uint32_t (*count_ones)(const std::byte* bits, std::size_t bytes);
     /// Appends first_index + position of every one; needs kIndexSlack of room. Returns how many.
@@ -91,6 +95,15 @@ struct PayloadKernels {
     void (*round_f16)(const float* values, std::uint32_t count, std::uint16_t* ret_codes, float* ret_decoded);
     /// Largest magnitude's bits; 0 for none.
     std::uint32_t (*largest_magnitude)(const float* values, std::uint32_t count);
+    /// Sums of threshold_estimate.hpp of at most a tile's values: of them, and of their squares.
+    double (*signed_sums)(const float* values, std::uint32_t count, double* ret_squares);
+    /// The same of the magnitudes whose bits are at least `floor`, and the least of these bits; finite values.
+    double (*sum_above)(const float* values, std::uint32_t count, std::uint32_t floor, std::uint32_t* inout_least);
+    /// How many magnitudes have bits of at least `floor`, which is at most that of infinity.
+    std::uint32_t (*count_above)(const float* values, std::uint32_t count, std::uint32_t floor);
+    /// Appends first_index + position of those; needs kIndexSlack of room. Returns how many.
+    std::uint32_t (*list_above)(const float* values, std::uint32_t count, std::uint32_t floor,
+                                std::uint32_t first_index, std::uint32_t* ret_indices);
     /// pow2 of one tile whose exponent is `top` >= 1 (see quantize_list): ret_decoded, which may be `values`, and the
     /// codes, sign << (bits - 1) | octaves below the top; anything where decoded is +0. Returns how many are sent.
     std::uint32_t (*quantize_pow2)(const float* values, std::uint32_t count, std::uint32_t top, unsigned bits,

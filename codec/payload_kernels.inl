@@ -1,6 +1,7 @@
 // Body of the payload kernels, compiled once per instruction set. Everything here has internal linkage and calls no
 // inline function of any header: an out-of-line copy compiled for AVX-512 must never be what an older CPU runs.
 #include "codec/payload_kernels_dither.inl"
+#include "codec/payload_kernels_estimate.inl"
 #include "codec/payload_kernels_exponential.inl"
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_natural.inl"
@@ -17,6 +18,7 @@ constexpr PayloadKernels kKernels = {
     .stream_copy = &stream_copy,
     .stream_fence = &stream_fence,
     .rice_indices = &rice_indices,
+    .elias_fano_indices = &elias_fano_indices,
     .count_ones = &count_ones,
     .bitmap_indices = &bitmap_indices,
     .take_tile_indices = &take_tile_indices,
@@ -27,6 +29,10 @@ constexpr PayloadKernels kKernels = {
     .round_bf16 = &round_bf16,
     .round_f16 = &round_f16,
     .largest_magnitude = &largest_magnitude,
+    .signed_sums = &signed_sums,
+    .sum_above = &sum_above,
+    .count_above = &count_above,
+    .list_above = &list_above,
     .quantize_pow2 = &quantize_pow2,
     .make_gaps = &make_gaps,
     .quotient_sum = &quotient_sum,

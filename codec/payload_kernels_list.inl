@@ -38,6 +38,24 @@ std::uint64_t rice_indices(const std::byte* unary, std::size_t available_bytes, 
     return 0;
 }
 
+std::uint32_t elias_fano_indices(const std::byte* highs, std::size_t bytes, unsigned low_bits,
+                                 std::uint32_t* inout_indices) {
+    std::uint32_t element = 0;
+    std::uint32_t next = 0;  // the smallest index allowed
+    std::uint32_t first_wrong = ~0U;
+    for (std::size_t byte = 0; byte < bytes; byte += 8) {
+        std::uint64_t word = load_word(highs + byte, bytes - byte);
+        for (; word != 0; word &= word - 1, ++element) {
+            const auto position = static_cast<std::uint32_t>(8 * byte) + static_cast<unsigned>(__builtin_ctzll(word));
+            const std::uint32_t index = ((position - element) << low_bits) | inout_indices[element];
+            first_wrong = index < next && element < first_wrong ? element : first_wrong;
+            inout_indices[element] = index;
+            next = index + 1;
+        }
+    }
+    return first_wrong < element ? first_wrong : element;
+}
+
 std::uint32_t count_ones(const std::byte* bits, std::size_t bytes) {
     std::uint64_t ones = 0;
     for (std::size_t byte = 0; byte < bytes; byte += 8)

@@ -14,8 +14,8 @@ namespace gradsieve::codec {
 namespace {
 
 // Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
-constexpr std::array<std::string_view, 6> kSelectorNames = {"all",  "variance",  "variance_hybrid",
-                                                            "topk", "threshold", "block_topk"};
+constexpr std::array<std::string_view, 8> kSelectorNames = {"all",       "variance",   "variance_hybrid", "topk",
+                                                            "threshold", "block_topk", "gaussian_k",      "sidco"};
 constexpr std::string_view kSignName = "sign";
 constexpr std::string_view kTernaryName = "ternary";
 constexpr std::string_view kRoundingName = "rounding";
@@ -31,7 +31,7 @@ constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
                                                        QuantizerKind::kDither,
                                                        QuantizerKind::kExponentialDither,
                                                        QuantizerKind::kExponentialDither};
-constexpr std::array<std::string_view, 4> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32"};
+constexpr std::array<std::string_view, 5> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32", "elias_fano"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
@@ -49,6 +49,7 @@ constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
 constexpr NumberRange kBlock = {64, kTileElements, false, "a power of two in [64, 4096]"};
+constexpr NumberRange kStages = {1, 8, false, "a whole number in [1, 8]"};
 constexpr NumberRange kBase = {1.1, 16, false, "[1.1, 16]"};
 constexpr double kUsualClip = 2.5;
 /// No magnitude of a tile is above the root of its elements times their root mean square.
@@ -87,6 +88,15 @@ Status unknown_stage(std::string_view name, std::size_t first_role) {
     return bad_text("codec stage", name, allowed, "did you mean " + std::string(nearest_name(name, candidates)) + "?");
 }
 
+/// A whole number, which also `finish`es the stage.
+Status read_whole(ArgumentReader& arguments, double number, std::string_view what, const NumberRange& range,
+                  int& ret_number) {
+    GRADSIEVE_TRY(arguments.finish());
+    ret_number = static_cast<int>(number);
+    if (static_cast<double>(ret_number) == number) return {};
+    return bad_text(what, number_text(number), range.text, "write a number in that range");
+}
+
 Status read_selector(const StageText& text, Selector& ret_selector) {
     ArgumentReader arguments(text);
     ret_selector.kind = static_cast<SelectorKind>(*position_of(kSelectorNames, text.name));
@@ -117,6 +127,12 @@ Status read_selector(const StageText& text, Selector& ret_selector) {
                 return {};
             return bad_text("codec stage block_topk: block", number_text(block), kBlock.text, "write one of those");
         }
+        case SelectorKind::kGaussianK: ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction); break;
+        case SelectorKind::kSidco: {
+            ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
+            const double stages = arguments.number("stages", 3, kStages);
+            return read_whole(arguments, stages, "codec stage sidco: stages", kStages, ret_selector.stages);
+        }
     }
     return arguments.finish();
 }
@@ -143,15 +159,6 @@ Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer&
         ret_quantizer.tau = arguments.parse_number("scale", *scale, kQuantum);
     }
     return arguments.finish();
-}
-
-/// A whole number, which also `finish`es the stage.
-Status read_whole(ArgumentReader& arguments, double number, std::string_view what, const NumberRange& range,
-                  int& ret_number) {
-    GRADSIEVE_TRY(arguments.finish());
-    ret_number = static_cast<int>(number);
-    if (static_cast<double>(ret_number) == number) return {};
-    return bad_text(what, number_text(number), range.text, "write a number in that range");
 }
 
 Feedback read_feedback(ArgumentReader& arguments, const Selector& selector) {
@@ -281,6 +288,10 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
         case SelectorKind::kBlockTopK:
             return "block_topk(ratio=" + knob_text(selector.ratio, knobs) +
                    ", block=" + knob_text(selector.block, knobs) + ")";
+        case SelectorKind::kGaussianK: return "gaussian_k(ratio=" + knob_text(selector.ratio, knobs) + ")";
+        case SelectorKind::kSidco:
+            return "sidco(ratio=" + knob_text(selector.ratio, knobs) + ", stages=" + knob_text(selector.stages, knobs) +
+                   ")";
     }
     return "all";
 }
@@ -384,7 +395,9 @@ bool has_variance(const Pipeline& pipeline) noexcept {
         case SelectorKind::kTopK: return pipeline.selector.gate > 0;
         case SelectorKind::kAll:
         case SelectorKind::kThreshold:
-        case SelectorKind::kBlockTopK: break;
+        case SelectorKind::kBlockTopK:
+        case SelectorKind::kGaussianK:
+        case SelectorKind::kSidco: break;
     }
     return false;
 }

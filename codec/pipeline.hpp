@@ -17,7 +17,9 @@ enum class SelectorKind : std::uint8_t {
     kVarianceHybrid = 2,
     kTopK = 3,
     kThreshold = 4,
-    kBlockTopK = 5
+    kBlockTopK = 5,
+    kGaussianK = 6,
+    kSidco = 7
 };
 /// Numbers are part of the payload format; those between are kept for quantizers to come.
 enum class QuantizerKind : std::uint8_t {
@@ -32,7 +34,7 @@ enum class QuantizerKind : std::uint8_t {
     kDither = 8,
     kExponentialDither = 9
 };
-enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3 };
+enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
 /// What a tile's magnitudes are measured by.
 enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a
@@ -49,9 +51,10 @@ struct Selector {
     double zeta = 0.999;       ///< decay of v where nothing was sent; (0, 1]
     bool is_faithful = false;  ///< variance(mode=faithful): r = 0 on send, quantization error dropped
     double tau = 0;            ///< variance_hybrid: threshold and quantum, > 0; threshold: send when |r| > tau
-    double ratio = 0;          ///< topk, block_topk: fraction kept, (0, 1]; k = max(1, floor(ratio n))
-    int block = 4096;          ///< block_topk: elements of a block, a power of two in [64, 4096]
-    double gate = 0;           ///< topk: only among those with r^2 > gate v; 0 = no gate
+    double ratio = 0;  ///< topk, block_topk, gaussian_k, sidco: fraction kept, (0, 1]; k = max(1, floor(ratio n))
+    int block = 4096;  ///< block_topk: elements of a block, a power of two in [64, 4096]
+    int stages = 3;    ///< sidco: fits, each of what is above the threshold of the one before, 1..8
+    double gate = 0;   ///< topk: only among those with r^2 > gate v; 0 = no gate
     bool operator==(const Selector&) const = default;
 };
 struct Quantizer {

@@ -36,6 +36,17 @@ constexpr std::array kStages = {
              "sends the ratio's share of largest magnitudes of each block of so many elements, a power of two, and at "
              "least one; nothing has to be known of the rest of the tensor",
              "Top-k of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410, block by block"},
+    StageRow{
+        "gaussian_k", "selector", "ratio", "tensor", "r: 4 B per element and generation",
+        "cheap top-k: a threshold at which a normal distribution of r's mean and variance keeps the ratio, at most "
+        "three times halved or raised by half; at least one is sent, and at most 4/3 of k, the largest",
+        "Shi, Chu, Cheung, See 2019, Understanding Top-k Sparsification in Distributed Deep Learning, "
+        "arXiv:1911.08772"},
+    StageRow{"sidco", "selector", "ratio, stages=3", "tensor", "r: 4 B per element and generation",
+             "cheap top-k: a threshold at which an exponential distribution of |r| keeps the ratio, the first stage a "
+             "quarter and each other one fitted to what is above the last; at least one is sent, and at most 4/3 of k",
+             "Abdelmoniem, Elzanaty, Alouini, Canini 2021, An Efficient Statistical-based Gradient Compression "
+             "Technique for Distributed Training Systems, arXiv:2101.10761, exponential fit"},
     StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
     StageRow{"f16", "quantizer", "", "element", "-",
              "rounds to IEEE half precision, nearest even, 16 bits; beyond 65504 that is sent and the rest kept", "-"},
@@ -87,6 +98,10 @@ constexpr std::array kStages = {
     StageRow{"bitmap", "index coder", "", "chunk", "-", "one bit per element of the chunk", "-"},
     StageRow{"raw32", "index coder", "", "chunk", "-",
              "32 bits per index; with pow2(bits=4) index, sign and exponent share one word", kTsuzuku},
+    StageRow{"elias_fano", "index coder", "", "chunk", "-",
+             "the lower bits of each index, and its upper part in a bitmap: the position of the j-th one is that plus "
+             "j; each index is read without those before it",
+             "Elias 1974, Efficient Storage and Retrieval by Content and Address of Static Files; Fano 1971"},
 };
 
 }  // namespace

@@ -12,6 +12,14 @@
 namespace gradsieve::codec {
 
 class DensePayload;
+class EstimateLook;
+struct EstimateRule;
+struct EstimateState;
+
+/// Elements that are listed at a time: between two spans top-k may raise its floor, and the cells of one stay in the
+/// first-level cache.
+inline constexpr std::size_t kListSpanElements = std::size_t{1} << 14U;
+static_assert(kChunkElements % kListSpanElements == 0);
 
 class TensorEncoder {
 public:
@@ -30,6 +38,7 @@ private:
     void encode_selected(bool observes_first);
     bool collect_top_k();
     bool collect_candidates(std::uint32_t floor);
+    bool collect_estimated();
     void restore_guessed();
     void collect_again();
     void emit_list();
@@ -39,6 +48,8 @@ private:
     void measure_held(const DenseOutcome& outcome, std::size_t tile, std::size_t elements, DensePayload& inout_payload,
                       HeldTile& inout_held) const;
     void settle_held(const HeldTile& held, std::size_t elements, const DensePayload& payload) const;
+    bool estimate_floor(const EstimateRule& rule, EstimateState& ret_state);
+    void look_at(ElementCount first, std::size_t elements, EstimateLook& inout_look) const;
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
     bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
     bool list_span(DenseSpan& span);

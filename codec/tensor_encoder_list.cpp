@@ -7,14 +7,6 @@
 #include <cmath>
 
 namespace gradsieve::codec {
-namespace {
-
-/// Elements that are listed at a time: between two spans top-k may raise its floor, and the cells of one stay in the
-/// first-level cache.
-constexpr std::size_t kListSpanElements = std::size_t{1} << 14U;
-static_assert(kChunkElements % kListSpanElements == 0);
-
-}  // namespace
 
 /// Runs the pass over a span and appends what it lists.
 bool TensorEncoder::list_span(DenseSpan& span) {

@@ -50,7 +50,9 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
     switch (pipeline.selector.kind) {
         case codec::SelectorKind::kAll: return bits;
         case codec::SelectorKind::kTopK:
-        case codec::SelectorKind::kBlockTopK: return pipeline.selector.ratio * (bits + kIndexBits);
+        case codec::SelectorKind::kBlockTopK:
+        case codec::SelectorKind::kGaussianK:
+        case codec::SelectorKind::kSidco: return pipeline.selector.ratio * (bits + kIndexBits);
         case codec::SelectorKind::kVariance:
         case codec::SelectorKind::kVarianceHybrid:
         case codec::SelectorKind::kThreshold: return kAdaptiveShare * (bits + kIndexBits);

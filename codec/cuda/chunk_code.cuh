@@ -125,11 +125,16 @@ __device__ inline void write_warp(const PayloadLayout& layout, std::uint32_t* wo
     switch (layout.form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
-            if (layout.rice_parameter > 0)
-                write_fields(layout.indices_bit + position * layout.rice_parameter,
-                             gap & ((1U << layout.rice_parameter) - 1U), layout.rice_parameter);
-            write_one(layout.unary_bit + unary_bit);
+        case IndexForm::kEliasFano: {
+            const bool is_rice = layout.form == IndexForm::kRice;
+            const std::uint32_t number = is_rice ? gap : entry.index;
+            if (layout.index_parameter > 0)
+                write_fields(layout.indices_bit + position * layout.index_parameter,
+                             number & ((1U << layout.index_parameter) - 1U), layout.index_parameter);
+            const std::uint32_t upper = (entry.index >> layout.index_parameter) + position + lane;
+            write_one(layout.unary_bit + (is_rice ? unary_bit : upper));
             break;
+        }
         case IndexForm::kBitmap: write_one(layout.indices_bit + entry.index); break;
         case IndexForm::kRaw32: {
             const std::uint32_t code = layout.value_bits == 0 ? entry.code << kPaperWordCodeShift : 0U;
@@ -163,7 +168,7 @@ __device__ inline void write_entries(const EncodeRound& round, std::uint32_t chu
             const Entry& entry = entries[ahead];
             const std::uint32_t previous = __shfl_up_sync(~0U, entry.index, 1) + 1U;
             const std::uint32_t gap = entry.index - (lane == 0 ? end_before : previous);
-            const std::uint32_t bits = scan_warp(exists ? (gap >> layout.rice_parameter) + 1U : 0U, Sum{});
+            const std::uint32_t bits = scan_warp(exists ? (gap >> layout.index_parameter) + 1U : 0U, Sum{});
             write_warp<kIsNear>(layout, words, first, min(32U, end - first), entry, gap, unary + bits - 1U);
             unary += __shfl_sync(~0U, bits, 31);
             end_before = __shfl_sync(~0U, entry.index, 31) + 1U;

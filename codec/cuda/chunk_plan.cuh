@@ -174,7 +174,8 @@ __device__ inline std::uint32_t exponent_width(const TileShare& share, const Pay
 __device__ inline std::uint32_t count_bits(const TileShare& share, const PayloadLayout& layout, CodeShared& shared) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
-    const std::uint32_t quotients = layout.form == IndexForm::kRice ? tile_quotients(share, layout.rice_parameter) : 0U;
+    const std::uint32_t quotients =
+        layout.form == IndexForm::kRice ? tile_quotients(share, layout.index_parameter) : 0U;
     const std::uint32_t own_unary = share.info.count + quotients;
     const std::uint32_t own_scale = exponent_width(share, layout);
     const std::uint32_t unary = scan_warp(own_unary, Sum{});

@@ -1,7 +1,7 @@
-// First kernel of decoding: one block reads one list payload and checks it. Of Rice and 32-bit indices it leaves sorted
-// indices and products factor * value; of bitmaps, which the second kernel reads in place, only where each unit begins.
-// What it finds corrupt is marked before any average is written. Reads only sections whose length the host has checked;
-// never trusts what the bits say.
+// First kernel of decoding: one block reads one list payload and checks it. Of Rice, Elias-Fano and 32-bit indices it
+// leaves sorted indices and products factor * value; of bitmaps, which the second kernel reads in place, only where
+// each unit begins. What it finds corrupt is marked before any average is written. Reads only sections whose length the
+// host has checked; never trusts what the bits say.
 #include "codec/cuda/launch.hpp"
 #include "codec/cuda/list_indices.cuh"
 #include "codec/cuda/list_scales.cuh"

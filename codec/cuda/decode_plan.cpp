@@ -77,13 +77,18 @@ bool is_plausible(const PayloadView& view) {
     switch (header.index_form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
-            used_bits = std::uint64_t{header.count} * header.rice_parameter;
-            variable += bytes_of_bits(header.count + ((view.elements - header.count) >> header.rice_parameter));
+            used_bits = std::uint64_t{header.count} * header.index_parameter;
+            variable += bytes_of_bits(header.count + ((view.elements - header.count) >> header.index_parameter));
             break;
         case IndexForm::kBitmap: used_bits = view.elements; break;
         case IndexForm::kRaw32: used_bits = std::uint64_t{header.count} * 32; break;
+        case IndexForm::kEliasFano:
+            used_bits = std::uint64_t{header.count} * header.index_parameter;
+            indices = bytes_of_bits(
+                elias_fano_high_bits(static_cast<std::uint32_t>(view.elements), header.count, header.index_parameter));
+            break;
     }
-    indices = bytes_of_bits(used_bits);
+    indices += bytes_of_bits(used_bits);
     if (view.body.size() < indices || view.body.size() > indices + variable + values) return false;
     return has_zero_padding(view.body, used_bits);
 }
@@ -225,7 +230,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     payload.index_form = header.index_form;
     payload.value_bits = static_cast<std::uint8_t>(header.value_bits());
     payload.code_bits = static_cast<std::uint8_t>(header.code_bits);
-    payload.rice_parameter = static_cast<std::uint8_t>(header.rice_parameter);
+    payload.index_parameter = static_cast<std::uint8_t>(header.index_parameter);
     payload.exponent_parameter = static_cast<std::uint8_t>(header.exponent_parameter);
     payload.base_exponent = header.base_exponent;
     payload.is_list = view->is_list();
@@ -245,7 +250,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
 void DecodePlan::add_list(const PayloadView& view, DevicePayload& inout_payload) {
     const IndexForm form = view.header.index_form;
     inout_payload.is_direct = form == IndexForm::kEvery || form == IndexForm::kBitmap ||
-                              (form == IndexForm::kRice && view.header.rice_parameter == 0);
+                              (form == IndexForm::kRice && view.header.index_parameter == 0);
     inout_payload.body_bytes = static_cast<std::uint32_t>(view.body.size());
     inout_payload.body_offset = place(view.body);
 }

@@ -40,8 +40,8 @@ struct DevicePayload {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
     std::uint8_t value_bits = 0;
-    std::uint8_t code_bits = 0;  ///< of one value where it is no fp number
-    std::uint8_t rice_parameter = 0;
+    std::uint8_t code_bits = 0;        ///< of one value where it is no fp number
+    std::uint8_t index_parameter = 0;  ///< Rice: its parameter; Elias-Fano: lower bits
     std::uint8_t exponent_parameter = 0;
     std::uint8_t base_exponent = 0;
     bool is_list = false;

@@ -6,6 +6,7 @@
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/threshold_estimate.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -39,7 +40,20 @@ bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const TensorPla
 
 /// Whether nothing of the tensor can be sent before all of it was looked at.
 bool is_decided_whole(const TensorPlan& plan) {
-    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK || plan.is_by_tensor != 0;
+    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK || plan.looks > 0 || plan.is_by_tensor != 0;
+}
+
+/// The dense pass lists nothing: no finite magnitude is above its limit.
+void fill_estimate(const EncodeRequest& request, TensorPlan& ret_plan) {
+    const EstimateRule rule = estimate_rule(request.pipeline->selector, request.elements);
+    ret_plan.first_factor = rule.first_factor;
+    ret_plan.next_factor = rule.next_factor;
+    ret_plan.whole_elements = rule.elements;
+    ret_plan.wanted = static_cast<std::uint32_t>(rule.wanted);
+    ret_plan.keep_count = static_cast<std::uint32_t>(rule.most);
+    ret_plan.looks = rule.looks;
+    ret_plan.is_gaussian = rule.is_gaussian ? 1 : 0;
+    ret_plan.magnitude_limit = kInfinityBits - 1U;
 }
 
 void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
@@ -58,6 +72,7 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
         ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, block));
         ret_plan.last_keep_count = static_cast<std::uint16_t>(top_k_count(selector.ratio, request.elements % block));
     }
+    if (is_estimated(selector)) fill_estimate(request, ret_plan);
     if (!is_top_k) return;
     ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, request.elements));
     const std::uint32_t hint = request.selection_hint == nullptr ? 0 : *request.selection_hint;
@@ -133,6 +148,12 @@ void fill_state(const EncodeRequest& request, const GpuEncodePart& part, const V
     ret_plan.variance_out = part.out.variance;
 }
 
+/// SharedCounts that hold the sums of a part of so many tiles twice: a row in front, and one for each chunk.
+std::uint32_t shared_rows_of(std::uint32_t tiles) {
+    const ByteCount rows = 2 * (1 + (ByteCount{tiles} + kChunkTiles - 1) / kChunkTiles);
+    return static_cast<std::uint32_t>((rows * kEstimateRowBytes + sizeof(SharedCounts) - 1) / sizeof(SharedCounts));
+}
+
 /// What the device of that place codes.
 GpuEncodePart part_of(const GpuEncodeRequest& gpu_request, const DevicePlace& place) {
     const EncodeRequest& request = gpu_request.request;
@@ -201,7 +222,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;
     const bool has_guess = is_top_k && plan.has_low_floor == 0;
     plan.has_fine_counts = has_guess && first_shared_.back() == kNothing && plan.tile_count >= kLeastCountedTiles;
-    has_top_k_ = has_top_k_ || is_top_k;
+    has_top_k_ = has_top_k_ || is_top_k || plan.looks > 0;
     elements_ += part.range.elements;
     tensors_.push_back(plan);
     sources_.push_back(rule.source);
@@ -247,7 +268,8 @@ void EncodeBatch::share(const GpuEncodeRequest& gpu_request, const DevicePlace& 
     }
     if (!is_decided_whole(inout_plan) || inout_plan.part_count < 2) return;
     first_shared_.back() = static_cast<std::uint32_t>(shared_count_);
-    shared_count_ += inout_plan.part_count;
+    inout_plan.shared_rows = inout_plan.looks > 0 ? shared_rows_of(most_tiles_.back()) : 0;
+    shared_count_ += std::size_t{inout_plan.part_count} * (1 + inout_plan.shared_rows);
 }
 
 void EncodeBatch::lay_out() {

@@ -29,6 +29,7 @@ struct RoundPlan {
     bool has_top_k = false;
     bool has_gate = false;
     bool has_blocks = false;  ///< block top-k
+    unsigned looks = 0;       ///< most of a tensor whose threshold is estimated
     Draw draw = Draw::kNone;  ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;

@@ -31,6 +31,11 @@ struct PassKernel {
 
 /// Lists again where the floor let too few through; one block per group of tiles, as the next four.
 [[nodiscard]] KernelHandle relist_kernel() noexcept;
+/// A look at tensors whose threshold is estimated: measures r; one block per group. Then, one block per chunk, joins
+/// the sums and decides, or leaves them for the other devices, on each of which the third one takes all.
+[[nodiscard]] KernelHandle measure_kernel() noexcept;
+[[nodiscard]] KernelHandle fold_estimates_kernel() noexcept;
+[[nodiscard]] KernelHandle take_estimates_kernel() noexcept;
 /// Leading 11 bits of the k-th magnitude, then 10, then the last 10.
 [[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
 /// Where ties are cut: how many stand before each tile.

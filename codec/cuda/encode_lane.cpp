@@ -214,11 +214,18 @@ Status EncodeLane::run_passes(std::size_t number) {
     return {};
 }
 
+/// One look at r of the tensors whose threshold is estimated.
+Status EncodeLane::run_look(const RoundPlan& plan, const EncodeRound& round) {
+    GRADSIEVE_TRY(launch(measure_kernel(), plan.group_count, round));
+    return launch(fold_estimates_kernel(), plan.chunk_count, round);
+}
+
 Status EncodeLane::run_round(std::size_t number) {
     const RoundPlan& plan = batch_.rounds()[number];
     GRADSIEVE_TRY(run_passes(number));
     if (plan.value_bytes == 0) return {};
     const EncodeRound round = describe(number);
+    for (unsigned look = 0; look < plan.looks; ++look) GRADSIEVE_TRY(run_look(plan, round));
     if (plan.has_top_k) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));
         for (unsigned level = 0; level < kSelectLevels; ++level)
@@ -238,10 +245,14 @@ Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
     const EncodeRound round = describe(number);
     if (step == 0) {
         GRADSIEVE_TRY(run_passes(number));
+        if (plan.looks > 0) GRADSIEVE_TRY(run_look(plan, round));
         return launch(share_listed_kernel(), plan.chunk_count, round);
     }
+    if (step <= plan.looks) GRADSIEVE_TRY(launch(take_estimates_kernel(), plan.chunk_count, round));
+    if (step < plan.looks) return run_look(plan, round);
+    step -= plan.looks > 1 ? plan.looks - 1 : 0;  // the others begin together with the last look's decision
     if (step == 1) GRADSIEVE_TRY(launch(take_listed_kernel(), plan.chunk_count, round));
-    if (step + 1 == shared_steps(plan.has_top_k)) {
+    if (step + 1 == (plan.has_top_k ? kTopKSteps : kListSteps)) {
         if (plan.has_top_k) GRADSIEVE_TRY(launch(take_ties_kernel(), plan.chunk_count, round));
         if (plan.has_blocks) GRADSIEVE_TRY(launch(block_kernel(), plan.group_count, round));
         GRADSIEVE_TRY(launch(send_kernel(plan.draw), plan.group_count, round));

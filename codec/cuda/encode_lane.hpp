@@ -28,12 +28,15 @@ public:
     // ---- each enqueues and returns. Errors: kUnavailable ----
     /// The upload, and the rounds that concern no other device.
     [[nodiscard]] Status start(SharedCounts* shared);
+    static constexpr unsigned kTopKSteps = 6, kListSteps = 2;
     /// Steps of a shared round: before each but the first, a lane waits for all others' last one.
-    [[nodiscard]] static unsigned shared_steps(bool has_top_k) noexcept { return has_top_k ? 6 : 2; }
+    [[nodiscard]] static unsigned shared_steps(const RoundPlan& round) noexcept {
+        return (round.has_top_k ? kTopKSteps : kListSteps) + (round.looks > 1 ? round.looks - 1 : 0);
+    }
     [[nodiscard]] Status run_shared_step(std::size_t shared_round, unsigned step);
     [[nodiscard]] std::size_t shared_rounds() const noexcept { return batch_.rounds().size() - first_shared(); }
-    [[nodiscard]] bool has_top_k(std::size_t shared_round) const {
-        return batch_.rounds()[first_shared() + shared_round].has_top_k;
+    [[nodiscard]] const RoundPlan& shared_plan(std::size_t shared_round) const {
+        return batch_.rounds()[first_shared() + shared_round];
     }
     /// Results on their way back.
     [[nodiscard]] Status end();
@@ -59,6 +62,7 @@ private:
     [[nodiscard]] Status take_plan();
     [[nodiscard]] Status run_round(std::size_t number);
     [[nodiscard]] Status run_passes(std::size_t number);
+    [[nodiscard]] Status run_look(const RoundPlan& plan, const EncodeRound& round);
     [[nodiscard]] Status stage(const PassPlan& pass);
     /// How a dense pass is launched on this device.
     struct PassShape {

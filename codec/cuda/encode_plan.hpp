@@ -28,6 +28,8 @@ inline constexpr unsigned kRiceSums = 12;
 inline constexpr std::uint32_t kHistogramBins = 2048;
 /// 11 bits of it, then 10, then the last 10.
 inline constexpr unsigned kSelectLevels = 3;
+/// Bytes of the sums of a group of tiles, or of a chunk, of a tensor whose threshold is estimated.
+inline constexpr std::uint32_t kEstimateRowBytes = 48;
 inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
 inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
 static_assert(kTileThreads == kChunkTiles && kGroupTiles % kWarps == 0);
@@ -62,13 +64,15 @@ struct TensorPlan {
     const float* variance_in;
     float* residual_out;
     float* variance_out;
+    double first_factor, next_factor;  ///< estimated thresholds, as the next one: EstimateRule
+    double whole_elements;             ///< of the whole tensor
     std::uint32_t elements;
     std::uint32_t sample_count;
     std::uint32_t moment_count;
     std::uint32_t first_tile;       ///< the tensor's first tile in its round
     std::uint32_t tile_count;       ///< its tiles
     std::uint32_t group_count;      ///< its groups of kGroupTiles tiles
-    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor; block top-k: of a block
+    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor; block top-k: of a block; estimated: sent at most
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
     std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; tau; 0
@@ -103,14 +107,18 @@ struct TensorPlan {
     std::uint16_t last_keep_count;  ///< block top-k: k of the last block, if it has fewer elements
     std::uint8_t is_fixed;          ///< rounding: levels are powers of the base
     std::uint8_t needs_squares;     ///< dither: a tile's unit follows from its squares, too
-    std::uint8_t reserved[2];
-    StreamRounds random;  ///< natural, dither
+    std::uint8_t looks;             ///< estimated thresholds: looks at r before it is listed; else 0
+    std::uint8_t is_gaussian;       ///< gaussian_k, else sidco
+    std::uint32_t wanted;           ///< estimated thresholds: k, of the whole tensor
+    std::uint32_t shared_rows;      ///< SharedCounts of each part behind `shared` that hold its sums
+    StreamRounds random;            ///< natural, dither
 };
 static_assert(sizeof(TensorPlan) % 16 == 0);
 
 /// What the kernels find out about a tensor.
 struct TensorState {
     std::uint64_t non_finite;  ///< least element << 16 | sample; kAllFinite
+    double threshold;          ///< estimated: EstimateState, as `floor` and `measured_largest`
     std::uint32_t listed;      ///< candidates of the dense pass
     std::uint32_t relisted;    ///< candidates of the second look
     std::uint32_t is_missed;   ///< 1: a second look was needed
@@ -121,7 +129,9 @@ struct TensorState {
     std::uint32_t ties;        ///< top-k: candidates equal to the k-th magnitude
     std::uint32_t groups_done[4];
     std::uint32_t ties_before;  ///< in parts before this one
-    std::uint32_t reserved;
+    std::uint32_t floor;        ///< estimated: least magnitude bits that are listed; else 0
+    std::uint32_t measured_largest;
+    std::uint32_t looks_done;
 };
 
 struct ChunkPlan {
@@ -146,8 +156,10 @@ struct TileInfo {
     std::uint32_t last;
     std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits, two means: the negatives' above; while deferred:
                           ///< magnitude bits of the largest
-    std::uint32_t quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r; while deferred, the first:
-                                         ///< ties; the second, in a group's first tile: ties before the group
+    alignas(8) std::uint32_t
+        quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r; while deferred, the first:
+                               ///< ties; the second, in a group's first tile: ties before the group;
+                               ///< while a threshold is estimated, in a group's first tile: its sums
 };
 
 /// One launch: consecutive chunks whose tensors want the same kernel. Passed to it by value.

@@ -25,8 +25,10 @@ RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     RoundPlan round;
     round.is_deferred = plan.is_deferred != 0;
     round.is_shared = first_shared_[tensor] != kNothing;
-    round.has_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK;
-    round.has_gate = round.has_top_k && plan.has_variance != 0;
+    const bool is_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK;
+    round.has_top_k = is_top_k || plan.looks > 0;
+    round.looks = plan.looks;
+    round.has_gate = is_top_k && plan.has_variance != 0;
     round.has_blocks = plan.block_log2 > 0;
     round.draw = static_cast<Draw>(plan.draws);
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
@@ -76,6 +78,7 @@ void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits,
         inout_round.has_top_k = inout_round.has_top_k || wanted.has_top_k;
         inout_round.has_gate = inout_round.has_gate || wanted.has_gate;
         inout_round.has_blocks = inout_round.has_blocks || wanted.has_blocks;
+        inout_round.looks = std::max(inout_round.looks, wanted.looks);
         inout_round.draw = std::max(inout_round.draw, wanted.draw);
         inout_round.value_bytes = std::max(inout_round.value_bytes, wanted.value_bytes);
         inout_round.scratch_samples = std::max(inout_round.scratch_samples, wanted.scratch_samples);

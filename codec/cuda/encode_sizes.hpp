@@ -36,10 +36,13 @@ inline ByteCount value_bits(const TensorPlan& plan) {
     return ByteCount{plan.value_bytes} * 8;
 }
 
-/// Bytes that no list of this chunk exceeds: Rice codes need at most a bit per element, as a bitmap does.
+/// Bytes that no list of this chunk exceeds: Rice codes need at most a bit per element, as a bitmap does; Elias-Fano
+/// two, where all are sent.
 inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
-    const bool has_words = static_cast<IndexCoderKind>(plan.index_coder) == IndexCoderKind::kRaw32;
-    const ByteCount indices = has_words ? 4 * elements : bytes_of_bits(elements);
+    const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
+    ByteCount indices = bytes_of_bits(elements);
+    if (coder == IndexCoderKind::kRaw32) indices = 4 * elements;
+    if (coder == IndexCoderKind::kEliasFano) indices = bytes_of_bits(2 * elements);
     return aligned(indices + bytes_of_bits(elements * value_bits(plan)) + kListOverheadBytes);
 }
 

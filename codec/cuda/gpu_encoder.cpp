@@ -87,7 +87,7 @@ Status Encoder::enqueue() {
 
 /// Every lane's step, then an event of each: what a step left for the others is there when their next one begins.
 Status Encoder::enqueue_shared(std::size_t round) {
-    const unsigned steps = EncodeLane::shared_steps(lanes_.front()->has_top_k(round));
+    const unsigned steps = EncodeLane::shared_steps(lanes_.front()->shared_plan(round));
     for (unsigned step = 0; step < steps; ++step) {
         for (std::size_t place = 0; place < lanes_.size(); ++place) {
             if (step > 0) GRADSIEVE_TRY(wait_for_others(place));

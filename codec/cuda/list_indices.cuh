@@ -44,7 +44,7 @@ __device__ inline void fill_starts(ListShared& shared) {
 __device__ inline bool read_rice(const DevicePayload& payload, const std::byte* body, ListShared& shared,
                                  std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
     const std::uint32_t count = payload.count;
-    const unsigned parameter = payload.rice_parameter;
+    const unsigned parameter = payload.index_parameter;
     const std::uint32_t remainder_bytes = bytes_of(count * parameter);
     const BitSection remainders(body);
     const BitSection unary(body + remainder_bytes);
@@ -87,6 +87,47 @@ __device__ inline bool read_rice(const DevicePayload& payload, const std::byte* 
     if (__syncthreads_or(is_bad || done < count)) return false;
     ret_used_bytes = remainder_bytes + bytes_of(shared.used_bits);
     return has_clear_padding(unary, shared.used_bits);
+}
+
+/// Fills indices from lower fields and a bitmap of upper parts: the j-th one stands at position (index >> lower bits) +
+/// j. Each thread takes one word of the bitmap. False if corrupt.
+__device__ inline bool read_elias_fano(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+                                       std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
+    const std::uint32_t count = payload.count;
+    const unsigned low_bits = payload.index_parameter;
+    const std::uint32_t high_bits = elias_fano_high_bits(payload.chunk_elements, count, low_bits);
+    const std::uint32_t low_bytes = bytes_of(count * low_bits);
+    const BitSection lows(body);
+    const BitSection highs(body + low_bytes);
+    std::uint32_t done = 0;
+    bool is_bad = false;
+    for (std::uint32_t first = 0; first < high_bits; first += 32 * kListThreads) {
+        const std::uint32_t bit = first + 32 * threadIdx.x;
+        std::uint32_t word = bit < high_bits ? highs.word_at(bit) : 0;
+        if (bit < high_bits && high_bits - bit < 32) word &= (1U << (high_bits - bit)) - 1;
+        const std::uint32_t ones = __popc(word);
+        std::uint32_t total = 0;
+        std::uint32_t element = done + scan_block(ones, shared.warp_counts, total);
+        const std::uint32_t end = min(element + ones, count);
+        std::uint32_t last_unit = ~0U;
+#pragma unroll 1
+        for (; element < end; ++element, word &= word - 1) {
+            const std::uint32_t position = bit + __ffs(static_cast<int>(word)) - 1;
+            const std::uint32_t low = lows.read(element * low_bits, low_bits);
+            const std::uint32_t index = ((position - element) << low_bits) | low;
+            // Right behind a one, the upper part is the same.
+            if (element > 0 && highs.read(position - 1, 1) != 0)
+                is_bad |= low <= lows.read((element - 1) * low_bits, low_bits);
+            is_bad |= index >= payload.chunk_elements;
+            const std::uint32_t safe_index = min(index, static_cast<std::uint32_t>(kChunkElements) - 1);
+            ret_indices[element] = safe_index;
+            if (safe_index / kUnitElements != last_unit) mark_start(shared, safe_index, element);
+            last_unit = safe_index / kUnitElements;
+        }
+        done += total;
+    }
+    ret_used_bytes = low_bytes + bytes_of(high_bits);
+    return !__syncthreads_or(is_bad || done != count) && has_clear_padding(highs, high_bits);
 }
 
 /// Position of the one behind `skipped` others from `bit` on; it exists.
@@ -186,9 +227,14 @@ __device__ inline bool read_indices(const DevicePayload& payload, const std::byt
     if (payload.index_form == IndexForm::kEvery) return read_every(payload, shared, ret_used_bytes);
     if (payload.is_direct) return read_quotients(payload, body, shared, ret_used_bytes);
     clear_starts(payload, shared);
-    const bool is_good = payload.index_form == IndexForm::kRice
-                             ? read_rice(payload, body, shared, ret_indices, ret_used_bytes)
-                             : read_words(payload, body, shared, ret_indices, ret_used_bytes);
+    bool is_good = false;
+    switch (payload.index_form) {
+        case IndexForm::kRice: is_good = read_rice(payload, body, shared, ret_indices, ret_used_bytes); break;
+        case IndexForm::kEliasFano:
+            is_good = read_elias_fano(payload, body, shared, ret_indices, ret_used_bytes);
+            break;
+        default: is_good = read_words(payload, body, shared, ret_indices, ret_used_bytes);
+    }
     if (is_good) fill_starts(shared);
     return is_good;
 }

@@ -30,7 +30,7 @@ struct PayloadLayout {
     std::uint32_t count;
     QuantizerKind quantizer;
     IndexForm form;
-    std::uint32_t rice_parameter;
+    std::uint32_t index_parameter;
     std::uint32_t exponent_parameter;
     std::uint32_t base_exponent;
     std::uint32_t value_bits;
@@ -71,7 +71,9 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     layout.count = shape.count;
     layout.quantizer = static_cast<QuantizerKind>(plan.quantizer);
     layout.form = form;
-    layout.rice_parameter = form == IndexForm::kRice ? shape.rice_parameter : 0;
+    const bool is_elias_fano = form == IndexForm::kEliasFano;
+    if (form == IndexForm::kRice) layout.index_parameter = shape.rice_parameter;
+    if (is_elias_fano) layout.index_parameter = elias_fano_low_bits(shape.elements, shape.count);
     layout.exponent_parameter = shape.exponent_parameter;
     layout.base_exponent = shape.base_exponent;
     layout.value_bits = value_bits_of(plan, form);
@@ -83,11 +85,12 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
                        (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) +
                        (has_chunk_scale || has_base(layout.quantizer) ? 4 : 0);
     layout.indices_bit = at * 8;
-    if (form == IndexForm::kRice) at += whole_bytes(shape.count * shape.rice_parameter);
+    if (form == IndexForm::kRice || is_elias_fano) at += whole_bytes(shape.count * layout.index_parameter);
     if (form == IndexForm::kBitmap) at += whole_bytes(shape.elements);
     if (form == IndexForm::kRaw32) at += shape.count * 4;
     layout.unary_bit = at * 8;
     if (form == IndexForm::kRice) at += whole_bytes(shape.unary_bits);
+    if (is_elias_fano) at += whole_bytes(elias_fano_high_bits(shape.elements, shape.count, layout.index_parameter));
     layout.scales_bit = at * 8;
     if (is_pow2 && shape.exponent_parameter != kNoExponents) at += whole_bytes(shape.exponent_bits);
     if (has_tile_scales(plan)) at += shape.tiles * scales_per_tile(layout.quantizer) * (is_list ? 2 : 4);
@@ -96,12 +99,14 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     return layout;
 }
 
-/// The smallest form that the pipeline allows; on a tie the earlier one of every, Rice, bitmap, words.
+/// The smallest form that the pipeline allows; on a tie the earlier one of every, Rice, bitmap, words. Elias-Fano is
+/// at most a byte smaller than Rice (docs/codecs.md).
 __device__ inline PayloadLayout choose_layout(const TensorPlan& plan, const ListShape& shape) {
     switch (static_cast<IndexCoderKind>(plan.index_coder)) {
         case IndexCoderKind::kRice: return layout_in(plan, shape, IndexForm::kRice);
         case IndexCoderKind::kBitmap: return layout_in(plan, shape, IndexForm::kBitmap);
         case IndexCoderKind::kRaw32: return layout_in(plan, shape, IndexForm::kRaw32);
+        case IndexCoderKind::kEliasFano: return layout_in(plan, shape, IndexForm::kEliasFano);
         case IndexCoderKind::kAuto: break;
     }
     PayloadLayout best = layout_in(plan, shape, IndexForm::kRice);
@@ -132,7 +137,7 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     const bool is_list = layout.form != IndexForm::kEvery;
     const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
     const bool has_chunk_scale = layout.quantizer == QuantizerKind::kSign && plan.sign_scale > 0;
-    write(payload_version(layout.quantizer));
+    write(payload_version(layout.quantizer, layout.form));
     write(form_byte(layout.quantizer, layout.form));
     if (has_value_byte(layout.quantizer))
         write(value_byte(is_sign_bit(layout.quantizer) ? 1U : plan.code_bits, has_chunk_scale));
@@ -141,7 +146,7 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
         for (; count >= 128; count >>= 7U) write((count & 127U) | 128U);
         write(count);
     }
-    if (is_list || is_pow2) write(layout.rice_parameter | (is_pow2 ? layout.exponent_parameter << 5U : 0U));
+    if (is_list || is_pow2) write(layout.index_parameter | (is_pow2 ? layout.exponent_parameter << 5U : 0U));
     if (is_pow2) write(layout.base_exponent);
     if (has_chunk_scale) or_bits(words, at, __float_as_uint(plan.sign_scale), 32);
     if (has_base(layout.quantizer)) or_bits(words, at, __float_as_uint(plan.base), 32);

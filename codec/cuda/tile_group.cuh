@@ -50,9 +50,11 @@ __device__ inline const float* waiting_values_of(const EncodeRound& round, std::
 }
 
 // ---- what is known of a top-k tensor; the same for all its groups ----
+// One whose threshold is estimated has no list before that is known: its floor was missed, and what it lists then is
+// cut to the most that may be sent.
 
 __device__ inline bool is_top_k(const GroupWork& work) {
-    return static_cast<SelectorKind>(work.plan->selector) == SelectorKind::kTopK;
+    return static_cast<SelectorKind>(work.plan->selector) == SelectorKind::kTopK || work.plan->looks > 0;
 }
 /// Too few candidates, and the floor was a guess.
 __device__ inline bool was_missed(const GroupWork& work) {

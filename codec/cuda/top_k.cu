@@ -28,6 +28,7 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
     const TileTarget target = tile_target(round, *work.plan, place.tile, place.first);
     const std::uint32_t* gates =
         round.gate_words == nullptr ? nullptr : round.gate_words + std::size_t{place.tile} * (kTile / 32);
+    const std::uint32_t floor = max(1U, work.state->floor);
     const bool is_gated = gates != nullptr && work.plan->has_variance != 0;
     std::uint32_t count = 0;
     std::uint32_t largest = 0;
@@ -36,7 +37,7 @@ __device__ inline void list_again(const EncodeRound& round, const GroupWork& wor
         const float value = index < place.elements ? target.residual_out[index] : 0.0F;
         const std::uint32_t size = element::magnitude_bits(value);
         const std::uint32_t gate = is_gated ? gates[begin / 32] : ~0U;
-        const std::uint32_t listed = __ballot_sync(~0U, size != 0) & gate;
+        const std::uint32_t listed = __ballot_sync(~0U, size >= floor) & gate;
         if (((listed >> lane) & 1U) != 0) {
             const std::uint32_t at = count + __popc(listed & ((1U << lane) - 1U));
             target.indices[at] = static_cast<std::uint16_t>(index);

@@ -96,8 +96,8 @@ Bytes coded_list(const std::string& text, std::size_t elements, std::uint32_t pa
 
 /// A random node: some chunks left out, the others of any form and density.
 NodePayloads random_node(std::size_t elements, float factor, std::uint64_t& state) {
-    static const std::vector<std::string> kTexts = {"f32",          "bf16",        "pow2", "sign", "sign(scale=0.1)",
-                                                    "pow2 | raw32", "f32 | bitmap"};
+    static const std::vector<std::string> kTexts = {
+        "f32", "bf16", "pow2", "sign", "sign(scale=0.1)", "pow2 | raw32", "f32 | bitmap", "bf16 | elias_fano"};
     NodePayloads node;
     node.factor = factor;
     for (std::size_t first = 0, chunk = 0; first < elements; first += kChunkElements, ++chunk) {
@@ -177,8 +177,8 @@ TEST(Decoder, Digest_is_the_same_however_the_nodes_coded_their_values) {
     const auto indices = make_indices(9000, 30000, 8);
     const auto values = make_values(Shape::kAlternating, indices.size(), 9);
     std::vector<std::uint64_t> digests;
-    for (const char* text :
-         {"topk(0.1) | f32 | raw32", "topk(0.1) | bf16 | bitmap", "topk(0.1) | pow2", "topk(0.1) | sign"}) {
+    for (const char* text : {"topk(0.1) | f32 | raw32", "topk(0.1) | bf16 | bitmap", "topk(0.1) | pow2",
+                             "topk(0.1) | sign", "topk(0.1) | sign | elias_fano"}) {
         const auto memory = make_memory(9000);
         ResultTensor tensor(5, memory.get(), 9000);
         const Bytes payload = code(*codec::parse_pipeline(text), 9000, false, indices, values).payload;

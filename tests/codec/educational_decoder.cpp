@@ -98,9 +98,9 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
                 payload.quantizer == kExponential,
             "quantizer");
     const bool is_of_3 = payload.quantizer == kF16 || payload.quantizer == kNatural;
-    const bool is_of_5 = payload.quantizer == kTwoMean || payload.quantizer == kVote;
+    const bool is_of_5 = payload.quantizer == kTwoMean || payload.quantizer == kVote || payload.index_form == 4;
     require(version == (is_of_5 ? 5U : payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
-    require(payload.index_form <= 3, "index form");
+    require(payload.index_form <= 4, "index form");
     require(payload.quantizer != kVote || payload.index_form == 0, "list of votes");
     if (payload.quantizer >= kPow2) {
         payload.width = in.bits(3) + 1;
@@ -118,7 +118,8 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     if (payload.index_form != 0 || payload.quantizer == kPow2) {
         payload.r = in.bits(5);
         payload.p = in.bits(3);
-        require(payload.r <= (payload.index_form == 1 ? 20U : 0U), "rice parameter");
+        const bool has_parameter = payload.index_form == 1 || payload.index_form == 4;
+        require(payload.r <= (has_parameter ? 20U : 0U), "index parameter");
         require(payload.quantizer == kPow2 || payload.p == 0, "exponent parameter");
     }
     if (payload.quantizer == kPow2) {
@@ -156,6 +157,20 @@ void read_indices(Cursor& in, std::uint32_t n, Payload& payload) {
             found.push_back(index);
             if (payload.has_paper_words()) payload.word_codes.push_back(in.bits(4));
         }
+    if (payload.index_form == 4) {
+        std::vector<std::uint64_t> lower;
+        for (std::uint32_t j = 0; j < payload.k; ++j) lower.push_back(in.bits(payload.r));
+        in.end_section();
+        std::uint64_t zeros = 0;
+        for (std::uint32_t bit = 0; bit < payload.k + ((n - 1) >> payload.r); ++bit) {
+            if (in.bits(1) == 0) {
+                ++zeros;
+                continue;
+            }
+            require(found.size() < payload.k, "number of indices");
+            found.push_back(zeros * (std::uint64_t{1} << payload.r) + lower[found.size()]);
+        }
+    }
     in.end_section();
     require(found.size() == payload.k, "number of indices");
     for (std::size_t j = 0; j < found.size(); ++j) {

@@ -28,7 +28,7 @@ Parsed parse(IndexForm form, std::uint32_t count, unsigned parameter, const Byte
     PayloadHeader header;
     header.index_form = form;
     header.count = count;
-    header.rice_parameter = parameter;
+    header.index_parameter = parameter;
     Parsed parsed;
     parsed.indices.resize(count + kIndexSlack);
     parsed.status = parse_indices(header, body, elements, parsed.indices.data(), parsed.used_bytes);
@@ -68,7 +68,7 @@ TEST(IndexCoder, Every_form_parses_back_and_uses_what_it_wrote) {
         std::vector<std::uint32_t> gaps;
         static_cast<void>(plan_rice(indices, payload_kernels(), gaps));
         Bytes body(rice_bits(gaps, parameter) / 8 + 32);
-        std::byte* end = build_rice_remainders(gaps, parameter, payload_kernels(), body.data());
+        std::byte* end = build_low_fields(gaps, parameter, payload_kernels(), body.data());
         end = build_rice_quotients(gaps, parameter, end);
         const auto size = static_cast<std::size_t>(end - body.data());
         body.resize(size);
@@ -85,13 +85,94 @@ TEST(IndexCoder, Every_form_parses_back_and_uses_what_it_wrote) {
         RC_ASSERT(parsed.indices == indices);
     }));
 }
+Bytes elias_fano(const std::vector<std::uint32_t>& indices, ElementCount elements, unsigned low_bits) {
+    Bytes body(indices.size() * 4 + bytes_of_bits(elements) + 64, std::byte{0xEE});
+    std::byte* end = build_low_fields(indices, low_bits, payload_kernels(), body.data());
+    end = build_elias_fano_highs(indices, elements, low_bits, end);
+    body.resize(static_cast<std::size_t>(end - body.data()));
+    body.shrink_to_fit();
+    return body;
+}
+
+TEST(IndexCoder, Elias_fano_parses_back_with_any_number_of_lower_bits) {
+    EXPECT_TRUE(rc::check("round trip", [] {
+        const auto limit = *rc::gen::element(2U, 9U, 100U, 5000U, 1U << 20U);
+        const auto indices = *ascending(limit);
+        const auto count = static_cast<std::uint32_t>(indices.size());
+        const auto low_bits = *rc::gen::inRange(0U, kMaximumRiceParameter + 1);
+        const Bytes body = elias_fano(indices, limit, low_bits);
+        RC_ASSERT(body.size() ==
+                  bytes_of_bits(std::uint64_t{count} * low_bits) + bytes_of_bits(count + ((limit - 1) >> low_bits)));
+        const auto parsed = parse(IndexForm::kEliasFano, count, low_bits, body, limit);
+        RC_ASSERT(parsed.status.is_ok());
+        RC_ASSERT(parsed.used_bytes == body.size());
+        RC_ASSERT(parsed.indices == indices);
+    }));
+}
+/// sum of floor(gap / 2^l) <= floor(sum of gaps / 2^l) <= floor((n - 1) / 2^l): auto need not try elias_fano.
+TEST(IndexCoder, Elias_fano_is_never_smaller_than_rice_of_the_same_parameter) {
+    EXPECT_TRUE(rc::check("sizes", [] {
+        const auto limit = *rc::gen::element(2U, 9U, 100U, 5000U, 1U << 20U);
+        const auto indices = *ascending(limit);
+        const auto count = static_cast<std::uint32_t>(indices.size());
+        const auto low_bits = *rc::gen::inRange(0U, kMaximumRiceParameter + 1);
+        std::vector<std::uint32_t> gaps;
+        const RicePlan plan = plan_rice(indices, payload_kernels(), gaps);
+        RC_ASSERT(rice_bits(gaps, low_bits) <= std::uint64_t{count} * low_bits + count + ((limit - 1) >> low_bits));
+        const auto rice_bytes = [&](unsigned parameter, std::uint64_t unary_bits) {
+            return bytes_of_bits(std::uint64_t{count} * parameter) + bytes_of_bits(unary_bits);
+        };
+        RC_ASSERT(rice_bytes(low_bits, rice_bits(gaps, low_bits) - std::uint64_t{count} * low_bits) <=
+                  elias_fano(indices, limit, low_bits).size());
+        // The plan counts bits; sections end at bytes.
+        const auto chosen = elias_fano_low_bits(limit, count);
+        RC_ASSERT(rice_bytes(plan.parameter, plan.unary_bits) <= elias_fano(indices, limit, chosen).size() + 1);
+    }));
+}
+TEST(IndexCoder, Lower_bits_of_elias_fano_are_the_logarithm_of_the_mean_distance) {
+    EXPECT_EQ(elias_fano_low_bits(1, 1), 0U);
+    EXPECT_EQ(elias_fano_low_bits(7, 4), 0U);
+    EXPECT_EQ(elias_fano_low_bits(8, 4), 1U);
+    EXPECT_EQ(elias_fano_low_bits(1U << 20U, 1), 20U);
+    EXPECT_EQ(elias_fano_low_bits(1U << 20U, 104857), 3U);
+    EXPECT_EQ(elias_fano_low_bits(1U << 20U, 10485), 6U);
+    EXPECT_EQ(elias_fano_low_bits(1U << 20U, 1048), 9U);
+    EXPECT_EQ(elias_fano_low_bits(1U << 20U, 104), 13U);
+}
+TEST(IndexCoder, Known_bytes_of_elias_fano) {
+    // Upper parts of 0, 1, 5, 14 by 4: 0 0 1 3, so ones at 0, 1, 3, 6 of 4 + 15 / 4 = 7 bits; lower 00 01 01 10.
+    EXPECT_EQ(elias_fano({0, 1, 5, 14}, 16, 2), (Bytes{std::byte{0x94}, std::byte{0x4B}}));
+}
+TEST(IndexCoder, Bad_elias_fano_is_refused_by_name) {
+    const auto refusal = [](std::uint32_t count, unsigned low_bits, const Bytes& body, ElementCount elements) {
+        const auto parsed = parse(IndexForm::kEliasFano, count, low_bits, body, elements);
+        EXPECT_EQ(parsed.used_bytes, 0U);
+        return parsed.status.text();
+    };
+    const Bytes good = {std::byte{0x94}, std::byte{0x4B}};
+    ASSERT_TRUE(parse(IndexForm::kEliasFano, 4, 2, good, 16).status.is_ok());
+    EXPECT_THAT(refusal(4, 2, {std::byte{0x94}}, 16), HasSubstr("elias_fano indices cut off after 1 bytes"));
+    EXPECT_THAT(refusal(4, 2, {}, 16), HasSubstr("elias_fano indices cut off after 0 bytes"));
+    EXPECT_THAT(refusal(4, 2, {std::byte{0x94}, std::byte{0xCB}}, 16),
+                HasSubstr("elias_fano upper bits with set padding"));
+    EXPECT_THAT(refusal(3, 2, {std::byte{0x94}, std::byte{0x0B}}, 16),
+                HasSubstr("elias_fano lower bits with set padding"));
+    EXPECT_THAT(refusal(4, 2, {std::byte{0x94}, std::byte{0x0B}}, 16),
+                HasSubstr("elias_fano ones 3: allowed is its count, 4"));
+    EXPECT_THAT(refusal(4, 2, {std::byte{0x94}, std::byte{0x5B}}, 16), HasSubstr("elias_fano ones 5"));
+    EXPECT_THAT(refusal(4, 2, {std::byte{0x90}, std::byte{0x4B}}, 16),
+                HasSubstr("index 0: allowed is ascending and less than 16"))
+        << "the same twice";
+    EXPECT_THAT(refusal(4, 2, {std::byte{0x91}, std::byte{0x4B}}, 16), HasSubstr("index 0: allowed is ascending"));
+    EXPECT_THAT(refusal(4, 2, good, 14), HasSubstr("index 14: allowed is ascending and less than 14"));
+}
 TEST(IndexCoder, Known_bytes_of_a_small_list) {
     const std::vector<std::uint32_t> indices = {0, 1, 5, 14};  // gaps 0 0 3 8
     std::vector<std::uint32_t> gaps;
     static_cast<void>(plan_rice(indices, payload_kernels(), gaps));
     EXPECT_EQ(gaps, (std::vector<std::uint32_t>{0, 0, 3, 8}));
     Bytes body(32);
-    std::byte* end = build_rice_remainders(gaps, 2, payload_kernels(), body.data());  // 00 00 11 00
+    std::byte* end = build_low_fields(gaps, 2, payload_kernels(), body.data());  // 00 00 11 00
     EXPECT_EQ(end - body.data(), 1);
     EXPECT_EQ(body[0], std::byte{0x30});
     end = build_rice_quotients(gaps, 2, end);  // 1 1 1 001

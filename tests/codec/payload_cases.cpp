@@ -63,7 +63,7 @@ std::vector<PipelineCase> make_pipeline_cases() {
                                                  "dither(levels=127, norm=l2)"};
     for (const auto& quantizer : quantizers) {
         const bool is_pow2 = quantizer.rfind("pow2", 0) == 0;
-        for (const std::string coder : {"auto", "rice", "bitmap", "raw32"}) {
+        for (const std::string coder : {"auto", "rice", "bitmap", "raw32", "elias_fano"}) {
             if (is_pow2 || coder == "auto") add("all | " + quantizer + " | " + coder, true);
             if (quantizer != "sign(scale=none)") add("topk(0.01) | " + quantizer + " | " + coder, false);
         }

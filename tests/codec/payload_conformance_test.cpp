@@ -104,6 +104,7 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     if (form == 2) total += (n + 7) / 8;
     if (form == 3) total += 4 * k;
     if (quantizer == 5) total += tile_top.size() * (form == 0 ? 8 : 4);
+    if (form == 4) total += (k * (parameters & 31U) + 7) / 8 + (k + ((n - 1) >> (parameters & 31U)) + 7) / 8;
     if (quantizer >= 8 || (quantizer == 4 && scale_code == 0)) total += tile_top.size() * (form == 0 ? 4 : 2);
     if (quantizer == 3 && parameters >> 5U != 7) {
         float top = 0;
@@ -148,6 +149,7 @@ TEST(PayloadSize, Auto_is_never_longer_than_a_named_coder) {
             };
             const auto smallest = std::min({bytes_with("rice"), bytes_with("bitmap"), bytes_with("raw32")});
             EXPECT_LE(bytes_with("auto"), smallest) << quantizer << " " << parts;
+            EXPECT_LE(bytes_with("auto"), bytes_with("elias_fano") + 1) << quantizer << " " << parts;
         }
 }
 
@@ -166,6 +168,29 @@ TEST(PayloadSize, Rice_indices_of_random_supports_cost_what_theory_says) {
         const auto count = static_cast<double>(indices.size());
         const double index_bits = 8.0 * static_cast<double>(payload.size()) / count - 1.0;
         EXPECT_NEAR(index_bits, row.bits, 0.01 * row.bits + 8.0 * 12 / count) << row.parts_per_million;
+    }
+}
+
+// l + 1 + 1/(f 2^l) bits per index with l = floor(log2(1/f)).
+TEST(PayloadSize, Elias_fano_indices_cost_what_theory_says_of_any_support) {
+    struct Row {
+        std::uint32_t parts_per_million;
+        double bits;
+    };
+    for (const Row row : {Row{100000, 5.25}, Row{10000, 8.5625}, Row{1000, 11.953}, Row{100, 15.221}}) {
+        const auto indices = make_indices(kChunkElements, row.parts_per_million, 11);
+        const std::vector<float> values(indices.size(), 1.0F);
+        const auto payload = code(*codec::parse_pipeline("topk(0.1) | sign(scale=1) | elias_fano"), kChunkElements,
+                                  false, indices, values)
+                                 .payload;
+        const auto count = static_cast<double>(indices.size());
+        const double index_bits = 8.0 * static_cast<double>(payload.size()) / count - 1.0;
+        // The support's own density, which the formula is steep in where few are kept.
+        const double density = count / static_cast<double>(kChunkElements);
+        const double low_bits = std::floor(std::log2(1 / density));
+        EXPECT_NEAR(index_bits, low_bits + 1 + 1 / (density * std::exp2(low_bits)), 8.0 * 13 / count)
+            << row.parts_per_million;
+        EXPECT_NEAR(index_bits, row.bits, 0.05 * row.bits + 8.0 * 13 / count) << row.parts_per_million;
     }
 }
 

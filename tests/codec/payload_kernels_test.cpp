@@ -190,6 +190,59 @@ TEST_P(PayloadKernelsForm, Bitmaps_give_their_ones_in_order) {
         EXPECT_EQ(words, (std::array<std::uint64_t, 64>{})) << "taken words are cleared";
     }
 }
+TEST_P(PayloadKernelsForm, Upper_parts_and_lower_bits_give_indices_and_how_many_ascend) {
+    for (const unsigned low_bits : {0U, 1U, 7U}) {
+        const std::vector<std::uint32_t> indices = {0, 5, 6, 200, 201, 1000, 5000};
+        Bytes highs(bytes_of_bits((5000U >> low_bits) + 8), std::byte{0});
+        std::vector<std::uint32_t> found;
+        for (std::uint32_t j = 0; j < indices.size(); ++j) {
+            const std::uint32_t bit = (indices[j] >> low_bits) + j;
+            highs[bit / 8] |= static_cast<std::byte>(1U << (bit % 8));
+            found.push_back(indices[j] & ((1U << low_bits) - 1));
+        }
+        EXPECT_EQ(kernels().elias_fano_indices(highs.data(), highs.size(), low_bits, found.data()), indices.size());
+        EXPECT_EQ(found, indices) << low_bits;
+        std::fill(found.begin(), found.end(), 0U);
+        EXPECT_EQ(kernels().elias_fano_indices(highs.data(), highs.size(), low_bits, found.data()), low_bits == 0 ? 7U
+                                                                                                    : low_bits == 1
+                                                                                                        ? 4U
+                                                                                                        : 1U)
+            << "the first that is no larger than the one before";
+    }
+}
+TEST_P(PayloadKernelsForm, Sums_counts_and_lists_of_what_is_above_a_floor_are_those_of_plain_loops) {
+    for (const std::uint32_t count : {0U, 1U, 31U, 64U, 100U, 4096U})
+        for (const float at : {0.0F, 0.1F, 2.0F, INFINITY}) {
+            const auto values = test::make_values(test::Shape::kGaussian, count, count + 1);
+            const auto floor = element::bits_of(at);
+            std::array<double, 32> sums{}, squares{}, above{};
+            std::vector<std::uint32_t> expected;
+            std::uint32_t least = 0x7FFFFFFFU;
+            for (std::uint32_t i = 0; i < count; ++i) {
+                const double value = values[i];
+                sums[i % 32] += value;
+                squares[i % 32] += value * value;
+                if (!(std::fabs(values[i]) >= at)) continue;
+                above[i % 32] += std::fabs(value);
+                expected.push_back(10 + i);
+                least = std::min(least, element::magnitude_bits(values[i]));
+            }
+            for (auto* lanes : {&sums, &squares, &above})
+                for (std::size_t half = 16; half > 0; half /= 2)
+                    for (std::size_t i = 0; i < half; ++i) (*lanes)[i] += (*lanes)[i + half];
+            double found_squares = -1;
+            EXPECT_EQ(kernels().signed_sums(values.data(), count, &found_squares), sums[0]);
+            EXPECT_EQ(found_squares, squares[0]);
+            std::uint32_t found_least = ~0U;
+            EXPECT_EQ(kernels().sum_above(values.data(), count, floor, &found_least), above[0]);
+            EXPECT_EQ(found_least, least);
+            EXPECT_EQ(kernels().count_above(values.data(), count, floor), expected.size());
+            std::vector<std::uint32_t> found(expected.size() + kIndexSlack + 1);
+            ASSERT_EQ(kernels().list_above(values.data(), count, floor, 10, found.data()), expected.size());
+            found.resize(expected.size());
+            EXPECT_EQ(found, expected) << count << " " << at;
+        }
+}
 TEST_P(PayloadKernelsForm, Bitmap_of_an_odd_number_of_bytes_is_not_read_beyond) {
     for (std::size_t size = 0; size <= 17; ++size) {
         const Bytes bits(size, std::byte{0x81});  // exact allocation: the address sanitizer watches its end

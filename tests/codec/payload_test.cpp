@@ -33,7 +33,7 @@ TEST(Payload, Header_reads_back_as_it_was_written) {
     header.index_form = IndexForm::kRice;
     header.code_bits = 6;
     header.count = 300;
-    header.rice_parameter = 20;
+    header.index_parameter = 20;
     header.exponent_parameter = 5;
     header.base_exponent = 254;
     const Bytes payload = header_bytes(header);
@@ -45,7 +45,7 @@ TEST(Payload, Header_reads_back_as_it_was_written) {
     EXPECT_EQ(parsed->header.index_form, header.index_form);
     EXPECT_EQ(parsed->header.code_bits, 6U);
     EXPECT_EQ(parsed->header.count, 300U);
-    EXPECT_EQ(parsed->header.rice_parameter, 20U);
+    EXPECT_EQ(parsed->header.index_parameter, 20U);
     EXPECT_EQ(parsed->header.exponent_parameter, 5U);
     EXPECT_EQ(parsed->header.base_exponent, 254);
 }
@@ -70,8 +70,10 @@ TEST(Payload, Every_bad_header_field_is_named) {
         "corrupt: payload length in bytes 0: allowed is 2 or more; the bytes were damaged or forged: have the sender "
         "send the step again");
     EXPECT_THAT(refusal({2}), HasSubstr("length in bytes 1"));
-    EXPECT_THAT(refusal({2, 4U << 5U, 1, 0}), HasSubstr("index form 4: allowed is 0 to 3"));
+    EXPECT_THAT(refusal({2, 5U << 5U, 1, 0}), HasSubstr("index form 5: allowed is 0 to 4"));
     EXPECT_THAT(refusal({6, 0}), HasSubstr("payload version 6: allowed is 2 to 5"));
+    EXPECT_THAT(refusal({2, 4U << 5U, 1, 0}), HasSubstr("version of index form 4 2: allowed is 5"));
+    EXPECT_THAT(refusal({5, 0}), HasSubstr("version of quantizer 0 5: allowed is 2"));
     EXPECT_THAT(refusal({4, 0x05, 0}), HasSubstr("version of quantizer 5 4: allowed is 5"));
     EXPECT_THAT(refusal({5, 0x05, 0x01}), HasSubstr("value form of signs 1: allowed is 0"));
     EXPECT_THAT(refusal({5, 0x06, 0x08}), HasSubstr("value form of signs 8: allowed is 0"));
@@ -106,6 +108,7 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({2, 0x20, 0x81, 0x00, 0}), HasSubstr("the shortest form"));
     EXPECT_THAT(refusal({2, 0x20}), HasSubstr("count"));
     EXPECT_THAT(refusal({2, 0x20, 1, 21}), HasSubstr("rice parameter 21: allowed is 0 to 20"));
+    EXPECT_THAT(refusal({5, 0x80, 1, 21}), HasSubstr("elias_fano lower bits 21: allowed is 0 to 20"));
     EXPECT_THAT(refusal({2, 0x40, 1, 1}), HasSubstr("rice parameter 1: allowed is 0 to 0"));
     EXPECT_THAT(refusal({2, 0x20, 1, 0x20}), HasSubstr("exponent parameter 1"));
     EXPECT_THAT(refusal({2, 0x03, 0x03, 0xE0, 0}), HasSubstr("base exponent 0"));

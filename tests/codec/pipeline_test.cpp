@@ -45,6 +45,8 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("all | rounding"), "all | rounding(base=2, mode=unbiased, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | rounding(1.1, biased)"), "all | rounding(base=1.1, mode=biased) | auto");
     EXPECT_EQ(parse_pipeline("all | rounding(4)")->quantizer.levels, 64);
+    EXPECT_EQ(canonical("gaussian_k(0.01)"), "gaussian_k(ratio=0.01) | f32 | auto");
+    EXPECT_EQ(canonical("sidco(0.01)"), "sidco(ratio=0.01, stages=3) | f32 | auto");
     EXPECT_EQ(canonical("block_topk(0.01)"), "block_topk(ratio=0.01, block=4096) | f32 | auto");
     EXPECT_EQ(canonical("all | ternary"), "all | ternary(clip=2.5, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | ternary(none)"), "all | dither(levels=1, norm=max, feedback=scaled) | auto");
@@ -89,6 +91,8 @@ TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
               "variance_hybrid(tau=*, alpha=*, zeta=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("threshold(0.5)", Knobs::kBlank), "threshold(tau=*) | sign(scale=tau) | auto");
     EXPECT_EQ(canonical("all | sign(scale=0.5)", Knobs::kBlank), "all | sign(scale=*) | auto");
+    EXPECT_EQ(canonical("gaussian_k(0.5)", Knobs::kBlank), "gaussian_k(ratio=*) | f32 | auto");
+    EXPECT_EQ(canonical("sidco(0.5, 2)", Knobs::kBlank), "sidco(ratio=*, stages=*) | f32 | auto");
     EXPECT_EQ(canonical("block_topk(0.5, 64)", Knobs::kBlank), "block_topk(ratio=*, block=*) | f32 | auto");
     EXPECT_EQ(canonical("all | ternary(3)", Knobs::kBlank), "all | ternary(clip=*, feedback=scaled) | auto");
 }
@@ -114,6 +118,11 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
     for (const char* text : {"block_topk(0.1, 32)", "block_topk(0.1, 8192)", "block_topk(0.1, 100)",
                              "block_topk(0.1, 64.5)", "block_topk(0.1, block=nan)"})
         EXPECT_THAT(refusal(text), HasSubstr("a power of two in [64, 4096]")) << text;
+    for (const char* text : {"sidco(0.1, 0)", "sidco(0.1, 9)", "sidco(0.1, stages=2.5)"})
+        EXPECT_THAT(refusal(text), HasSubstr("a whole number in [1, 8]")) << text;
+    for (const char* text : {"gaussian_k", "sidco", "sidco(stages=2)"})
+        EXPECT_THAT(refusal(text), HasSubstr("ratio 'missing'")) << text;
+    EXPECT_THAT(refusal("gaussian_k(0)"), HasSubstr("(0, 1]"));
     EXPECT_THAT(refusal("block_topk"), HasSubstr("ratio 'missing'"));
     for (const char* text : {"all | exponential_dither(base=1)", "all | exponential_dither(base=16.1)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1.1, 16]")) << text;
@@ -217,6 +226,8 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
     EXPECT_EQ(state("topk(0.1, gate=1)"), std::pair(true, true));
     EXPECT_EQ(state("threshold(1)"), std::pair(true, false));
     EXPECT_EQ(state("block_topk(0.1)"), std::pair(true, false));
+    EXPECT_EQ(state("gaussian_k(0.1)"), std::pair(true, false));
+    EXPECT_EQ(state("sidco(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("variance"), std::pair(true, true));
     EXPECT_EQ(state("variance_hybrid(1)"), std::pair(true, true));
 }
@@ -231,7 +242,7 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
     EXPECT_TRUE(rc::check("round trip", [] {
         Pipeline pipeline;
         auto& selector = pipeline.selector;
-        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 6));
+        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 8));
         if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kVarianceHybrid) {
             selector.alpha = *number_in(0, 1e6);
             selector.zeta = 1 - *number_in(0, 0.999);
@@ -240,6 +251,9 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         const bool has_tau =
             selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
         if (has_tau) selector.tau = *number_in(1e-12, 10);
+        if (selector.kind == SelectorKind::kGaussianK || selector.kind == SelectorKind::kSidco)
+            selector.ratio = 1 - *number_in(0, 0.9999999);
+        if (selector.kind == SelectorKind::kSidco) selector.stages = *rc::gen::inRange(1, 9);
         if (selector.kind == SelectorKind::kBlockTopK) {
             selector.ratio = 1 - *number_in(0, 0.9999999);
             selector.block = 1 << *rc::gen::inRange(6, 13);
@@ -281,7 +295,7 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         if (quantizer.kind == QuantizerKind::kSign && *rc::gen::arbitrary<bool>()) quantizer.tau = *number_in(1e-9, 9);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.tau = selector.tau;
         if (selector.kind != SelectorKind::kAll || quantizer.kind == QuantizerKind::kPow2)
-            pipeline.index_coder = static_cast<IndexCoderKind>(*rc::gen::inRange(0, 4));
+            pipeline.index_coder = static_cast<IndexCoderKind>(*rc::gen::inRange(0, 5));
         const auto text = canonical_text(pipeline, Knobs::kKeep);
         const auto parsed = parse_pipeline(text);
         if (!parsed.is_ok()) RC_FAIL(text + ": " + parsed.error().to_string());

@@ -1,5 +1,7 @@
 #include "reference.hpp"
 
+#include "codec/threshold_estimate.hpp"
+
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -43,6 +45,8 @@ bool is_candidate(const Input& input, float residual, float variance) {
             return std::fabs(residual) > static_cast<float>(selector.tau) &&
                    passes_test(residual, static_cast<float>(selector.alpha), variance);
         case SelectorKind::kThreshold: return std::fabs(residual) > static_cast<float>(selector.tau);
+        case SelectorKind::kGaussianK:
+        case SelectorKind::kSidco:
         case SelectorKind::kBlockTopK: return residual != 0;
         case SelectorKind::kTopK:
             if (residual == 0) return false;
@@ -51,11 +55,13 @@ bool is_candidate(const Input& input, float residual, float variance) {
     return false;
 }
 
-/// The k largest magnitudes of so many elements, the lower index first among equals, by sorting everything.
-void keep_largest(const Input& input, ElementCount elements, const std::vector<float>& residual,
-                  std::vector<ElementCount>& ret_selected) {
+std::size_t wanted_count(const Input& input, ElementCount elements) {
     const double wanted = std::floor(input.pipeline.selector.ratio * static_cast<double>(elements));
-    const std::size_t k = std::max<std::size_t>(1, static_cast<std::size_t>(wanted));
+    return std::max<std::size_t>(1, static_cast<std::size_t>(wanted));
+}
+
+/// The k largest magnitudes, the lower index first among equals, by sorting everything.
+void keep_largest(std::size_t k, const std::vector<float>& residual, std::vector<ElementCount>& ret_selected) {
     std::stable_sort(ret_selected.begin(), ret_selected.end(),
                      [&](ElementCount a, ElementCount b) { return std::fabs(residual[a]) > std::fabs(residual[b]); });
     if (ret_selected.size() > k) ret_selected.resize(k);
@@ -72,10 +78,94 @@ void keep_largest_of_blocks(const Input& input, const std::vector<float>& residu
         std::vector<ElementCount> own;
         for (; candidate != ret_selected.end() && *candidate / block == first / block; ++candidate)
             own.push_back(*candidate);
-        keep_largest(input, std::min(block, input.elements - first), residual, own);
+        keep_largest(wanted_count(input, std::min(block, input.elements - first)), residual, own);
         kept.insert(kept.end(), own.begin(), own.end());
     }
     ret_selected = kept;
+}
+
+double folded(std::vector<double> terms) {
+    for (std::size_t half = terms.size() / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i) terms[i] += terms[i + half];
+    return terms[0];
+}
+/// One term for each element, in the order that threshold_estimate.hpp states.
+double sum_in_order(const std::vector<double>& terms) {
+    double total = 0;
+    for (std::size_t chunk = 0; chunk < terms.size(); chunk += kChunkElements) {
+        std::vector<double> groups;
+        for (std::size_t group = chunk; group < chunk + kChunkElements; group += 32 * kTileElements) {
+            std::vector<double> tiles;
+            for (std::size_t tile = group; tile < group + 32 * kTileElements; tile += kTileElements) {
+                std::vector<double> lanes(32, 0.0);
+                for (std::size_t i = tile; i < std::min<std::size_t>(tile + kTileElements, terms.size()); ++i)
+                    lanes[i % 32] += terms[i];
+                tiles.push_back(folded(lanes));
+            }
+            groups.push_back(folded(tiles));
+        }
+        total += folded(groups);
+    }
+    return total;
+}
+
+std::size_t count_above(const std::vector<float>& residual, double threshold) {
+    std::size_t count = 0;
+    for (const float value : residual)
+        count += std::fabs(value) > std::max(static_cast<float>(threshold), 0.0F) ? 1 : 0;
+    return count;
+}
+double gaussian_threshold(const Input& input, const std::vector<float>& residual, const EstimateRule& rule) {
+    std::vector<double> values(residual.begin(), residual.end());
+    const double mean = sum_in_order(values) / static_cast<double>(values.size());
+    for (double& value : values) value = value * value;
+    const double variance = sum_in_order(values) / static_cast<double>(values.size()) - mean * mean;
+    double threshold = mean + rule.first_factor * std::sqrt(std::max(variance, 0.0));
+    const auto k = static_cast<double>(wanted_count(input, input.elements));
+    for (int correction = 0; correction < 3; ++correction) {
+        const auto count = static_cast<double>(count_above(residual, threshold));
+        if (3 * count < 2 * k)
+            threshold *= 0.5;
+        else if (3 * count > 4 * k)
+            threshold *= 1.5;
+        else
+            break;
+    }
+    return threshold;
+}
+double exponential_threshold(const std::vector<float>& residual, const EstimateRule& rule) {
+    double threshold = 0;
+    for (int stage = 0; stage < rule.looks; ++stage) {
+        std::vector<double> terms(residual.size(), 0.0);
+        double count = 0;
+        double least = INFINITY;
+        for (std::size_t i = 0; i < residual.size(); ++i) {
+            const float size = std::fabs(residual[i]);
+            if (stage > 0 && !(size > static_cast<float>(threshold))) continue;
+            terms[i] = size;
+            count += 1;
+            least = std::min(least, static_cast<double>(size));
+        }
+        if (count == 0) break;
+        const double mean = sum_in_order(terms) / count;
+        threshold = stage == 0 ? mean * rule.first_factor : (mean - least) * rule.next_factor + least;
+    }
+    return threshold;
+}
+/// What is above the estimated threshold, at least the largest and at most 4/3 of k.
+void keep_estimated(const Input& input, const std::vector<float>& residual, std::vector<ElementCount>& ret_selected) {
+    const EstimateRule rule = estimate_rule(input.pipeline.selector, input.elements);
+    double threshold = input.pipeline.selector.kind == SelectorKind::kGaussianK
+                           ? gaussian_threshold(input, residual, rule)
+                           : exponential_threshold(residual, rule);
+    threshold = std::max(threshold, 0.0);
+    float largest = 0;
+    for (const float value : residual) largest = std::max(largest, std::fabs(value));
+    std::erase_if(ret_selected, [&](ElementCount element) {
+        const float size = std::fabs(residual[element]);
+        return !(size > static_cast<float>(threshold)) && size != largest;
+    });
+    keep_largest(wanted_count(input, input.elements) * 4 / 3, residual, ret_selected);
 }
 
 /// State of one element after the exchange knows what was decoded for it (0: not sent).
@@ -247,7 +337,8 @@ Output encode(const Input& input, const State& before) {
         if (is_candidate(input, residual[element], v)) output.selected.push_back(element);
     }
     const SelectorKind selector = input.pipeline.selector.kind;
-    if (selector == SelectorKind::kTopK) keep_largest(input, input.elements, residual, output.selected);
+    if (selector == SelectorKind::kTopK) keep_largest(wanted_count(input, input.elements), residual, output.selected);
+    if (is_estimated(input.pipeline.selector)) keep_estimated(input, residual, output.selected);
     if (selector == SelectorKind::kBlockTopK) keep_largest_of_blocks(input, residual, output.selected);
     code_and_settle(input, residual, variance, output);
     return output;

@@ -46,6 +46,8 @@ std::vector<Bytes> seeds() {
                                   "topk(0.05) | pow2(bits=3, scope=tensor) | rice",
                                   "topk(0.05) | pow2(bits=4) | raw32",
                                   "topk(0.05) | sign | rice",
+                                  "topk(0.05) | pow2 | elias_fano",
+                                  "topk(0.5) | f32 | elias_fano",
                                   "topk(0.05) | dither(levels=31) | rice",
                                   "variance | pow2(bits=8) | bitmap"};
     std::string all;

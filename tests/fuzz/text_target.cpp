@@ -69,7 +69,8 @@ std::vector<Bytes> seeds() {
          {"topk(0.01, gate=1) | pow2(bits=4, scope=tensor) | rice",
           "variance(alpha=3, mode=faithful) | dither(levels=7, norm=l2)", "variance_hybrid(tau=0.5) | sign(scale=tau)",
           "all | exponential_dither(levels=15, base=1.5, mode=biased, norm=l2)",
-          "block_topk(0.01, block=512) | pow2(bits=4) | rice", "all | ternary(clip=2.5, feedback=none)",
+          "block_topk(0.01, block=512) | pow2(bits=4) | rice", "gaussian_k(0.01) | pow2 | elias_fano",
+          "sidco(0.01, stages=2) | sign", "all | ternary(clip=2.5, feedback=none)",
           "all | rounding(base=1.5, mode=biased)", "all | sign(scale=none)", "topk(0.1) | sign(scale=two_mean)",
           "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
         made.push_back(tagged(kCodec, bytes_of(text)));

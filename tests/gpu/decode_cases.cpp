@@ -35,7 +35,7 @@ void drop_parts(Sent sent, std::vector<NodeStep>& inout_nodes) {
 std::vector<codec::NamedPipeline> pipelines_with_coders() {
     std::vector<codec::NamedPipeline> result;
     constexpr std::array kCoders{IndexCoderKind::kAuto, IndexCoderKind::kRice, IndexCoderKind::kBitmap,
-                                 IndexCoderKind::kRaw32};
+                                 IndexCoderKind::kRaw32, IndexCoderKind::kEliasFano};
     for (const auto& named : codec::every_pipeline()) {
         const bool has_indices =
             named.pipeline.selector.kind != SelectorKind::kAll || named.pipeline.quantizer.kind == QuantizerKind::kPow2;

@@ -177,7 +177,7 @@ Bytes rice_list(std::uint32_t count, unsigned parameter, std::uint32_t remainder
     codec::PayloadHeader header;
     header.index_form = codec::IndexForm::kRice;
     header.count = count;
-    header.rice_parameter = parameter;
+    header.index_parameter = parameter;
     Bytes payload = header_bytes(header);
     const std::size_t begin = payload.size();
     payload.resize(begin + (std::size_t{count} * (parameter + 1) + first_quotient) / 8 + 32);

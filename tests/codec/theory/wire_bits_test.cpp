@@ -66,6 +66,18 @@ TEST_P(WireIndexBits, Cost_at_most_a_tenth_more_than_their_entropy) {
         EXPECT_GE(bits, 0.99 * index_entropy(density)) << coder << ": what random supports allow";
     }
 }
+/// codecs.md of this project, and Elias 1974: at most a bit more than the Rice codes of a random support.
+TEST_P(WireIndexBits, Of_elias_fano_are_what_its_formula_says) {
+    const double density = GetParam();
+    const Coded coded = code_noise("topk(" + std::to_string(density) + ") | f32 | elias_fano");
+    const auto kept = static_cast<double>(coded.parts.elements);
+    const double bits = 8.0 * static_cast<double>(coded.parts.index_bytes) / kept;
+    RecordProperty("elias_fano", std::to_string(bits));
+    const double low_bits = std::floor(std::log2(1 / density));
+    // Chunks' counts differ around the mean, and each chunk has its own number of lower bits.
+    EXPECT_NEAR(bits, low_bits + 1 + 1 / (density * std::exp2(low_bits)), 0.01 * bits + 16 / (1e6 * density));
+    EXPECT_LE(bits, 1.15 * index_entropy(density));
+}
 INSTANTIATE_TEST_SUITE_P(Densities, WireIndexBits, ::testing::Values(1e-1, 1e-2, 1e-3, 1e-4));
 
 TEST(WireBits, A_hundredth_with_four_bits_each_costs_less_than_13_5_bits_an_element) {
