@@ -2,6 +2,7 @@
 // inline function of any header: an out-of-line copy compiled for AVX-512 must never be what an older CPU runs.
 #include "codec/payload_kernels_dither.inl"
 #include "codec/payload_kernels_exponential.inl"
+#include "codec/payload_kernels_front.inl"
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_natural.inl"
 
@@ -42,6 +43,7 @@ constexpr PayloadKernels kKernels = {
     .natural_list = &natural_list,
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
+    .accumulate_momentum = &accumulate_momentum,
 };
 
 }  // namespace
