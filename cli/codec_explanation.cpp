@@ -4,6 +4,7 @@
 
 #include "codec/noise_trial.hpp"
 #include "codec/pipeline_text.hpp"
+#include "codec/state_arrays.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -136,8 +137,7 @@ Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uin
     GRADSIEVE_ASSIGN(explanation.stages, stages_of(explanation.text));
     explanation.elements = elements;
     constexpr std::uint64_t kGenerations = 2;
-    const unsigned arrays = (codec::has_residual(pipeline) ? 1U : 0U) + (codec::has_variance(pipeline) ? 1U : 0U);
-    explanation.state_bytes = elements * kGenerations * arrays * sizeof(float);
+    explanation.state_bytes = elements * kGenerations * codec::kept_state_arrays(pipeline) * sizeof(float);
     GRADSIEVE_ASSIGN(explanation.trial, try_codec(pipeline, elements));
     return explanation;
 }

@@ -42,8 +42,10 @@ std::string render_stages(const std::vector<StageView>& stages, const Look& look
     std::vector<std::string> roles;
     for (const auto& stage : stages)
         if (std::find(roles.begin(), roles.end(), stage.role) == roles.end()) roles.push_back(stage.role);
-    auto text = wrapped("A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g. topk(0.01) | pow2(bits=4) | auto", 0,
-                        Ink::kPlain, look);
+    auto text = wrapped(
+        "A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g. topk(0.01) | pow2(bits=4) | auto; a FRONT may stand "
+        "before it",
+        0, Ink::kPlain, look);
     for (const auto& role : roles) {
         text += '\n' + look.paint(Ink::kTitle, role + 's') + '\n';
         for (const auto& stage : stages)

@@ -106,9 +106,7 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     const Selector& selector = pipeline_.selector;
     plan_.rule = dense_rule(pipeline_);
     if (has_variance(pipeline_)) plan_.variance = choose_variance_rule(request_, options.may_pool_variance);
-    plan_.samples = request_.samples.data();
-    plan_.weights = request_.weights.data();
-    plan_.sample_count = request_.samples.size();
+    plan_samples();
     if (plan_.variance.source == VarianceSource::kSecondMoment) {
         plan_.second_moments = request_.second_moments.data();
         plan_.second_moment_count = request_.second_moments.size();
@@ -130,6 +128,19 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.sample_scratch = scratch_.samples.data();
 }
 
+void TensorEncoder::plan_samples() {
+    plan_.samples = request_.samples.data();
+    plan_.weights = request_.weights.data();
+    plan_.sample_count = request_.samples.size();
+    if (!has_momentum(pipeline_)) return;
+    momentum_ = momentum_step(request_);
+    momentum_samples_ =
+        momentum_samples(pipeline_.front, request_.rescale, request_.in.momentum, request_.out.momentum);
+    plan_.samples = momentum_samples_.samples.data();
+    plan_.weights = momentum_samples_.weights.data();
+    plan_.sample_count = momentum_samples_.count;
+}
+
 DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const {
     DenseSpan span;
     span.first = first;
@@ -143,8 +154,17 @@ DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const
 }
 
 bool TensorEncoder::run_pass(const DenseSpan& span, DenseOutcome& ret_outcome) {
+    if (has_momentum(pipeline_))
+        kernels_.accumulate_momentum(&momentum_, span.first, static_cast<std::uint32_t>(span.elements));
     ret_outcome = pass_(plan_, span);
     if (ret_outcome.is_finite) return true;
+    if (has_momentum(pipeline_)) {
+        const ElementCount block = ret_outcome.non_finite_block;
+        const ElementCount end = std::min<ElementCount>(block + kPooledElements, request_.elements);
+        result_.non_finite =
+            locate_momentum_trouble(request_, has_residual(plan_.rule), block, end).value_or(NonFinite{0, block});
+        return false;
+    }
     result_.non_finite = locate_non_finite(plan_, ret_outcome.non_finite_block, request_.elements);
     return false;
 }

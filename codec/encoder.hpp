@@ -23,6 +23,7 @@ enum class VarianceSource : std::uint8_t { kNone = 0, kSecondMoment = 1, kGroups
 struct StateView {
     float* residual = nullptr;
     float* variance = nullptr;
+    float* momentum = nullptr;
 };
 
 struct EncodeRequest {

@@ -1,5 +1,7 @@
 #include "codec/encoder_check.hpp"
 
+#include "codec/state_arrays.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -45,14 +47,16 @@ Status check_arrays(const EncodeRequest& request) {
 
 Status check_state(const EncodeRequest& request) {
     if (request.elements == 0) return {};
-    const auto check = [&](bool needed, const float* in, const float* out, const char* name) -> Status {
+    const auto check = [&](bool needed, const float* in, const float* out, const std::string& name) -> Status {
         if (!needed || (in != nullptr && out != nullptr)) return {};
-        return invalid(
-            std::string(name) + ": null, though the codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
-            "' keeps one; allowed are two generations of " + std::to_string(request.elements) + " elements; pass both");
+        return invalid(name + ": null, though the codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
+                       "' keeps one; allowed are two generations of " + std::to_string(request.elements) +
+                       " elements; pass both");
     };
-    GRADSIEVE_TRY(check(has_residual(*request.pipeline), request.in.residual, request.out.residual, "residual"));
-    return check(has_variance(*request.pipeline), request.in.variance, request.out.variance, "variance");
+    for (const StateArray& array : state_arrays())
+        GRADSIEVE_TRY(check(array.is_kept(*request.pipeline), request.in.*array.values, request.out.*array.values,
+                            std::string(array.name)));
+    return {};
 }
 
 }  // namespace

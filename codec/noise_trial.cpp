@@ -1,6 +1,7 @@
 #include "codec/noise_trial.hpp"
 
 #include "codec/decoder.hpp"
+#include "codec/state_arrays.hpp"
 
 #include <algorithm>
 #include <random>
@@ -26,10 +27,9 @@ NoiseTrial::NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uin
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     for (float& value : noise_) value = normal(random);
-    for (auto& residual : residual_)
-        if (has_residual(pipeline_)) residual.assign(elements, 0.0F);
-    for (auto& variance : variance_)
-        if (has_variance(pipeline_)) variance.assign(elements, 0.0F);
+    for (auto& generation : state_)
+        for (const StateArray& array : state_arrays())
+            generation.emplace_back(array.is_kept(pipeline_) ? elements : 0, 0.0F);
 }
 
 Result<NoiseTrial> NoiseTrial::make(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed) {
@@ -41,8 +41,11 @@ Result<NoiseTrial> NoiseTrial::make(const Pipeline& pipeline, ElementCount eleme
 }
 
 StateView NoiseTrial::state(std::size_t generation) {
-    return {residual_[generation].empty() ? nullptr : residual_[generation].data(),
-            variance_[generation].empty() ? nullptr : variance_[generation].data()};
+    StateView view;
+    for (std::size_t array = 0; array < state_arrays().size(); ++array)
+        if (auto& values = state_[generation][array]; !values.empty())
+            view.*state_arrays()[array].values = values.data();
+    return view;
 }
 
 Result<NoiseTrial::Sent> NoiseTrial::step() {
@@ -77,12 +80,20 @@ Status NoiseTrial::decode() {
     return ResultTensor(kTensor, decoded_.data(), elements_).decode_average(step_, contributions).status();
 }
 
-double NoiseTrial::normalized_error() const {
-    const auto& before = residual_[1 - live_];
+float NoiseTrial::handed_in(const StateView& before, ElementCount element) const {
+    if (!has_momentum(pipeline_)) return gradient()[element];
+    const auto factor = static_cast<float>(pipeline_.front.factor);
+    const float u = factor * before.momentum[element] + gradient()[element];
+    return pipeline_.front.is_nesterov ? factor * u + gradient()[element] : u;
+}
+
+double NoiseTrial::normalized_error() {
+    const StateView before = state(1 - live_);
     double lost = 0;
     double whole = 0;
     for (ElementCount i = 0; i < elements_; ++i) {
-        const float x = before.empty() ? gradient()[i] : before[i] + gradient()[i];
+        const float own = handed_in(before, i);
+        const float x = before.residual == nullptr ? own : before.residual[i] + own;
         const double difference = static_cast<double>(x) - static_cast<double>(decoded_[i]);
         lost += difference * difference;
         whole += static_cast<double>(x) * static_cast<double>(x);

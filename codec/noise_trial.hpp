@@ -34,22 +34,23 @@ public:
     [[nodiscard]] std::span<const ChunkPayload> payloads() const { return chunks_; }
     /// Decodes what the last step sent, as a receiver does.
     [[nodiscard]] Status decode();
-    /// ||x - C(x)||^2 / ||x||^2 of the last step: x is residual plus gradient before it was coded, C(x) what `decode`
-    /// gave. The normalized error of compression operators (Beznosikov et al. 2020); 0 if x is.
-    [[nodiscard]] double normalized_error() const;
+    /// ||x - C(x)||^2 / ||x||^2 of the last step: x is residual plus gradient (or momentum) before it was coded, C(x)
+    /// what `decode` gave. The normalized error of compression operators (Beznosikov et al. 2020); 0 if x is.
+    [[nodiscard]] double normalized_error();
 
 private:
     NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed);
     [[nodiscard]] const float* gradient() const { return noise_.data() + offset_; }
     [[nodiscard]] StateView state(std::size_t generation);
+    /// What the step added to the residual of an element.
+    [[nodiscard]] float handed_in(const StateView& before, ElementCount element) const;
 
     Pipeline pipeline_;
     ElementCount elements_;
     std::uint64_t random_;
     std::vector<float> noise_;  ///< each step takes another window of it
     std::size_t offset_ = 0;
-    std::vector<float> residual_[2];
-    std::vector<float> variance_[2];
+    std::vector<std::vector<float>> state_[2];  ///< by generation, then in the order of state_arrays()
     std::size_t live_ = 0;
     Step step_ = 0;
     std::uint32_t selection_hint_ = 0;

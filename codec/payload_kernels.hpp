@@ -5,6 +5,7 @@
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
 #include "codec/exponential_step.hpp"
+#include "codec/momentum_step.hpp"
 #include "codec/natural_step.hpp"
 
 #include <cstddef>
@@ -154,6 +155,8 @@ struct PayloadKernels {
     /// 1, sent and the guess of that differ. Returns how many are sent.
     std::uint32_t (*check_guesses)(const GuessCheck& check, const float* values, const float* decoded,
                                    std::uint32_t count, float* ret_left, std::uint8_t* ret_wrong);
+    /// u of elements [first, first + count), see momentum.hpp. Each sample is loaded once.
+    void (*accumulate_momentum)(const MomentumStep* step, std::uint64_t first, std::uint32_t count);
 };
 
 /// The form in use (chosen_cpu_form; the fastest where that is an error, which encode_tensor reports).

@@ -3,6 +3,7 @@
 #include "codec/payload_kernels_dither.inl"
 #include "codec/payload_kernels_estimate.inl"
 #include "codec/payload_kernels_exponential.inl"
+#include "codec/payload_kernels_front.inl"
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_natural.inl"
 
@@ -50,6 +51,7 @@ constexpr PayloadKernels kKernels = {
     .natural_list = &natural_list,
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
+    .accumulate_momentum = &accumulate_momentum,
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "codec/exponential.hpp"
 #include "codec/natural.hpp"
+#include "codec/pipeline_front.hpp"
 #include "codec/pipeline_text.hpp"
 
 #include <algorithm>
@@ -80,6 +81,7 @@ std::optional<std::size_t> role_of(std::string_view name) {
 
 Status unknown_stage(std::string_view name, std::size_t first_role) {
     std::vector<std::string_view> candidates;
+    if (first_role == 0) candidates.insert(candidates.end(), front_names().begin(), front_names().end());
     if (first_role <= 0) candidates.insert(candidates.end(), kSelectorNames.begin(), kSelectorNames.end());
     if (first_role == 1) candidates.insert(candidates.end(), kQuantizerNames.begin(), kQuantizerNames.end());
     if (first_role >= 1) candidates.insert(candidates.end(), kIndexCoderNames.begin(), kIndexCoderNames.end());
@@ -237,7 +239,10 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
 
 /// Refuses what would not mean what it says.
 Status check_combination(const Pipeline& pipeline) {
-    const auto& [selector, quantizer, index_coder] = pipeline;
+    const Selector& selector = pipeline.selector;
+    const Quantizer& quantizer = pipeline.quantizer;
+    const IndexCoderKind index_coder = pipeline.index_coder;
+    GRADSIEVE_TRY(check_front(pipeline));
     if (selector.kind == SelectorKind::kVarianceHybrid &&
         (quantizer.kind != QuantizerKind::kSign || quantizer.tau != selector.tau))
         return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
@@ -329,11 +334,21 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
 }  // namespace
 
 Result<Pipeline> parse_pipeline(std::string_view text) {
-    GRADSIEVE_ASSIGN(const std::vector<StageText> stages, split_pipeline(text));
+    GRADSIEVE_ASSIGN(std::vector<StageText> stages, split_pipeline(text));
     Pipeline pipeline;
+    if (is_front(stages.front().name)) {
+        const std::string front_name(stages.front().name);
+        GRADSIEVE_TRY(read_front(stages.front(), pipeline.front));
+        stages.erase(stages.begin());
+        if (stages.empty())
+            return bad_text("codec", text, "a selector behind " + front_name,
+                            "write e.g. momentum(0.9) | topk(0.001) | f32 | auto");
+    }
     std::size_t next_role = 0;
     bool has_quantizer = false;
     for (const StageText& stage : stages) {
+        if (is_front(stage.name))
+            return bad_text("codec stage", stage.name, "once, before the selector", "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 2) return unknown_stage(stage.name, next_role);
         if (!role || *role < next_role || (next_role == 0 && *role != 0))
@@ -358,7 +373,8 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
 }
 
 std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
-    return selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
+    return front_text(pipeline.front) + selector_text(pipeline.selector, knobs) + " | " +
+           quantizer_text(pipeline, knobs) + " | " +
            std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]);
 }
 

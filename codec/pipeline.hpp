@@ -1,4 +1,4 @@
-// A codec as text: `selector | quantizer | index coder`, parsed into one Pipeline value. Parsing happens at
+// A codec as text: `front | selector | quantizer | index coder`, parsed into one Pipeline value. Parsing happens at
 // configuration time and at job start, never on the gradient's path. Any thread; plain values.
 #pragma once
 
@@ -35,6 +35,8 @@ enum class QuantizerKind : std::uint8_t {
     kExponentialDither = 9
 };
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
+/// What happens to a gradient before it is accumulated.
+enum class FrontKind : std::uint8_t { kNone = 0, kMomentum = 1 };
 /// What a tile's magnitudes are measured by.
 enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a
@@ -45,6 +47,12 @@ enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
 /// weight.
 enum class Combine : std::uint8_t { kGather = 0, kMajority = 1 };
 
+struct Front {
+    FrontKind kind = FrontKind::kNone;
+    double factor = 0.9;       ///< momentum: of u from step to step; (0, 1)
+    bool is_nesterov = false;  ///< momentum: Nesterov's form
+    bool operator==(const Front&) const = default;
+};
 struct Selector {
     SelectorKind kind = SelectorKind::kAll;
     double alpha = 1.5;        ///< variance, variance_hybrid: send when r^2 > alpha v; >= 0
@@ -75,6 +83,7 @@ struct Pipeline {
     Selector selector;
     Quantizer quantizer;
     IndexCoderKind index_coder = IndexCoderKind::kAuto;
+    Front front = {};
     bool operator==(const Pipeline&) const = default;
 };
 
@@ -86,9 +95,10 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// combinations that would not mean what they say, are refused: an index coder after `all` (nothing is indexed; but
 /// pow2 leaves elements out), sign(scale=tau) after a selector without a tau, variance_hybrid with another quantizer
 /// than its +-tau, feedback=none after a selector with a residual of its own, another feedback after one that drops
-/// errors (mode=faithful, where none is the default), sign(scale=none) after anything but all. Selectors with a tau
-/// have sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage
-/// or parameter, the value seen, what is allowed, and the nearest known name.
+/// errors (mode=faithful, where none is the default), sign(scale=none) after anything but all, momentum before what v
+/// judges (v measures gradients, and sums of momentum vary more than sums of those). Selectors with a tau have
+/// sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage or
+/// parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -98,6 +108,10 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 [[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;
 /// Needs the array v (4 B per element and generation).
 [[nodiscard]] bool has_variance(const Pipeline& pipeline) noexcept;
+/// Needs the array u (4 B per element and generation).
+[[nodiscard]] constexpr bool has_momentum(const Pipeline& pipeline) noexcept {
+    return pipeline.front.kind == FrontKind::kMomentum;
+}
 
 /// Rounds at random and without bias, so that the error may also be dropped (Feedback).
 [[nodiscard]] constexpr bool is_random(const Quantizer& quantizer) noexcept {
@@ -118,7 +132,7 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
 struct StageRow {
     std::string_view name;
-    std::string_view role;        ///< "selector", "quantizer", "index coder"
+    std::string_view role;        ///< "front", "selector", "quantizer", "index coder"
     std::string_view parameters;  ///< e.g. "alpha=1.5, zeta=0.999, mode=conserving|faithful"
     std::string_view scope;
     std::string_view state;  ///< e.g. "r, v: 8 B per element and generation"

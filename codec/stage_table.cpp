@@ -13,6 +13,13 @@ constexpr std::string_view kStrom =
     "Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing, Interspeech";
 
 constexpr std::array kStages = {
+    StageRow{
+        "momentum", "front", "m=0.9, nesterov=no|yes", "element", "u: 4 B per element and generation",
+        "adds u = m u + gradient to r instead of the gradient (nesterov=yes: m u + gradient, u being the one of this "
+        "step), so that what waits is delayed as momentum SGD would have applied it; where an element is sent, u is "
+        "cleared, but for all; the optimizer applies no momentum of its own",
+        "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction and "
+        "momentum factor masking"},
     StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",

@@ -6,6 +6,7 @@
 
 #include "codec/dense_pass.hpp"
 #include "codec/encoder_options.hpp"
+#include "codec/momentum.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/workspace.hpp"
 
@@ -29,6 +30,7 @@ public:
 
 private:
     void plan_dense_pass(const EncodeOptions& options);
+    void plan_samples();
 
     // Routes.
     void encode_dense();
@@ -67,6 +69,8 @@ private:
     const Pipeline& pipeline_;
     EncodeWorkspace::Impl& scratch_;
     DensePlan plan_;
+    MomentumStep momentum_;             ///< of pipelines with momentum
+    MomentumSamples momentum_samples_;  ///< the pass's samples then
     DensePass pass_ = nullptr;
     const PayloadKernels& kernels_;
     RandomStream random_;

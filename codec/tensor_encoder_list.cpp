@@ -158,6 +158,8 @@ void TensorEncoder::emit_list_chunk(std::size_t position, float tensor_maximum) 
         pipeline_,
         {chunk_elements(chunk), false, sent.indices, sent.values, tensor_maximum, random_, chunk * kChunkElements},
         scratch_.code, {scratch_.decoded.data(), count});
+    if (is_momentum_masked(pipeline_))
+        clear_sent_momentum(sent.indices, sent.decoded, request_.out.momentum + chunk * kChunkElements);
     append_payload(chunk, std::move(bytes), settle_sent(plan_, pipeline_.selector.is_faithful, sent, kernels_));
 }
 

@@ -1,5 +1,6 @@
 // The part of a job's state that lies on GPUs: which memory it gets or takes up again when the first rank binds, what
 // goes into it, and who keeps it. docs/decisions/0009-state-on-gpus.md.
+#include "codec/state_arrays.hpp"
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_job.hpp"
 #include "daemon/service.hpp"
@@ -221,7 +222,7 @@ void HostedJob::place_state(HostedTensor& tensor) const {
             for (std::size_t array = 0; array < table.arrays.size(); ++array) {
                 const auto offset = pieces[device].offset_bytes[array][generation];
                 auto* const values = gpu_memory_[pieces[device].part].as<float>(offset);
-                (table.arrays[array].name == "residual" ? view.residual : view.variance) = values;
+                view.*codec::find_state_array(table.arrays[array].name)->values = values;
             }
             if (tensor.gpu_ranges.empty())
                 tensor.generations[generation].arrays = view;
@@ -236,18 +237,13 @@ void HostedJob::place_host_state(HostedTensor& tensor) const {
     for (const auto& array : state_->table().tensors[tensor.number].arrays)
         for (std::size_t generation = 0; generation < whole.size(); ++generation) {
             auto* const values = reinterpret_cast<float*>(host_state_->data() + array.offset_bytes[generation]);
-            (array.name == "residual" ? whole[generation].residual : whole[generation].variance) = values;
+            whole[generation].*codec::find_state_array(array.name)->values = values;
         }
-    const auto from = [](const codec::StateView& arrays, ElementCount first) {
-        codec::StateView part;
-        part.residual = arrays.residual == nullptr ? nullptr : arrays.residual + first;
-        part.variance = arrays.variance == nullptr ? nullptr : arrays.variance + first;
-        return part;
-    };
     for (std::size_t generation = 0; generation < whole.size(); ++generation) {
         tensor.generations[generation].arrays = whole[generation];
         for (std::size_t device = 0; device < tensor.gpu_ranges.size(); ++device)
-            tensor.gpu_states[device][generation] = from(whole[generation], tensor.gpu_ranges[device].first);
+            tensor.gpu_states[device][generation] =
+                codec::state_from(whole[generation], tensor.gpu_ranges[device].first);
     }
 }
 

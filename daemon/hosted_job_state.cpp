@@ -1,5 +1,6 @@
 // Residual and variance of a job in the segment that outlives it: laid out or taken up again, gone back to the step
 // that all nodes have, and left behind or given up at the end. docs/state-format.md.
+#include "codec/state_arrays.hpp"
 #include "daemon/hosted_job.hpp"
 #include "daemon/service.hpp"
 
@@ -15,8 +16,8 @@ constexpr std::size_t kGpusLikely = 8;
 /// Arrays that the tensor's pipeline keeps, in the order in which they lie.
 std::vector<std::string> array_names(const codec::Pipeline& pipeline) {
     std::vector<std::string> names;
-    if (codec::has_residual(pipeline)) names.emplace_back("residual");
-    if (codec::has_variance(pipeline)) names.emplace_back("variance");
+    for (const auto& array : codec::state_arrays())
+        if (array.is_kept(pipeline)) names.emplace_back(array.name);
     return names;
 }
 
@@ -104,8 +105,8 @@ Status HostedJob::lay_out_state() {
     for (auto& tensor : tensors_)
         for (const auto& array : state_->table().tensors[tensor.number].arrays)
             for (std::size_t index = 0; index < 2 && !is_on_devices(array); ++index)
-                (array.name == "residual" ? tensor.generations[index].arrays.residual
-                                          : tensor.generations[index].arrays.variance) = state_->values(array, index);
+                tensor.generations[index].arrays.*codec::find_state_array(array.name)->values =
+                    state_->values(array, index);
     return {};
 }
 

@@ -3,6 +3,7 @@
 #include "codec/cuda/encode_sizes.hpp"
 #include "codec/element.hpp"
 #include "codec/exponential.hpp"
+#include "codec/momentum.hpp"
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/select_topk.hpp"
@@ -22,13 +23,14 @@ constexpr std::uint32_t kInfinityBits = 0x7F800000U;
 constexpr std::uint32_t kLeastCountedTiles = 64;
 
 /// Where a part of the tensor begins cannot show: chunks are whole vectors of every type.
-bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const TensorPlan& plan) {
+bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const GpuEncodePart& part, const TensorPlan& plan) {
     const EncodeRequest& request = gpu_request.request;
     const auto is_at = [](const void* array, std::size_t alignment) {
         return reinterpret_cast<std::uintptr_t>(array) % alignment == 0;
     };
     bool is_aligned = is_at(plan.residual_in, kVectorBytes) && is_at(plan.residual_out, kVectorBytes) &&
-                      is_at(plan.variance_in, kVectorBytes) && is_at(plan.variance_out, kVectorBytes);
+                      is_at(plan.variance_in, kVectorBytes) && is_at(plan.variance_out, kVectorBytes) &&
+                      is_at(part.in.momentum, kVectorBytes) && is_at(part.out.momentum, kVectorBytes);
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
         const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
         is_aligned = is_aligned && is_at(request.samples[sample], 4 * element_bytes(type));
@@ -125,6 +127,20 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     }
 }
 
+FrontPlan front_of(const EncodeRequest& request, const GpuEncodePart& part) {
+    FrontPlan plan{};
+    if (!has_momentum(*request.pipeline)) return plan;
+    const MomentumSamples own =
+        momentum_samples(request.pipeline->front, request.rescale, part.in.momentum, part.out.momentum);
+    plan.momentum_in = part.in.momentum;
+    plan.momentum_out = part.out.momentum;
+    plan.factor = momentum_factor(request.pipeline->front, request.rescale);
+    plan.first_sample = static_cast<std::uint32_t>(own.count);
+    plan.sample_count = static_cast<std::uint32_t>(request.samples.size());
+    plan.is_masked = is_momentum_masked(*request.pipeline) ? 1 : 0;
+    return plan;
+}
+
 void fill_random(const EncodeRequest& request, const GpuEncodePart& part, TensorPlan& ret_plan) {
     ret_plan.first_element = static_cast<std::uint32_t>(part.range.first);
     ret_plan.random = stream_rounds(rounding_stream(request.random_seed, request.tensor, request.step));
@@ -179,6 +195,8 @@ Status EncodeBatch::plan(std::span<const GpuEncodeRequest> requests, const Devic
 
 void EncodeBatch::clear() {
     tensors_.clear();
+    fronts_.clear();
+    has_fronts_ = false;
     ranges_.clear();
     sources_.clear();
     wanted_.clear();
@@ -209,13 +227,16 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     TensorPlan plan{};
     plan.elements = static_cast<std::uint32_t>(part.range.elements);
     plan.tile_count = tiles_in(part.range.elements);
-    plan.sample_count = static_cast<std::uint32_t>(request.samples.size());
+    fronts_.push_back(front_of(request, part));
+    has_fronts_ = has_fronts_ || fronts_.back().momentum_out != nullptr;
+    plan.sample_count = fronts_.back().momentum_out != nullptr ? fronts_.back().first_sample
+                                                               : static_cast<std::uint32_t>(request.samples.size());
     plan.moment_count = has_moments ? static_cast<std::uint32_t>(request.second_moments.size()) : 0;
     fill_selector(request, plan);
     fill_quantizer(pipeline, plan);
     fill_random(request, part, plan);
     fill_state(request, part, rule, plan);
-    plan.is_aligned = is_aligned_for_vectors(gpu_request, plan) ? 1 : 0;
+    plan.is_aligned = is_aligned_for_vectors(gpu_request, part, plan) ? 1 : 0;
     ranges_.push_back(part.range);
     add_arrays(gpu_request, part, place, has_moments);
     share(gpu_request, place, plan);
@@ -227,6 +248,20 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     tensors_.push_back(plan);
     sources_.push_back(rule.source);
     wanted_.push_back(round_for(tensors_.size() - 1));
+}
+
+/// The pass's samples, which are this device's own memory.
+void EncodeBatch::add_momentum(const EncodeRequest& request, const GpuEncodePart& part) {
+    if (!has_momentum(*request.pipeline)) return;
+    const MomentumSamples own =
+        momentum_samples(request.pipeline->front, request.rescale, part.in.momentum, part.out.momentum);
+    for (std::size_t sample = 0; sample < own.count; ++sample) {
+        StagedSamples::Source source;
+        source.data = reinterpret_cast<const std::byte*>(own.samples[sample]);
+        source.weight = own.weights[sample];
+        source.type = static_cast<std::uint32_t>(ElementType::kF32);
+        staged_.add_sample(source);
+    }
 }
 
 void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncodePart& part, const DevicePlace& place,
@@ -244,6 +279,7 @@ void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncod
         return source;
     };
     staged_.add_tensor();
+    add_momentum(request, part);
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
         const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
         auto source = source_of(request.samples, part.samples, type, gpu_request.sample_devices, sample);
@@ -282,6 +318,7 @@ void EncodeBatch::lay_out() {
         at += ByteCount{count} * bytes;
     };
     place(layout_.tensors, tensors_.size(), sizeof(TensorPlan));
+    place(layout_.fronts, has_fronts_ ? fronts_.size() : 0, sizeof(FrontPlan));
     place(layout_.chunks, chunks_.size(), sizeof(ChunkPlan));
     place(layout_.first_tiles, chunks_.size(), sizeof(std::uint32_t));
     place(layout_.first_groups, chunks_.size(), sizeof(std::uint32_t));
@@ -299,6 +336,7 @@ void EncodeBatch::write_upload(std::byte* host, const EncodeAddresses& addresses
         if (!array.empty()) std::memcpy(host + offset, array.data(), array.size() * sizeof(array[0]));
     };
     write(layout_.tensors, tensors_);
+    if (has_fronts_) write(layout_.fronts, fronts_);
     write(layout_.chunks, chunks_);
     write(layout_.first_tiles, first_tiles_);
     write(layout_.first_groups, first_groups_);

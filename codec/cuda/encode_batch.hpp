@@ -30,6 +30,8 @@ struct RoundPlan {
     bool has_gate = false;
     bool has_blocks = false;  ///< block top-k
     unsigned looks = 0;       ///< most of a tensor whose threshold is estimated
+    bool has_front = false;
+    bool is_masked = false;   ///< of some tensor's front
     Draw draw = Draw::kNone;  ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
@@ -43,7 +45,7 @@ struct RoundPlan {
 
 /// Where the parts of the plan lie in device memory, in bytes; all of it is uploaded.
 struct PlanLayout {
-    ByteCount tensors = 0, chunks = 0, first_tiles = 0, first_groups = 0, samples = 0, moments = 0;
+    ByteCount tensors = 0, fronts = 0, chunks = 0, first_tiles = 0, first_groups = 0, samples = 0, moments = 0;
     ByteCount tickets = 0;
     ByteCount tensor_states = 0, cursor = 0;  ///< from here on everything comes back
     ByteCount results = 0;
@@ -82,6 +84,7 @@ public:
     [[nodiscard]] const DeviceRange& range(std::size_t tensor) const noexcept { return ranges_[tensor]; }
     [[nodiscard]] std::span<const ChunkPlan> chunks() const noexcept { return chunks_; }
     [[nodiscard]] std::span<const TensorPlan> tensors() const noexcept { return tensors_; }
+    [[nodiscard]] bool has_fronts() const noexcept { return has_fronts_; }
     [[nodiscard]] VarianceSource variance_source(std::size_t tensor) const noexcept { return sources_[tensor]; }
     [[nodiscard]] const PlanLayout& layout() const noexcept { return layout_; }
     [[nodiscard]] const SlotLayout& slots() const noexcept { return slots_; }
@@ -98,6 +101,7 @@ public:
 private:
     void clear();
     void plan_tensor(const GpuEncodeRequest& request, const DevicePlace& place);
+    void add_momentum(const EncodeRequest& request, const GpuEncodePart& part);
     void add_arrays(const GpuEncodeRequest& request, const GpuEncodePart& part, const DevicePlace& place,
                     bool has_moments);
     void share(const GpuEncodeRequest& request, const DevicePlace& place, TensorPlan& inout_plan);
@@ -111,6 +115,8 @@ private:
     void lay_out();
 
     std::vector<TensorPlan> tensors_;  ///< one per request, also of empty parts
+    std::vector<FrontPlan> fronts_;    ///< one each
+    bool has_fronts_ = false;
     std::vector<DeviceRange> ranges_;
     std::vector<VarianceSource> sources_;
     std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind

@@ -19,6 +19,11 @@ struct PassKernel {
     std::uint32_t stage_bytes = 0;   ///< of each tile there
 };
 
+/// What happens to samples before a dense pass: one block for each tile of the pass.
+[[nodiscard]] KernelHandle front_kernel() noexcept;
+/// Clears u where an element was sent, once the lists hold what is; one block per group of tiles.
+[[nodiscard]] KernelHandle mask_kernel() noexcept;
+
 /// Samples that the dense kernels keep in registers: `sample_count` if there is a form for it, 0 for any number.
 [[nodiscard]] unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept;
 

@@ -163,6 +163,7 @@ EncodeRound EncodeLane::describe(std::size_t number) const {
     EncodeRound round{};
     round.tensors = memory_.plan.as<TensorPlan>(layout.tensors);
     round.tensor_states = memory_.plan.as<TensorState>(layout.tensor_states);
+    round.fronts = batch_.has_fronts() ? memory_.plan.as<FrontPlan>(layout.fronts) : nullptr;
     round.chunks = reinterpret_cast<const ChunkPlan*>(device + layout.chunks) + plan.first_chunk;
     round.first_tiles = reinterpret_cast<const std::uint32_t*>(device + layout.first_tiles) + plan.first_chunk;
     round.first_groups = reinterpret_cast<const std::uint32_t*>(device + layout.first_groups) + plan.first_chunk;
@@ -208,7 +209,10 @@ Status EncodeLane::run_passes(std::size_t number) {
     for (std::uint32_t pass = plan.first_pass; pass < plan.first_pass + plan.pass_count; ++pass) {
         GRADSIEVE_TRY(stage(batch_.passes()[pass]));
         round.ticket = memory_.plan.as<std::uint32_t>(batch_.layout().tickets) + pass;
+        round.first_tile = batch_.passes()[pass].first_tile;
         round.end_tile = batch_.passes()[pass].end_tile;
+        if (plan.has_front && round.end_tile > round.first_tile)
+            GRADSIEVE_TRY(launch(front_kernel(), round.end_tile - round.first_tile, round));
         GRADSIEVE_TRY(launch(shape.kernel, shape.blocks, round, plan.pass.threads, shape.shared_bytes));
     }
     return {};
@@ -218,6 +222,12 @@ Status EncodeLane::run_passes(std::size_t number) {
 Status EncodeLane::run_look(const RoundPlan& plan, const EncodeRound& round) {
     GRADSIEVE_TRY(launch(measure_kernel(), plan.group_count, round));
     return launch(fold_estimates_kernel(), plan.chunk_count, round);
+}
+
+/// Lists hold what is sent.
+Status EncodeLane::code(const RoundPlan& plan, const EncodeRound& round) {
+    if (plan.is_masked) GRADSIEVE_TRY(launch(mask_kernel(), plan.group_count, round));
+    return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
 }
 
 Status EncodeLane::run_round(std::size_t number) {
@@ -234,7 +244,7 @@ Status EncodeLane::run_round(std::size_t number) {
     }
     if (plan.has_blocks) GRADSIEVE_TRY(launch(block_kernel(), plan.group_count, round));
     if (plan.is_deferred) GRADSIEVE_TRY(launch(send_kernel(plan.draw), plan.group_count, round));
-    return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
+    return code(plan, round);
 }
 
 Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
@@ -256,7 +266,7 @@ Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
         if (plan.has_top_k) GRADSIEVE_TRY(launch(take_ties_kernel(), plan.chunk_count, round));
         if (plan.has_blocks) GRADSIEVE_TRY(launch(block_kernel(), plan.group_count, round));
         GRADSIEVE_TRY(launch(send_kernel(plan.draw), plan.group_count, round));
-        return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
+        return code(plan, round);
     }
     if (step == 1) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));

@@ -115,6 +115,17 @@ struct TensorPlan {
 };
 static_assert(sizeof(TensorPlan) % 16 == 0);
 
+/// What happens to a tensor's samples before the dense pass, see codec/momentum.hpp; the pass's own samples stand in
+/// front of them.
+struct FrontPlan {
+    const float* momentum_in;
+    float* momentum_out;  ///< null: nothing happens
+    float factor;
+    std::uint32_t first_sample;  ///< of the chunk's rows
+    std::uint32_t sample_count;
+    std::uint32_t is_masked;  ///< u is cleared where an element is sent
+};
+
 /// What the kernels find out about a tensor.
 struct TensorState {
     std::uint64_t non_finite;  ///< least element << 16 | sample; kAllFinite
@@ -166,12 +177,14 @@ struct TileInfo {
 struct EncodeRound {
     const TensorPlan* tensors;
     TensorState* tensor_states;
+    const FrontPlan* fronts;            ///< one per tensor; null if nothing happens to any
     const ChunkPlan* chunks;            ///< of this round, as the next two
     const std::uint32_t* first_tiles;   ///< ascending
     const std::uint32_t* first_groups;  ///< ascending
     ChunkResult* chunk_results;
     std::uint32_t chunk_count;
-    std::uint32_t end_tile;  ///< of this pass; a round of staged samples has several
+    std::uint32_t first_tile;  ///< of this pass; a round of staged samples has several
+    std::uint32_t end_tile;
     std::uint32_t group_count;
     std::uint32_t stages;   ///< tiles that a block of the dense pass has in shared memory
     std::uint32_t* ticket;  ///< of this pass: next tile that nobody has taken

@@ -1,5 +1,6 @@
 #include "codec/cuda/encode_batch.hpp"
 #include "codec/encoder_check.hpp"
+#include "codec/state_arrays.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -18,8 +19,8 @@ Status check_alignment(const void* array, std::size_t alignment, const char* nam
 }
 
 Status check_state_alignment(const StateView& in, const StateView& out) {
-    for (const float* array : {in.residual, in.variance, out.residual, out.variance})
-        GRADSIEVE_TRY(check_alignment(array, 4, "state"));
+    for (const StateArray& array : state_arrays())
+        for (const StateView* view : {&in, &out}) GRADSIEVE_TRY(check_alignment(view->*array.values, 4, "state"));
     return {};
 }
 

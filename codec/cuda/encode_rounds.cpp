@@ -31,6 +31,8 @@ RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     round.has_gate = is_top_k && plan.has_variance != 0;
     round.has_blocks = plan.block_log2 > 0;
     round.draw = static_cast<Draw>(plan.draws);
+    round.has_front = fronts_[tensor].momentum_out != nullptr;
+    round.is_masked = fronts_[tensor].is_masked != 0;
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
     if (is_dense_plan(plan)) {
         round.pass = find_dense_kernel(quantizer, samples);
@@ -79,6 +81,8 @@ void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits,
         inout_round.has_gate = inout_round.has_gate || wanted.has_gate;
         inout_round.has_blocks = inout_round.has_blocks || wanted.has_blocks;
         inout_round.looks = std::max(inout_round.looks, wanted.looks);
+        inout_round.has_front = inout_round.has_front || wanted.has_front;
+        inout_round.is_masked = inout_round.is_masked || wanted.is_masked;
         inout_round.draw = std::max(inout_round.draw, wanted.draw);
         inout_round.value_bytes = std::max(inout_round.value_bytes, wanted.value_bytes);
         inout_round.scratch_samples = std::max(inout_round.scratch_samples, wanted.scratch_samples);

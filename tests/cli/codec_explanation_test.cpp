@@ -33,6 +33,8 @@ TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
     EXPECT_GT(found.trial.normalized_error, 0.5);
     EXPECT_LT(found.trial.normalized_error, 1.0);
     EXPECT_EQ(explain("variance", 100).state_bytes, 1'600U);
+    EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).state_bytes, 1'600U);
+    EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).stages.front().parameters, "m=0.9, nesterov=no");
 }
 TEST(CodecExplanation, A_large_model_is_scaled_from_a_trial_of_a_quarter_chunk) {
     auto found = explain("all | bf16", 1'000'000'000);

@@ -12,7 +12,7 @@ TEST(CodecList, Stages_are_grouped_by_role_and_empty_facts_left_out) {
         {"topk", "selector", "ratio", "tensor", "r: 4 B", "sends the largest", "Somebody 2020"}};
     EXPECT_EQ(render_stages(stages, {60, 0, false, true}),
               "A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g.\n"
-              "topk(0.01) | pow2(bits=4) | auto\n"
+              "topk(0.01) | pow2(bits=4) | auto; a FRONT may stand before\nit\n"
               "\nselectors\n"
               "  all\n      sends every element\n"
               "  topk(ratio)\n      sends the largest\n      scope: tensor; state: r: 4 B; source: Somebody 2020\n"

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 62;
 
-/// p of a step: what the residual and the gradient come to before anything is sent.
+/// p of a step: what the residual and the gradient (or momentum) come to before anything is sent.
 std::vector<float> accumulated(std::span<const float> residual, const std::vector<float>& gradient) {
     std::vector<float> sum(gradient.size());
     for (std::size_t element = 0; element < sum.size(); ++element) sum[element] = residual[element] + gradient[element];
@@ -32,12 +32,13 @@ double worst_imbalance(const Pipeline& pipeline, ElementCount elements, int step
     double largest = 0;
     for (int step = 0; step < steps; ++step) {
         const auto gradient = make_gradient(DataKind::kHeavyTailed, elements, random);
-        for (const float value : accumulated(loop.residual(), gradient))
+        const auto handed_in = loop.handed_in(gradient);
+        for (const float value : accumulated(loop.residual(), handed_in))
             largest = std::max(largest, std::fabs(double{value}));
         const EncodeResult result = loop.step(gradient);
         const auto decoded = decode_payloads(result.chunks, elements);
         for (ElementCount element = 0; element < elements; ++element) {
-            put_in[element] += gradient[element];
+            put_in[element] += handed_in[element];
             sent[element] += decoded[element];
         }
     }
@@ -56,7 +57,7 @@ TEST(EncoderConservation, Each_step_sends_exactly_what_leaves_the_residual) {
         EncodeLoop loop(named.pipeline, kElements, 1, 0);
         for (int step = 0; step < 12; ++step) {
             const auto gradient = make_gradient(DataKind::kHeavyTailed, kElements, random);
-            const auto before = accumulated(loop.residual(), gradient);
+            const auto before = accumulated(loop.residual(), loop.handed_in(gradient));
             const auto decoded = decode_payloads(loop.step(gradient).chunks, kElements);
             for (ElementCount element = 0; element < kElements; ++element) {
                 const float p = before[element];

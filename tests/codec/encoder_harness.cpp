@@ -148,6 +148,11 @@ std::vector<NamedPipeline> every_pipeline() {
             {"sidco|sign", *parse_pipeline("sidco(0.02) | sign")},
             {"sidco(1)|natural", *parse_pipeline("sidco(0.1, stages=1) | natural")},
             {"sidco(5)|dither", *parse_pipeline("sidco(0.001, stages=5) | dither")},
+            {"momentum|topk|f32", *parse_pipeline("momentum(0.9) | topk(0.05)")},
+            {"momentum|threshold|pow2", *parse_pipeline("momentum(0.5, nesterov=yes) | threshold(0.5) | pow2")},
+            {"momentum|block_topk|dither", *parse_pipeline("momentum(nesterov=yes) | block_topk(0.1) | dither")},
+            {"momentum|all|sign", *parse_pipeline("momentum(0.9, nesterov=yes) | all | sign")},
+            {"momentum|all|f32", *parse_pipeline("momentum(0.5) | all")},
             {"all|rounding(1.1)", *parse_pipeline("all | rounding(1.1)")},
             {"topk|ternary(1)", *parse_pipeline("topk(0.2) | ternary(clip=1)")},
             {"all|natural", natural_pipeline({})},
@@ -237,6 +242,7 @@ reference::State zero_state(const reference::Input& input) {
     reference::State state;
     if (has_residual(input.pipeline)) state.residual.assign(input.elements, 0.0F);
     if (has_variance(input.pipeline)) state.variance.assign(input.elements, 0.0F);
+    if (has_momentum(input.pipeline)) state.momentum.assign(input.elements, 0.0F);
     return state;
 }
 
@@ -252,8 +258,10 @@ FormOutput run_form(const reference::Input& input, const reference::State& befor
     for (auto& moment : moments) moment_pointers.push_back(moment.data());
     PlacedArray residual_in(before.residual, placement.offset_floats);
     PlacedArray variance_in(before.variance, placement.offset_floats);
+    PlacedArray momentum_in(before.momentum, placement.offset_floats);
     PlacedArray residual_out(before.residual.size(), placement.offset_floats, kPoison);
     PlacedArray variance_out(before.variance.size(), placement.offset_floats, kPoison);
+    PlacedArray momentum_out(before.momentum.size(), placement.offset_floats, kPoison);
 
     EncodeRequest request;
     request.pipeline = &input.pipeline;
@@ -271,13 +279,17 @@ FormOutput run_form(const reference::Input& input, const reference::State& befor
     if (!before.residual.empty()) request.out.residual = residual_out.data();
     if (!before.variance.empty()) request.in.variance = variance_in.data();
     if (!before.variance.empty()) request.out.variance = variance_out.data();
+    if (!before.momentum.empty()) request.in.momentum = momentum_in.data();
+    if (!before.momentum.empty()) request.out.momentum = momentum_out.data();
 
     auto result = encode_tensor_with(request, {form, input.may_pool, placement.may_stream}, workspace);
     EXPECT_TRUE(result.is_ok()) << result.status().to_string();
     EXPECT_TRUE(same_bits(residual_in.values(), before.residual)) << "the generation read must not change";
     EXPECT_TRUE(same_bits(variance_in.values(), before.variance)) << "the generation read must not change";
-    EXPECT_TRUE(residual_out.is_fenced() && variance_out.is_fenced()) << "wrote outside the arrays";
-    FormOutput output{{residual_out.values(), variance_out.values()}, {}};
+    EXPECT_TRUE(same_bits(momentum_in.values(), before.momentum)) << "the generation read must not change";
+    EXPECT_TRUE(residual_out.is_fenced() && variance_out.is_fenced() && momentum_out.is_fenced())
+        << "wrote outside the arrays";
+    FormOutput output{{residual_out.values(), variance_out.values(), momentum_out.values()}, {}};
     if (result.is_ok()) output.result = std::move(*result);
     return output;
 }
@@ -299,39 +311,6 @@ std::vector<ElementCount> sent_elements(const std::vector<float>& decoded) {
         if (decoded[element] != 0) sent.push_back(element);
     }
     return sent;
-}
-
-EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::size_t samples,
-                       std::uint64_t batch_samples, bool may_pool)
-    : pipeline_(pipeline), weights_(samples, 1.0F / static_cast<float>(samples)), may_pool_(may_pool) {
-    for (reference::State& state : state_) {
-        if (has_residual(pipeline_)) state.residual.assign(elements, 0.0F);
-        if (has_variance(pipeline_)) state.variance.assign(elements, 0.0F);
-    }
-    request_.elements = elements;
-    request_.batch_samples = batch_samples;
-}
-
-EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<const float* const> second_moments) {
-    ++request_.step;
-    request_.pipeline = &pipeline_;  // own members are pointed at anew, so that a loop may be moved
-    request_.weights = weights_;
-    request_.selection_hint = &hint_;
-    request_.samples = samples;
-    request_.second_moments = second_moments;
-    request_.in = {state_[live_].residual.data(), state_[live_].variance.data()};
-    live_ = 1 - live_;
-    request_.out = {state_[live_].residual.data(), state_[live_].variance.data()};
-    auto result = encode_tensor_with(request_, {fastest_cpu_form(), may_pool_, true}, workspace_);
-    EXPECT_TRUE(result.is_ok()) << result.status().to_string();
-    EXPECT_FALSE(result.is_ok() && result->non_finite) << "a simulation's gradients are finite";
-    if (!result.is_ok()) return {};
-    return std::move(*result);
-}
-
-EncodeResult EncodeLoop::step(const std::vector<float>& gradient) {
-    const std::array<const float*, 1> samples = {gradient.data()};
-    return step(samples);
 }
 
 ::testing::AssertionResult same_bits(const std::vector<float>& left, const std::vector<float>& right) {
@@ -372,6 +351,9 @@ EncodeResult EncodeLoop::step(const std::vector<float>& gradient) {
     }
     if (const auto same = same_bits(form.state.variance, expected.state.variance); !same) {
         return ::testing::AssertionFailure() << "variance: " << same.message();
+    }
+    if (const auto same = same_bits(form.state.momentum, expected.state.momentum); !same) {
+        return ::testing::AssertionFailure() << "momentum: " << same.message();
     }
     if (result.kept_elements != expected.kept_elements) {
         return ::testing::AssertionFailure()

@@ -88,6 +88,9 @@ public:
     /// The live generation.
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
+    [[nodiscard]] std::span<float> momentum() { return state_[live_].momentum; }
+    /// What a gradient comes to once it has passed the stages in front: what the next step adds to the residual.
+    [[nodiscard]] std::vector<float> handed_in(const std::vector<float>& gradient) const;
     void set_random_seed(std::uint64_t seed) { request_.random_seed = seed; }
     void set_rescale(float rescale) { request_.rescale = rescale; }
 

@@ -34,6 +34,7 @@ TEST(EncoderProperty, Any_step_of_any_codec_equals_the_reference) {
         std::mt19937_64 random(seed);
         for (float& value : state.residual) value = std::ldexp(static_cast<float>(random() % 1000) - 500, -8);
         for (float& value : state.variance) value = std::ldexp(static_cast<float>(random() % 1000), -8);
+        for (float& value : state.momentum) value = std::ldexp(static_cast<float>(random() % 1000) - 500, -8);
         EncodeWorkspace workspace;
         const auto forms = supported_forms();
         const CpuForm form = forms[*rc::gen::inRange<std::size_t>(0, forms.size())];
@@ -105,6 +106,7 @@ TEST(EncoderProperty, The_same_step_twice_gives_the_same_bytes) {
         const auto second = run_form(input, zero_state(input), fastest_cpu_form(), second_workspace);
         EXPECT_TRUE(same_bits(first.state.residual, second.state.residual)) << named.name;
         EXPECT_TRUE(same_bits(first.state.variance, second.state.variance)) << named.name;
+        EXPECT_TRUE(same_bits(first.state.momentum, second.state.momentum)) << named.name;
         ASSERT_EQ(first.result.chunks.size(), second.result.chunks.size()) << named.name;
         for (std::size_t chunk = 0; chunk < first.result.chunks.size(); ++chunk) {
             EXPECT_EQ(first.result.chunks[chunk].bytes, second.result.chunks[chunk].bytes) << named.name;
@@ -144,15 +146,15 @@ TEST(EncoderProperty, A_client_that_writes_meanwhile_harms_nobody) {
         });
         const std::array<const float*, 2> samples = {gradient.data(), gradient.data()};
         const std::array<float, 2> weights = {0.5F, 0.5F};
-        reference::State states[2] = {{std::vector<float>(kElements), std::vector<float>(kElements)},
-                                      {std::vector<float>(kElements), std::vector<float>(kElements)}};
+        const std::vector<float> zeros(kElements);
+        reference::State states[2] = {{zeros, zeros, zeros}, {zeros, zeros, zeros}};
         EncodeRequest request;
         request.pipeline = &named.pipeline;
         request.elements = kElements;
         request.samples = samples;
         request.weights = weights;
-        request.in = {states[0].residual.data(), states[0].variance.data()};
-        request.out = {states[1].residual.data(), states[1].variance.data()};
+        request.in = {states[0].residual.data(), states[0].variance.data(), states[0].momentum.data()};
+        request.out = {states[1].residual.data(), states[1].variance.data(), states[1].momentum.data()};
         EncodeWorkspace workspace;
         for (int call = 0; call < 20; ++call) {
             const auto result = encode_tensor(request, workspace);

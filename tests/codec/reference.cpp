@@ -227,7 +227,8 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
             if (selection.is_dense || decoded[cell] != 0) ++ret_output.kept_elements;
         }
     }
-    ret_output.state = {residual, variance};
+    ret_output.state.residual = residual;
+    ret_output.state.variance = variance;
     if (!has_residual(input.pipeline)) {
         ret_output.state.residual.clear();
         return;
@@ -247,6 +248,22 @@ float mean_of_samples(const Input& input, ElementCount element) {
         mean = mean + product;
     }
     return mean;
+}
+
+float momentum_after(const Input& input, const State& before, ElementCount element) {
+    const float factor = static_cast<float>(input.pipeline.front.factor) * input.rescale;
+    const float carried = factor * before.momentum[element];
+    return carried + mean_of_samples(input, element);
+}
+
+float handed_in(const Input& input, const State& before, ElementCount element) {
+    if (input.pipeline.front.kind != FrontKind::kMomentum) return mean_of_samples(input, element);
+    const float u = momentum_after(input, before, element);
+    if (!input.pipeline.front.is_nesterov) return u;
+    const float ahead = (1.0F + static_cast<float>(input.pipeline.front.factor)) * u;
+    const float factor = static_cast<float>(input.pipeline.front.factor) * input.rescale;
+    const float behind = -factor * before.momentum[element];
+    return ahead + behind;
 }
 
 VarianceSource variance_source(const Input& input) {
@@ -316,11 +333,11 @@ Output encode(const Input& input, const State& before) {
     std::vector<float> residual(input.elements);
     std::vector<float> variance;
     for (ElementCount element = 0; element < input.elements; ++element) {
-        const float mean = mean_of_samples(input, element);
-        residual[element] = mean;
+        const float own = handed_in(input, before, element);
+        residual[element] = own;
         if (!has_residual(input.pipeline)) continue;
         const float carried = input.rescale * before.residual[element];
-        residual[element] = carried + mean;
+        residual[element] = carried + own;
     }
     output.non_finite = find_non_finite(input, residual);
     if (output.non_finite) return output;
@@ -341,6 +358,11 @@ Output encode(const Input& input, const State& before) {
     if (is_estimated(input.pipeline.selector)) keep_estimated(input, residual, output.selected);
     if (selector == SelectorKind::kBlockTopK) keep_largest_of_blocks(input, residual, output.selected);
     code_and_settle(input, residual, variance, output);
+    if (input.pipeline.front.kind != FrontKind::kMomentum) return output;
+    for (ElementCount element = 0; element < input.elements; ++element) {
+        const bool is_masked = selector != SelectorKind::kAll && output.decoded[element] != 0;
+        output.state.momentum.push_back(is_masked ? 0.0F : momentum_after(input, before, element));
+    }
     return output;
 }
 

@@ -13,6 +13,7 @@ namespace gradsieve::codec::reference {
 struct State {
     std::vector<float> residual;
     std::vector<float> variance;
+    std::vector<float> momentum = {};
 };
 
 /// The same step as an EncodeRequest, in values.
@@ -41,6 +42,9 @@ struct Output {
 
 [[nodiscard]] float mean_of_samples(const Input& input, ElementCount element);
 [[nodiscard]] VarianceSource variance_source(const Input& input);
+/// u of an element after the step, and what is added to r.
+[[nodiscard]] float momentum_after(const Input& input, const State& before, ElementCount element);
+[[nodiscard]] float handed_in(const Input& input, const State& before, ElementCount element);
 /// s2 of one element, before any pooling.
 [[nodiscard]] float variance_of_mean(const Input& input, ElementCount element);
 [[nodiscard]] float pooled_variance_of_mean(const Input& input, ElementCount element);

@@ -51,6 +51,17 @@ TEST(CodecChoice, Small_tensors_travel_apart_while_they_take_a_tenth_of_the_byte
     EXPECT_EQ(text_of(choice->pipelines[2]), canonical("all | bf16"));
     EXPECT_EQ(text_of(choice->pipelines[3]), canonical("topk(0.01) | pow2(bits=4)")) << "2,560 elements are not small";
 }
+TEST(CodecChoice, Small_tensors_have_the_codec_s_momentum) {
+    auto config = two_nodes();
+    EXPECT_EQ(text_of(choose_codecs(config, "momentum(0.5) | topk(0.01) | pow2", kModel)->pipelines[0]),
+              canonical("momentum(0.5) | all | bf16"));
+    config.small_codec = "momentum(0.9) | all | f16";
+    EXPECT_EQ(text_of(choose_codecs(config, "momentum(0.5) | topk(0.01) | pow2", kModel)->pipelines[0]),
+              canonical("momentum(0.9) | all | f16"));
+    config.small_codec = "variance | f32";
+    EXPECT_EQ(text_of(choose_codecs(config, "momentum(0.5) | topk(0.01) | pow2", kModel)->pipelines[0]),
+              canonical("variance | f32"));
+}
 TEST(CodecChoice, A_model_of_small_tensors_joins_the_codec) {
     const std::vector<shm::TensorEntry> small{entry("a", {900}), entry("b", {900}), entry("c", {900})};
     const auto choice = choose_codecs(two_nodes(), "topk(0.01)", small);

@@ -39,6 +39,16 @@ TEST(State, Both_daemons_killed_at_once_come_back_likewise) {
     run.finish();
     expect_as_uninterrupted(run);
 }
+TEST(State, Momentum_comes_back_with_the_residual) {
+    Training run;
+    run.codec = kMomentumCodec;
+    std::mt19937 random(6);
+    run.start_ranks();
+    kill_and_revive(run, 3, 30, random);
+    run.finish();
+    expect_averages(run, uninterrupted_momentum());
+    EXPECT_NE(uninterrupted_momentum(), uninterrupted());
+}
 TEST(State, A_killed_rank_is_started_again_and_the_daemons_go_on_where_they_were) {
     Training run;
     std::mt19937 random(3);

@@ -42,8 +42,10 @@ public:
         : cluster(2, extra, "127.0.0.1", has_managers) {}
 
     std::vector<std::string> options(std::size_t rank) const {
-        return {"--rank",  std::to_string(rank),   "--world",      std::to_string(kWorld),
-                "--steps", std::to_string(kSteps), "--compute-ms", std::to_string(compute_ms)};
+        std::vector<std::string> all{"--rank",  std::to_string(rank),   "--world",      std::to_string(kWorld),
+                                     "--steps", std::to_string(kSteps), "--compute-ms", std::to_string(compute_ms)};
+        if (!codec.empty()) all.insert(all.end(), {"--codec", codec});
+        return all;
     }
     Process rank(std::size_t rank, const std::vector<std::string>& more = {}) const {
         std::vector<std::string> arguments{resuming_rank_program(), "--socket", cluster.socket(rank / 2)};
@@ -91,6 +93,7 @@ public:
 
     Cluster cluster;
     unsigned compute_ms = 1;  ///< what a training step takes besides
+    std::string codec;        ///< empty: the ranks' own
     std::vector<Process> ranks;
     std::set<std::size_t> revived;  ///< ranks whose first process was killed
 };
@@ -116,6 +119,27 @@ inline void expect_as_uninterrupted(Training& run, std::size_t kills = 1) {
         EXPECT_GE(seen.size() + 2 * kills, uninterrupted().size()) << run.text();
         EXPECT_TRUE(seen.count("average " + std::to_string(kSteps)) > 0);
     }
+}
+/// The same of a run with a codec of its own, whose undisturbed averages are `expected`.
+inline void expect_averages(Training& run, const Averages& expected) {
+    for (const auto& rank : run.ranks) {
+        const auto seen = averages_of(rank);
+        for (const auto& [step, digest] : seen) EXPECT_EQ(digest, expected.at(step)) << step << run.text();
+        EXPECT_GE(seen.size() + 2, expected.size()) << run.text();
+        EXPECT_TRUE(seen.count("average " + std::to_string(kSteps)) > 0);
+    }
+}
+/// With momentum in front, whose state has an array more.
+inline const std::string kMomentumCodec = "momentum(0.9) | topk(0.02) | pow2(bits=4) | auto";
+inline const Averages& uninterrupted_momentum() {
+    static const Averages averages = [] {
+        Training run(false);
+        run.codec = kMomentumCodec;
+        run.start_ranks();
+        run.finish();
+        return averages_of(run.ranks[0]);
+    }();
+    return averages;
 }
 inline std::size_t lives(const Process& rank) {
     std::size_t count = rank.output().rfind("started ", 0) == 0 ? 1 : 0;

@@ -88,18 +88,22 @@ std::vector<CodedChunk> encode_on_cpu(const codec::Pipeline& pipeline, ElementCo
     const std::vector<float> weights(samples.size(), 1.0F / static_cast<float>(samples.size()));
     const std::size_t residual = codec::has_residual(pipeline) ? elements : 0;
     const std::size_t variance = codec::has_variance(pipeline) ? elements : 0;
+    const std::size_t momentum = codec::has_momentum(pipeline) ? elements : 0;
     const std::vector<float> residual_in(residual);
     const std::vector<float> variance_in(variance);
+    const std::vector<float> momentum_in(momentum);
     std::vector<float> residual_out(residual);
     std::vector<float> variance_out(variance);
+    std::vector<float> momentum_out(momentum);
     codec::EncodeRequest request;
     request.pipeline = &pipeline;
     request.elements = elements;
     request.samples = samples;
     request.weights = weights;
     // Read only; the type serves both generations.
-    request.in = {const_cast<float*>(residual_in.data()), const_cast<float*>(variance_in.data())};
-    request.out = {residual_out.data(), variance_out.data()};
+    request.in = {const_cast<float*>(residual_in.data()), const_cast<float*>(variance_in.data()),
+                  const_cast<float*>(momentum_in.data())};
+    request.out = {residual_out.data(), variance_out.data(), momentum_out.data()};
     codec::EncodeWorkspace workspace;
     auto result = codec::encode_tensor(request, workspace);
     if (!result.is_ok()) {

@@ -92,6 +92,7 @@ void EncodeCases::place_state(const EncodeCase& encode_case, std::size_t device,
     };
     place(encode_case.state.residual, inout_part.in.residual, inout_part.out.residual);
     place(encode_case.state.variance, inout_part.in.variance, inout_part.out.variance);
+    place(encode_case.state.momentum, inout_part.in.momentum, inout_part.out.momentum);
 }
 
 void EncodeCases::place(const EncodeCase& encode_case, Placed& inout_placed) {
@@ -204,6 +205,7 @@ bool EncodeCases::run_step(codec::cuda::GpuEncoder& encoder, std::span<EncodeCas
             for (auto* state : {&part.in, &part.out}) {
                 move_to_device(state->residual);
                 move_to_device(state->variance);
+                move_to_device(state->momentum);
             }
         requests.push_back(request_of(cases[at], placed[at]));
     }
@@ -248,6 +250,7 @@ void EncodeCases::check(EncodeCase& inout_case, const Placed& placed, codec::Enc
             // Unspecified outputs; the state stays as it was.
             forget(device, part.out.residual, part.range.elements);
             forget(device, part.out.variance, part.range.elements);
+            forget(device, part.out.momentum, part.range.elements);
             continue;
         }
         const auto range_of = [&](const std::vector<float>& whole) {
@@ -256,6 +259,7 @@ void EncodeCases::check(EncodeCase& inout_case, const Placed& placed, codec::Enc
         };
         check_array(inout_case, "residual", device, part.out.residual, range_of(expected.state.residual));
         check_array(inout_case, "variance", device, part.out.variance, range_of(expected.state.variance));
+        check_array(inout_case, "momentum", device, part.out.momentum, range_of(expected.state.momentum));
     }
     if (!expected.non_finite) inout_case.state = expected.state;
 }

@@ -116,6 +116,7 @@ TEST(EdgeCases, All_elements_kept_is_the_same_as_no_selection) {
 }
 TEST(EdgeCases, Huge_values_never_become_infinite) {
     for (const NamedPipeline& named : every_pipeline()) {
+        if (named.pipeline.front.is_nesterov) continue;  // FLT_MAX and m times it: the step is refused
         EncodeLoop loop(named.pipeline, 500, 1, 0);
         std::mt19937_64 random(kSeed);
         auto gradient = make_gradient(DataKind::kNearMaximum, 500, random);
@@ -130,7 +131,7 @@ TEST(EdgeCases, A_change_of_scale_by_a_power_of_two_scales_what_is_sent) {
     for (const NamedPipeline& named : every_pipeline()) {
         // Not those with a number in units of the gradient, f16, whose steps grow towards its smallest numbers, and
         // rounding to powers of which 2^3 is none.
-        const auto& [selector, quantizer, coder] = named.pipeline;
+        const auto& [selector, quantizer, coder, front] = named.pipeline;
         if (selector.tau != 0 || quantizer.tau != 0 || quantizer.kind == QuantizerKind::kF16) continue;
         if (quantizer.is_fixed && quantizer.base != 2) continue;
         if (!has_residual(named.pipeline)) continue;

@@ -155,6 +155,7 @@ TEST_P(OperatorFeedback, Contracts_at_every_step) {
 std::string reason_without_row(std::string_view stage) {
     if (stage == "variance" || stage == "variance_hybrid")
         return "what it sends depends on the steps before: VarianceRates, VarianceSpecials";
+    if (stage == "momentum") return "changes what is coded, not how: Momentum, MomentumRate";
     return "";
 }
 TEST(OperatorTable, Every_selector_and_quantizer_has_a_row_or_a_reason) {

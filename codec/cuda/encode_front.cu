@@ -1,0 +1,123 @@
+// What happens before the dense pass and after the lists are cut: momentum (codec/momentum.hpp). A tile for a block,
+// or a tile for a warp of a group's block.
+#include "codec/cuda/tile_group.cuh"
+#include "codec/cuda/tile_load.cuh"
+
+namespace gradsieve::codec::cuda {
+namespace {
+
+/// A tile of a pass.
+struct FrontTile {
+    const FrontPlan* front;
+    const SampleView* samples;
+    TensorState* state;
+    std::uint32_t first;  ///< element in the tensor
+    std::uint32_t elements;
+    bool is_wide;  ///< whole, and every array allows vectors
+};
+
+__device__ inline FrontTile front_tile(const EncodeRound& round, std::uint32_t tile) {
+    const std::uint32_t number = find_owner(round.first_tiles, round.chunk_count, tile);
+    const ChunkPlan& chunk = round.chunks[number];
+    const TensorPlan& plan = round.tensors[chunk.tensor];
+    FrontTile work;
+    work.front = round.fronts + chunk.tensor;
+    work.samples = chunk.samples + work.front->first_sample;
+    work.state = round.tensor_states + chunk.tensor;
+    work.first =
+        chunk.chunk_index * static_cast<std::uint32_t>(kChunkElements) + (tile - round.first_tiles[number]) * kTile;
+    work.elements = min(kTile, plan.elements - work.first);
+    work.is_wide = plan.is_aligned != 0 && work.elements == kTile;
+    return work;
+}
+
+__device__ inline Vector load_four_of(const SampleView& sample, std::uint32_t element) {
+    if (sample.type == static_cast<std::uint32_t>(ElementType::kF32))
+        return load_four(static_cast<const float*>(sample.data) + element);
+    const auto* halves = static_cast<const std::uint16_t*>(sample.data) + element;
+    const uint2 bits = load_once(reinterpret_cast<const uint2*>(halves));
+    return {{float_of_half(bits.x & 0xFFFFU, sample.type), float_of_half(bits.x >> 16U, sample.type),
+             float_of_half(bits.y & 0xFFFFU, sample.type), float_of_half(bits.y >> 16U, sample.type)}};
+}
+
+/// u is not finite there: keeps the least (element, sample) of the tensor, sample 0 if all samples are finite. The
+/// caller leaves +0, so that the pass does not name its own sample, which is u.
+static __device__ __noinline__ void report_front_trouble(const FrontTile& work, std::uint32_t element) {
+    std::uint32_t bad = 0;
+    for (std::uint32_t sample = 0; sample < work.front->sample_count; ++sample) {
+        if (element::is_finite(load_sample_at(work.samples[sample], element))) continue;
+        bad = sample;
+        break;
+    }
+    atomicMin(reinterpret_cast<unsigned long long*>(&work.state->non_finite), (std::uint64_t{element} << 16U) | bad);
+}
+
+__device__ inline float momentum_after(const FrontTile& work, std::uint32_t element, float before, float mean) {
+    const float after = element::carried(work.front->factor, before, mean);
+    if (element::is_finite(after)) return after;
+    report_front_trouble(work, element);
+    return 0.0F;
+}
+
+__device__ inline void accumulate_four(const FrontTile& work, std::uint32_t element) {
+    const Vector before = load_four(work.front->momentum_in + element);
+    Vector mean;
+    for (std::uint32_t sample = 0; sample < work.front->sample_count; ++sample) {
+        const SampleView view = work.samples[sample];
+        const Vector value = load_four_of(view, element);
+#pragma unroll
+        for (unsigned c = 0; c < 4; ++c) {
+            const float part = view.weight * value.at[c];
+            mean.at[c] = sample == 0 ? part : mean.at[c] + part;
+        }
+    }
+    float after[4];
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) after[c] = momentum_after(work, element + c, before.at[c], mean.at[c]);
+    *reinterpret_cast<float4*>(work.front->momentum_out + element) =
+        make_float4(after[0], after[1], after[2], after[3]);
+}
+
+__device__ inline void accumulate_one(const FrontTile& work, std::uint32_t element) {
+    float mean = 0;
+    for (std::uint32_t sample = 0; sample < work.front->sample_count; ++sample) {
+        const SampleView view = work.samples[sample];
+        const float part = view.weight * load_sample_at(view, element);
+        mean = sample == 0 ? part : mean + part;
+    }
+    work.front->momentum_out[element] = momentum_after(work, element, work.front->momentum_in[element], mean);
+}
+
+__global__ void __launch_bounds__(kTileThreads) accumulate_momentum(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
+    const FrontTile work = front_tile(round, round.first_tile + blockIdx.x);
+    if (work.front->momentum_out == nullptr) return;
+    if (work.is_wide) {
+#pragma unroll
+        for (std::uint32_t at = threadIdx.x * 4; at < kTile; at += kTileThreads * 4)
+            accumulate_four(work, work.first + at);
+        return;
+    }
+    for (std::uint32_t at = threadIdx.x; at < work.elements; at += kTileThreads) accumulate_one(work, work.first + at);
+}
+
+__global__ void __launch_bounds__(kTileThreads) clear_momentum(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
+    const GroupWork work = group_work(round, blockIdx.x);
+    const FrontPlan& front = round.fronts[work.tensor];
+    if (front.is_masked == 0) return;
+    for (std::uint32_t number = threadIdx.x / 32; number < work.tiles; number += kWarps) {
+        const GroupTile place = group_tile(round, work, number);
+        const std::uint32_t sent = round.tiles[place.tile].count;
+        const std::uint16_t* indices = round.slot_indices + std::size_t{place.tile} * kTile;
+        for (std::uint32_t at = threadIdx.x % 32; at < sent; at += 32)
+            front.momentum_out[place.first + indices[at]] = 0.0F;
+    }
+}
+
+}  // namespace
+
+KernelHandle front_kernel() noexcept { return &accumulate_momentum; }
+KernelHandle mask_kernel() noexcept { return &clear_momentum; }
+
+}  // namespace gradsieve::codec::cuda

@@ -1,0 +1,37 @@
+// Kernels of the stages in front of the selector; see payload_kernels.inl, its only user, for how the forms share this
+// code.
+#pragma once
+
+#include "codec/momentum_step.hpp"
+#include "codec/vector_types.inl"
+
+namespace gradsieve::codec {
+namespace {
+
+/// Elements [first, first + count) of u.
+void accumulate_momentum(const MomentumStep* step, std::uint64_t first, std::uint32_t count) {
+    const float* before = step->before + first;
+    float* after = step->after + first;
+    const std::uint32_t whole = count / kLanes * kLanes;
+    for (std::uint32_t at = 0; at < whole; at += kLanes) {
+        Floats value;
+        __builtin_memcpy(&value, step->samples[0] + first + at, sizeof(value));
+        Floats mean = step->weights[0] * value;
+        for (std::size_t sample = 1; sample < step->sample_count; ++sample) {
+            __builtin_memcpy(&value, step->samples[sample] + first + at, sizeof(value));
+            mean = mean + step->weights[sample] * value;
+        }
+        __builtin_memcpy(&value, before + at, sizeof(value));
+        value = step->factor * value + mean;
+        __builtin_memcpy(after + at, &value, sizeof(value));
+    }
+    for (std::uint32_t at = whole; at < count; ++at) {
+        float mean = step->weights[0] * step->samples[0][first + at];
+        for (std::size_t sample = 1; sample < step->sample_count; ++sample)
+            mean = mean + step->weights[sample] * step->samples[sample][first + at];
+        after[at] = step->factor * before[at] + mean;
+    }
+}
+
+}  // namespace
+}  // namespace gradsieve::codec

@@ -1,0 +1,27 @@
+// Which arrays a pipeline keeps from step to step, as a list: whoever lays out, saves or moves state goes by it and
+// knows no array by name. Names are part of kept states and snapshots (docs/state-format.md). Any thread; plain values.
+#pragma once
+
+#include "codec/encoder.hpp"
+
+#include <span>
+#include <string_view>
+
+namespace gradsieve::codec {
+
+struct StateArray {
+    std::string_view name;
+    float* StateView::*values = nullptr;
+    bool (*is_kept)(const Pipeline& pipeline) noexcept = nullptr;
+};
+
+/// Every array there is, in the order in which they lie.
+[[nodiscard]] std::span<const StateArray> state_arrays() noexcept;
+/// The array of that name; null if there is none.
+[[nodiscard]] const StateArray* find_state_array(std::string_view name) noexcept;
+/// How many of them the pipeline keeps; each has 4 B per element and generation.
+[[nodiscard]] unsigned kept_state_arrays(const Pipeline& pipeline) noexcept;
+/// The same arrays from element `first` on.
+[[nodiscard]] StateView state_from(const StateView& whole, ElementCount first) noexcept;
+
+}  // namespace gradsieve::codec
