@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from . import ending
 from .catalog import SECURITIES
 from .link import ADDRESSES, DEVICE
 
@@ -20,6 +21,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 300
 STEP_TIMEOUT_S = 900
 LEAVE_TIMEOUT_S = 10
+LOOK_S = 1  # between two looks for a signal
 PORTS = {"plain": 7077, "curve": 7078}
 GLOO_PORT = 7079
 NODES = ("a", "b")
@@ -80,6 +82,7 @@ class Cluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spawn(self, node, name, arguments, **options):
+        ending.check()
         log = self._folder / f"{name}.log"
         with open(log, "wb") as output:
             process = subprocess.Popen(["ip", "netns", "exec", self._link.names[node], *map(str, arguments)], stderr=output,
@@ -113,6 +116,7 @@ class Cluster:
     def _wait_for_file(self, daemon, path):
         deadline = time.monotonic() + START_TIMEOUT_S
         while not path.exists():
+            ending.check()
             if daemon.poll() is not None or time.monotonic() > deadline:
                 raise self._failed(daemon, f"made no '{path.name}'")
             time.sleep(0.02)
@@ -156,10 +160,14 @@ class Cluster:
 
     def _answer(self, rank, timeout_s):
         """The next line of a rank, which writes a line in one piece and no second one before it is asked."""
+        deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(rank.stdout, selectors.EVENT_READ)
-            if not selector.select(timeout_s):
-                raise self._failed(rank, f"did not answer in {timeout_s} s")
+            while not selector.select(LOOK_S):
+                ending.check()
+                if time.monotonic() > deadline:
+                    raise self._failed(rank, f"did not answer in {timeout_s} s")
+        ending.check()
         line = rank.stdout.readline()
         if not line:
             rank.wait(LEAVE_TIMEOUT_S)

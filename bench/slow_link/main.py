@@ -3,13 +3,12 @@ import argparse
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from . import network
+from . import ending, network
 from .catalog import COPY, EXACT, METHODS, MODES
 from .link import BURSTS_MIN, RATES, Link, LinkError
 from .cluster import OPEN_BLAS, SOURCE, Cluster, ProcessFailed, die_with_parent, rank_environment
@@ -187,10 +186,6 @@ def measure(options, build):
         writer.close()
 
 
-def on_terminate(number, _):
-    raise SystemExit(128 + number)
-
-
 def main(arguments=None):
     options = parse_arguments(arguments)
     build = Path(os.environ.get("GRADSIEVE_BUILD", SOURCE / "build" / "release"))
@@ -201,13 +196,12 @@ def main(arguments=None):
         if not OPEN_BLAS.is_dir():
             say("-- libopenblas0-pthread is not installed: PowerSGD runs on the reference BLAS, which is not fair to it")
         options.output.mkdir(parents=True, exist_ok=True)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-                signal.signal(number, on_terminate)
+        ending.catch()
         try:
             measure(options, build)
-        except KeyboardInterrupt:
-            sys.exit(f"slow-link: interrupted; what was measured lies in {options.output / 'raw.csv'}")
+        except ending.Ended as ended:
+            print(f"slow-link: interrupted; what was measured lies in {options.output / 'raw.csv'}", file=sys.stderr)
+            sys.exit(128 + ended.number)
         except (LinkError, ProcessFailed, OSError, subprocess.SubprocessError) as error:
             sys.exit(f"slow-link: stopped: {error}")
     if not (options.output / "run.json").exists():

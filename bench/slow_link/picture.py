@@ -32,7 +32,7 @@ def draw_panel(axes, rows, title):
         axes.annotate(f"{median:,.0f}" if median >= 100 else f"{median:.1f}", (high, place), xytext=(3, 0), textcoords="offset points",
                       va="center", fontsize=6.5)
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -0.6)  # the first one on top
     axes.set_xscale("log")
     axes.set_xlim(min(float(row["median_ms"]) for row in rows) / 2, max(float(row["p90_ms"]) for row in rows) * 3)
     axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))

@@ -3,6 +3,8 @@
 where it cannot run. Measures nothing."""
 import contextlib
 import io
+import os
+import signal
 import tempfile
 import unittest
 from pathlib import Path
@@ -15,7 +17,7 @@ require_module("torch", "python3-torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from slow_link import catalog, link, main, methods, network, page, paired, report, results  # noqa: E402
+from slow_link import catalog, ending, link, main, methods, network, page, paired, report, results  # noqa: E402
 
 GLOO, OURS = catalog.GLOO.name, catalog.OUR_DEFAULT.name
 CONDITIONS = {"arguments": [], "began": "2026-01-02 03:04", "rounds": 20, "slow_every": 1, "quick": False, "minutes": 3.0,
@@ -169,6 +171,22 @@ class CommandTest(unittest.TestCase):
         with mock.patch.object(main, "available_bytes", return_value=2_000_000_000), mock.patch("os.geteuid", return_value=1000):
             self.assertIn("memory: 2.0 GB are available, needed are 8.2 GB for 25,600,000 parameters", self.ended("--sizes", "25600000"))
             self.assertNotIn("memory:", self.ended("--quick"))
+
+    def test_a_signal_whose_exception_was_dropped_comes_again(self):
+        class Dropping:
+            def __del__(self):  # Python prints what is raised here, and goes on
+                os.kill(os.getpid(), signal.SIGTERM)
+                self.was_reached = True
+
+        before = {number: signal.getsignal(number) for number in ending.SIGNALS}
+        self.addCleanup(lambda: [signal.signal(number, handler) for number, handler in before.items()])
+        self.addCleanup(ending._came.clear)
+        ending.catch()
+        with contextlib.redirect_stderr(io.StringIO()):
+            Dropping()
+        with self.assertRaises(ending.Ended) as ended:
+            ending.check()
+        self.assertEqual(ended.exception.number, signal.SIGTERM)
 
     def test_a_report_of_nothing_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -91,7 +91,9 @@ def energies(folder):
 
 def deltas(folder):
     curves = by(rows_of(folder / "delta.csv"), "curve")
-    figure, (whole, part) = plt.subplots(2, 1, figsize=(9.2, 9.0), dpi=110, sharex=True, height_ratios=(3, 2))
+    legend_inches = 0.45 + 0.185 * math.ceil(len(curves) / 3)
+    height = 7.6 + legend_inches
+    figure, (whole, part) = plt.subplots(2, 1, figsize=(9.2, height), dpi=110, sharex=True, height_ratios=(3, 2))
     for number, (name, rows) in enumerate(curves.items()):
         points = sorted((float(row["bits_per_element"]), math.log10(float(row["delta"]))) for row in rows)
         style = {"color": plt.get_cmap("tab20")(number % 20), "marker": MARKERS[number % len(MARKERS)], "markersize": 4.5, "linewidth": 1}
@@ -117,7 +119,7 @@ def deltas(folder):
     handles, labels = whole.get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8.5, ncol=3, loc="lower center", frameon=False,
                   title="δ = 1 / (1 − ‖C(x) − x‖² / ‖x‖²);  of unbiased operators ‖C(x)‖² / ‖x‖²", title_fontsize=9)
-    figure.tight_layout(rect=(0, 0.155, 1, 1))
+    figure.tight_layout(rect=(0, legend_inches / height, 1, 1))
     figure.savefig(folder / "delta.png", metadata=METADATA)
     plt.close(figure)
     print(folder / "delta.png")
