@@ -4,6 +4,7 @@
 #include "cli/render_status.hpp"
 #include "cli/status_page_health.hpp"
 #include "cli/text_table.hpp"
+#include "shm/local_socket.hpp"
 #include "shm/sealed_message.hpp"
 #include "shm/state_caller.hpp"
 

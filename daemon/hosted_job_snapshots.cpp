@@ -48,9 +48,18 @@ void HostedJob::offer_pinned(const shm::StateTable& wanted) {
     const auto step_named = [this](exchange::GroupNumber group) {
         return group < offer_.wanted.size() ? offer_.wanted[group] : Step{0};
     };
+    const auto is_that_named = [&](const std::string& path) {
+        for (exchange::GroupNumber group = 0; group < groups_.size(); ++group)
+            if (step_named(group) > 0 && path.ends_with(pinned_name(key(), group, step_named(group)))) return true;
+        return false;
+    };
     for (auto& found : find_pinned(surroundings_.config->state_directory, key())) {
         if (!found.head.is_ok()) {
-            note_lost_state(found.head.error().text());
+            const auto& text = found.head.error().text();
+            if (is_that_named(found.path))
+                note_lost_state(text);
+            else
+                surroundings_.log->warning(text, {.job = key().name});
             continue;
         }
         const auto& head = *found.head;

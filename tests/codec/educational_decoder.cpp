@@ -98,7 +98,8 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
                 payload.quantizer == kExponential,
             "quantizer");
     const bool is_of_3 = payload.quantizer == kF16 || payload.quantizer == kNatural;
-    const bool is_of_5 = payload.quantizer == kTwoMean || payload.quantizer == kVote || payload.index_form == 4;
+    const bool is_side_bit = payload.quantizer == kTwoMean || payload.quantizer == kVote;
+    const bool is_of_5 = is_side_bit || payload.index_form == 4;
     require(version == (is_of_5 ? 5U : payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
     require(payload.index_form <= 4, "index form");
     require(payload.quantizer != kVote || payload.index_form == 0, "list of votes");
@@ -112,7 +113,7 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     if (payload.quantizer == kDither) require(payload.width >= 2 && payload.scale_code == 0, "dither");
     if (payload.quantizer == kNatural) require(payload.width == 8 && payload.scale_code == 0, "natural");
     if (payload.quantizer == kSign) require(payload.width == 1 && payload.scale_code <= 1, "sign");
-    if (is_of_5) require(payload.width == 1 && payload.scale_code == 0, "two means, votes");
+    if (is_side_bit) require(payload.width == 1 && payload.scale_code == 0, "two means, votes");
     payload.k = n;
     if (payload.index_form != 0) read_count(in, n, payload);
     if (payload.index_form != 0 || payload.quantizer == kPow2) {

@@ -65,6 +65,9 @@ batch_elements = 123456
 [state]
 keep_minutes = 1.5
 snapshot_steps = 500
+pinned_snapshots = 3
+pinned_limit_mib = 4
+pinned_days = 5
 [codec]
 default = "topk(0.01) | pow2(bits=4) | auto"
 small = "all | f32"
@@ -105,6 +108,9 @@ public_key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
     EXPECT_EQ(config->gpu_batch_elements, 123'456U);
     EXPECT_EQ(config->keep_state_for, Duration(90s));
     EXPECT_EQ(config->snapshot_steps, 500U);
+    EXPECT_EQ(config->pinned_snapshots, 3U);
+    EXPECT_EQ(config->pinned_limit_bytes, 4U << 20U);
+    EXPECT_EQ(config->pinned_days, 5U);
     EXPECT_EQ(config->codec, "topk(0.01) | pow2(bits=4) | auto");
     EXPECT_EQ(config->small_codec, "all | f32");
     EXPECT_EQ(config->small_elements, 100U);

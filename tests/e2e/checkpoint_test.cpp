@@ -81,6 +81,8 @@ TEST(Checkpoint, A_run_goes_on_from_one_with_the_same_bits_though_all_ranks_had_
 TEST(Checkpoint, It_survives_the_loss_of_all_memory_and_snapshots_by_interval) {
     Training run(true, configuration("snapshot_steps = 10\n"));
     train_and_leave(run);
+    for (std::size_t node = 0; node < 2; ++node)
+        ASSERT_TRUE(run.cluster.wait_for_status(node, [](const auto& json) { return json["jobs"].empty(); }));
     for (std::size_t node = 0; node < 2; ++node) run.cluster.kill_daemon(node);
     for (std::size_t node = 0; node < 2; ++node) run.cluster.manager(node).forget();
     for (std::size_t node = 0; node < 2; ++node) {

@@ -50,7 +50,7 @@ TEST(DeviceMessage, Bind_request_has_its_golden_bytes) {
                   "0000100000000000"
                   "0004000000000000"  // second moment
                   // tensor 2, descriptors
-                  "03000000"
+                  "02000000"
                   "02"
                   "02"
                   "00"

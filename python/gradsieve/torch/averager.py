@@ -61,9 +61,9 @@ class Averager:
         self._is_own = is_own
         self.job = self._make_job(resume["run_id"] if resume is not None and "run_id" in resume else run_id) \
             if isinstance(job, str) else job
-        self._begin(None if resume is None else Checkpoint.of(resume, self.job.name, prefix, self.job.world_size))
+        self._join(None if resume is None else Checkpoint.of(resume, self.job.name, prefix, self.job.world_size))
 
-    def _begin(self, checkpoint: Checkpoint | None) -> None:
+    def _join(self, checkpoint: Checkpoint | None) -> None:
         self._intake = self._make_intake()
         with self._intake.closed_on_error():
             if checkpoint:
@@ -85,7 +85,7 @@ class Averager:
         self._intake.close()
         self.job.detach(self._start_timeout)
         self.job = self._make_job(checkpoint.run_id)
-        self._begin(checkpoint)
+        self._join(checkpoint)
 
     def close(self, timeout: float = 10.0) -> None:
         """After training: takes hooks off the model and leaves the job, where it was made here. Call it on all ranks after the

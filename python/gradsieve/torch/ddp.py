@@ -109,9 +109,9 @@ class State:
             self.job = self._make_job(checkpoint.run_id if checkpoint else run_id)
         else:
             self.job = job
-        self._begin(checkpoint)
+        self._join(checkpoint)
 
-    def _begin(self, checkpoint: Checkpoint | None) -> None:
+    def _join(self, checkpoint: Checkpoint | None) -> None:
         """Registers the model's parameters with the job and, if it is this State's, starts it."""
         self._intake = self._make_intake()
         with self._intake.closed_on_error():
@@ -145,7 +145,7 @@ class State:
         self._intake.close()
         self.job.detach(self._start_timeout)
         self.job = self._make_job(checkpoint.run_id)
-        self._begin(checkpoint)
+        self._join(checkpoint)
 
     @property
     def weight(self) -> float:
