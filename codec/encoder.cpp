@@ -38,7 +38,12 @@ DenseRule dense_rule(const Pipeline& pipeline) {
         case SelectorKind::kVariance: return DenseRule::kVariance;
         case SelectorKind::kVarianceHybrid: return DenseRule::kVarianceHybrid;
         case SelectorKind::kThreshold:
-        case SelectorKind::kBlockTopK: return DenseRule::kMagnitude;
+        case SelectorKind::kBlockTopK:
+        case SelectorKind::kAdaptiveRandom: return DenseRule::kMagnitude;
+        case SelectorKind::kRandK:
+        case SelectorKind::kBernoulli:
+        case SelectorKind::kBiasedRandom:
+            return drops_errors(pipeline.selector) ? DenseRule::kMean : DenseRule::kEverything;
         case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedMagnitude : DenseRule::kMagnitude;
     }
     return DenseRule::kEverything;
@@ -50,6 +55,11 @@ bool is_dense_list(const Pipeline& pipeline) {
 }
 
 bool is_aligned(const float* array) { return reinterpret_cast<std::uintptr_t>(array) % kStreamAlignment == 0; }
+
+/// The pass writes to a buffer.
+bool is_read_at_once(const Pipeline& pipeline) {
+    return is_keyed(pipeline.selector) && drops_errors(pipeline.selector);
+}
 
 /// What the pass may take off r before anybody knows the tile's scale.
 SentGuess guess_of(const Pipeline& pipeline) {
@@ -85,6 +95,8 @@ EncodeResult TensorEncoder::run() {
             encode_dense();
     } else if (pipeline_.selector.kind == SelectorKind::kTopK) {
         if (collect_top_k()) emit_list();
+    } else if (is_keyed(pipeline_.selector)) {
+        encode_keyed();
     } else {
         encode_selected(scales_by_tensor);
     }
@@ -116,8 +128,9 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
     if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;
-    plan_.streams = options.may_stream && !is_dense_list(pipeline_) && request_.elements >= kStreamFromElements &&
-                    is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
+    plan_.streams = options.may_stream && !is_dense_list(pipeline_) && !is_read_at_once(pipeline_) &&
+                    request_.elements >= kStreamFromElements && is_aligned(request_.out.residual) &&
+                    is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
     plan_.sample_scratch = scratch_.samples.data();
 }

@@ -17,7 +17,8 @@ unsigned varint_bytes(std::uint32_t value) noexcept { return value < (1U << 7U) 
 Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     const unsigned quantizer = form & 31U;
     const unsigned index_form = form >> 5U;
-    if (index_form > 3) return corrupt_payload("index form", index_form, "0 to 3");
+    if (index_form > 3 && !is_keyed(static_cast<IndexForm>(index_form)))
+        return corrupt_payload("index form", index_form, "0 to 3, 5 or 6");
     ret_header.quantizer = static_cast<QuantizerKind>(quantizer);
     ret_header.index_form = static_cast<IndexForm>(index_form);
     switch (ret_header.quantizer) {
@@ -119,6 +120,8 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
             break;
         case IndexForm::kBitmap: sizes.indices = bytes_of_bits(content.chunk_elements); break;
         case IndexForm::kRaw32: sizes.indices = std::uint64_t{header.count} * 4; break;
+        case IndexForm::kSubset:
+        case IndexForm::kBernoulli: sizes.indices = key_bytes(header.index_form); break;
     }
     if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
         sizes.scales = bytes_of_bits(content.exponent_bits);
@@ -143,7 +146,7 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
 
 std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
-    put(payload_version(header.quantizer));
+    put(payload_version(header.quantizer, header.index_form));
     put(form_byte(header.quantizer, header.index_form));
     if (has_value_byte(header.quantizer)) put(value_byte(header.code_bits, header.has_chunk_scale));
     if (header.is_list()) {
@@ -176,9 +179,12 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     ParsedHeader parsed;
     PayloadHeader& header = parsed.header;
     GRADSIEVE_TRY(read_form(form, header));
-    if (version != payload_version(header.quantizer))
-        return corrupt_payload("version of quantizer " + std::to_string(form & 31U), version,
-                               std::to_string(payload_version(header.quantizer)));
+    if (const std::uint32_t due = payload_version(header.quantizer, header.index_form); version != due)
+        return corrupt_payload(
+            "version of quantizer " + std::to_string(form & 31U) + " and index form " + std::to_string(form >> 5U),
+            version, std::to_string(due));
+    if (is_keyed(header.index_form) && header.quantizer == QuantizerKind::kPow2)
+        return corrupt_payload("quantizer after a key", "3 (pow2)", "one with a code for zero");
     if (has_value_byte(header.quantizer)) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");

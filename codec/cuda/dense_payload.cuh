@@ -100,7 +100,7 @@ __device__ inline void store_natural(const TileWork& work, std::byte* codes, uns
 
 /// Version, form, and that a tile's scale is its own.
 __device__ inline void store_header(std::byte* header, QuantizerKind quantizer, std::uint32_t code_bits) {
-    header[0] = static_cast<std::byte>(payload_version(quantizer));
+    header[0] = static_cast<std::byte>(payload_version(quantizer, IndexForm::kEvery));
     header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
     if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
 }

@@ -83,6 +83,7 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     if (form == IndexForm::kRice) at += whole_bytes(shape.count * shape.rice_parameter);
     if (form == IndexForm::kBitmap) at += whole_bytes(shape.elements);
     if (form == IndexForm::kRaw32) at += shape.count * 4;
+    if (is_keyed(form)) at += key_bytes(form);
     layout.unary_bit = at * 8;
     if (form == IndexForm::kRice) at += whole_bytes(shape.unary_bits);
     layout.scales_bit = at * 8;
@@ -95,6 +96,7 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
 
 /// The smallest form that the pipeline allows; on a tie the earlier one of every, Rice, bitmap, words.
 __device__ inline PayloadLayout choose_layout(const TensorPlan& plan, const ListShape& shape) {
+    if (plan.key_form != 0) return layout_in(plan, shape, static_cast<IndexForm>(plan.key_form));
     switch (static_cast<IndexCoderKind>(plan.index_coder)) {
         case IndexCoderKind::kRice: return layout_in(plan, shape, IndexForm::kRice);
         case IndexCoderKind::kBitmap: return layout_in(plan, shape, IndexForm::kBitmap);
@@ -120,6 +122,15 @@ __device__ inline void or_bits(std::uint32_t* words, std::uint32_t bit, std::uin
     if (shift + width > 32) atomicOr(words + bit / 32 + 1, value >> (32 - shift));
 }
 
+/// The index section of a form whose positions follow from a key.
+__device__ inline void write_key(const SelectionRule& rule, const PayloadLayout& layout, std::uint32_t* words) {
+    or_bits(words, layout.indices_bit, rule.key.low, 32);
+    or_bits(words, layout.indices_bit + 32U, rule.key.high, 32);
+    if (layout.form != IndexForm::kBernoulli) return;
+    or_bits(words, layout.indices_bit + 64U, rule.first_limit, 32);
+    or_bits(words, layout.indices_bit + 96U, rule.last_limit, 32);
+}
+
 __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout& layout, std::uint32_t* words) {
     std::uint32_t at = 0;
     const auto write = [&](std::uint32_t byte) {
@@ -129,7 +140,7 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     const bool is_list = layout.form != IndexForm::kEvery;
     const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
     const bool has_chunk_scale = layout.quantizer == QuantizerKind::kSign && plan.sign_scale > 0;
-    write(payload_version(layout.quantizer));
+    write(payload_version(layout.quantizer, layout.form));
     write(form_byte(layout.quantizer, layout.form));
     if (has_value_byte(layout.quantizer))
         write(value_byte(layout.quantizer == QuantizerKind::kSign ? 1U : plan.code_bits, has_chunk_scale));

@@ -89,6 +89,7 @@ public:
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
     void set_random_seed(std::uint64_t seed) { request_.random_seed = seed; }
+    void set_selection_seed(std::uint64_t seed) { request_.selection_seed = seed; }
     void set_rescale(float rescale) { request_.rescale = rescale; }
 
 private:

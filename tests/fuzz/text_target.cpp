@@ -69,7 +69,9 @@ std::vector<Bytes> seeds() {
          {"topk(0.01, gate=1) | pow2(bits=4, scope=tensor) | rice",
           "variance(alpha=3, mode=faithful) | dither(levels=7, norm=l2)", "variance_hybrid(tau=0.5) | sign(scale=tau)",
           "all | exponential_dither(levels=15, base=1.5, mode=biased, norm=l2)",
-          "block_topk(0.01, block=512) | pow2(bits=4) | rice", "all | ternary(clip=2.5, feedback=none)",
+          "block_topk(0.01, block=512) | pow2(bits=4) | rice", "randk(0.01, feedback=none) | natural",
+          "bernoulli(p=0.5, feedback=scaled) | sign", "biased_random(first=0.9, last=0.001)",
+          "adaptive_random(ratio=0.01, block=64) | f16", "all | ternary(clip=2.5, feedback=none)",
           "all | rounding(base=1.5, mode=biased)", "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
         made.push_back(tagged(kCodec, bytes_of(text)));
     for (const char* name : {"two_nodes", "trouble", "states", "hostile"})
