@@ -82,6 +82,10 @@ const std::vector<Case>& cases() {
                                           {"topk(0.001) | pow2", 1, 2, 1},
                                           {"topk(0.01) | pow2", 1, 2, 1},
                                           {"block_topk(0.01) | pow2", 1, 2, 1},
+                                          {"randk(0.01) | f32", 1, 2, 1},
+                                          {"randk(0.01, none) | f32", 1, 1, 0},
+                                          {"bernoulli(0.01) | f32", 1, 2, 1},
+                                          {"adaptive_random(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
                                           {"threshold(2.5) | sign(scale=tau)", 1, 2, 1},
                                           {"all | sign", 1, 2, 1},
@@ -106,6 +110,8 @@ Pipeline pipeline_of(const std::string& name) {
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
     if (name.find("block_topk") == 0) pipeline = *parse_pipeline("block_topk(0.01)");
+    for (const char* selector : {"randk", "bernoulli", "adaptive_random"})
+        if (name.find(selector) == 0) return *parse_pipeline(name);
     if (name.find("threshold") == 0) pipeline = *parse_pipeline("threshold(2.5)");
     if (name.find("0.001") != std::string::npos) pipeline.selector.ratio = 0.001;
     if (name.find("none") != std::string::npos) pipeline.selector.alpha = 1e9, pipeline.selector.ratio = 1e-6;

@@ -109,6 +109,8 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
         case IndexForm::kEliasFano:
             out = build_low_fields(sent.indices, header.index_parameter, *scratch.kernels, out);
             return build_elias_fano_highs(sent.indices, elements, header.index_parameter, out);
+        case IndexForm::kSubset:
+        case IndexForm::kBernoulli: break;
     }
     return out;
 }
@@ -229,10 +231,37 @@ PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection
     return payload;
 }
 
+/// Everything that a key stands for is sent, zeros as well.
+PayloadBytes code_keyed(const Quantizer& quantizer, const ChunkSelection& selection, CodeScratch& scratch,
+                        std::span<float> ret_decoded) {
+    const std::span<const std::uint32_t> indices = selection.indices;
+    if (indices.empty()) return {};
+    scratch.codes.assign(indices.size(), 0);
+    scratch.scales.fill(0.0F);
+    if (quantizer.kind == QuantizerKind::kSign)
+        sign_every(quantizer, indices, selection.values, *scratch.kernels, ret_decoded);
+    else
+        static_cast<void>(quantize(quantizer, selection, indices, scratch, ret_decoded));
+    const SentList sent{indices, ret_decoded.first(indices.size())};
+    const PayloadHeader header = header_of(quantizer, index_form_of(*selection.keyed), indices.size());
+    PayloadContent content;
+    content.chunk_elements = selection.chunk_elements;
+    TileTable tiles;
+    find_tiles(sent.indices, tiles);
+    content.tiles = tiles.count;
+    PayloadBytes payload = scratch.payloads.take(encoded_bytes(header, content));
+    std::byte* out = build_key(*selection.keyed, build_header(header, payload.data()));
+    if (header.has_tile_scales()) out = build_tile_scales(header, sent, tiles, scratch, out);
+    out = build_values(header, sent, scratch, out);
+    GRADSIEVE_CHECK(out == payload.data() + payload.size());
+    return payload;
+}
+
 }  // namespace
 
 PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                         std::span<float> ret_decoded) {
+    if (selection.keyed != nullptr) return code_keyed(pipeline.quantizer, selection, scratch, ret_decoded);
     if (selection.is_dense && pipeline.quantizer.kind != QuantizerKind::kPow2)
         return code_dense(pipeline.quantizer, selection, scratch.payloads, *scratch.kernels, ret_decoded);
     if (!selection.is_dense) return code_list(pipeline, selection, selection.indices, scratch, ret_decoded);

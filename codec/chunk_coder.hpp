@@ -10,6 +10,7 @@
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/random_selection.hpp"
 
 #include <array>
 #include <span>
@@ -25,6 +26,7 @@ struct ChunkSelection {
     float tensor_maximum = 0;        ///< largest selected magnitude of the whole tensor; read by tensor scope only
     RandomStream random{};           ///< read by what rounds at random only, as the next
     ElementCount first_element = 0;  ///< of the chunk in the tensor
+    const SelectionRule* keyed = nullptr;  ///< of a random selector: `indices` are those it stands for
 };
 /// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
 struct CodeScratch {
@@ -39,9 +41,9 @@ struct CodeScratch {
 };
 
 /// One self-describing payload, empty if nothing is sent. Fills `ret_decoded[i]` = what receivers decode for
-/// `values[i]`; in a sparse selection exactly +0 means "not sent" (a zero, or too small for the exponent range): the
-/// encoder then keeps residual and variance as for an element not selected. `ret_decoded` may be the memory of `values`
-/// itself.
+/// `values[i]`; in a sparse selection without a key exactly +0 means "not sent" (a zero, or too small for the exponent
+/// range): the encoder then keeps residual and variance as for an element not selected. `ret_decoded` may be the memory
+/// of `values` itself.
 [[nodiscard]] PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                                       std::span<float> ret_decoded);
 

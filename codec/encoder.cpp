@@ -43,7 +43,12 @@ DenseRule dense_rule(const Pipeline& pipeline) {
         case SelectorKind::kThreshold:
         case SelectorKind::kBlockTopK:
         case SelectorKind::kGaussianK:
-        case SelectorKind::kSidco: return DenseRule::kMagnitude;
+        case SelectorKind::kSidco:
+        case SelectorKind::kAdaptiveRandom: return DenseRule::kMagnitude;
+        case SelectorKind::kRandK:
+        case SelectorKind::kBernoulli:
+        case SelectorKind::kBiasedRandom:
+            return drops_errors(pipeline.selector) ? DenseRule::kMean : DenseRule::kEverything;
         case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedMagnitude : DenseRule::kMagnitude;
     }
     return DenseRule::kEverything;
@@ -55,6 +60,11 @@ bool is_dense_list(const Pipeline& pipeline) {
 }
 
 bool is_aligned(const float* array) { return reinterpret_cast<std::uintptr_t>(array) % kStreamAlignment == 0; }
+
+/// The pass writes to a buffer.
+bool is_read_at_once(const Pipeline& pipeline) {
+    return is_keyed(pipeline.selector) && drops_errors(pipeline.selector);
+}
 
 /// What the pass may take off r before anybody knows the tile's scale.
 SentGuess guess_of(const Pipeline& pipeline) {
@@ -92,6 +102,8 @@ EncodeResult TensorEncoder::run() {
         if (collect_top_k()) emit_list();
     } else if (is_estimated(pipeline_.selector)) {
         if (collect_estimated()) emit_list();
+    } else if (is_keyed(pipeline_.selector)) {
+        encode_keyed();
     } else {
         encode_selected(scales_by_tensor);
     }
@@ -121,7 +133,7 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
     if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;
-    const bool is_read_again = is_dense_list(pipeline_) || is_estimated(selector);
+    const bool is_read_again = is_dense_list(pipeline_) || is_estimated(selector) || is_read_at_once(pipeline_);
     plan_.streams = options.may_stream && !is_read_again && request_.elements >= kStreamFromElements &&
                     is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);

@@ -47,6 +47,9 @@ struct EncodeRequest {
     /// Which random numbers unbiased quantizers draw, together with tensor and step: another number on every node, or
     /// averaging does not reduce their variance, and the same when a step is repeated.
     std::uint64_t random_seed = 0;
+    /// Which elements random selectors send, together with tensor and step: the same number on every node, so that all
+    /// send the same ones.
+    std::uint64_t selection_seed = 0;
     /// Remembered by the owner per tensor from step to step (0 at first): a word about the last top-k threshold, so
     /// that the usual step is a single pass. Changes speed only, never bytes; any value is allowed. May be null.
     std::uint32_t* selection_hint = nullptr;

@@ -4,6 +4,8 @@
 #include "codec/payload_kernels.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 namespace gradsieve::codec {
 namespace {
@@ -103,7 +105,39 @@ Status parse_elias_fano(const PayloadHeader& header, ByteView body, ElementCount
     return {};
 }
 
+/// Positions that follow from a key.
+Status parse_key(const PayloadHeader& header, ByteView body, ElementCount elements, std::uint32_t* ret_indices,
+                 std::size_t& ret_used_bytes) {
+    const std::size_t bytes = key_bytes(header.index_form);
+    if (body.size() < bytes) return truncated("selection key", body.size());
+    const SelectionRule rule = read_key(header.index_form, header.count, body.data());
+    const std::uint32_t drawn = draw_indices(rule, elements, header.count, payload_kernels(), ret_indices);
+    if (drawn != header.count)
+        return corrupt_payload("count", header.count, "as many as its key and its limits stand for");
+    ret_used_bytes = bytes;
+    return {};
+}
+
 }  // namespace
+
+SelectionRule read_key(IndexForm form, std::uint32_t count, const std::byte* section) noexcept {
+    std::array<std::uint32_t, 4> words{};
+    std::memcpy(words.data(), section, key_bytes(form));
+    SelectionRule rule;
+    rule.key = {words[0], words[1]};
+    rule.is_subset = form == IndexForm::kSubset ? 1 : 0;
+    rule.count = count;
+    rule.first_limit = words[2];
+    rule.last_limit = words[3];
+    return rule;
+}
+
+std::byte* build_key(const SelectionRule& rule, std::byte* out) {
+    const std::array<std::uint32_t, 4> words = {rule.key.low, rule.key.high, rule.first_limit, rule.last_limit};
+    const std::size_t bytes = key_bytes(index_form_of(rule));
+    std::memcpy(out, words.data(), bytes);
+    return out + bytes;
+}
 
 RicePlan plan_rice(std::span<const std::uint32_t> indices, const PayloadKernels& kernels,
                    std::vector<std::uint32_t>& ret_gaps) {
@@ -194,6 +228,8 @@ Status parse_indices(const PayloadHeader& header, ByteView body, ElementCount el
         case IndexForm::kBitmap: return parse_bitmap(header, body, elements, ret_indices, ret_used_bytes);
         case IndexForm::kRaw32: return parse_words(header, body, elements, ret_indices, ret_used_bytes);
         case IndexForm::kEliasFano: return parse_elias_fano(header, body, elements, ret_indices, ret_used_bytes);
+        case IndexForm::kSubset:
+        case IndexForm::kBernoulli: return parse_key(header, body, elements, ret_indices, ret_used_bytes);
         case IndexForm::kEvery: break;
     }
     for (std::uint32_t element = 0; element < header.count; ++element) ret_indices[element] = element;

@@ -5,6 +5,7 @@
 
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
+#include "codec/random_mask.hpp"
 
 #include <span>
 #include <vector>
@@ -30,6 +31,15 @@ struct RicePlan {
 /// The upper parts; the lower `low_bits` of each index are build_low_fields.
 [[nodiscard]] std::byte* build_elias_fano_highs(std::span<const std::uint32_t> indices, ElementCount elements,
                                                 unsigned low_bits, std::byte* out);
+
+/// The form of a rule's positions.
+[[nodiscard]] constexpr IndexForm index_form_of(const SelectionRule& rule) noexcept {
+    return rule.is_subset != 0 ? IndexForm::kSubset : IndexForm::kBernoulli;
+}
+/// The index section of a keyed form, of key_bytes; as the ones above.
+[[nodiscard]] std::byte* build_key(const SelectionRule& rule, std::byte* out);
+/// And back; `section` has key_bytes.
+[[nodiscard]] SelectionRule read_key(IndexForm form, std::uint32_t count, const std::byte* section) noexcept;
 
 /// Reads the index section of a list (of the paper's words: the words, codes included, are left in `ret_indices`).
 /// Fills `ret_indices` (header.count of them, kIndexSlack of room behind) and checks everything about them. Errors:

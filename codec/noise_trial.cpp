@@ -61,6 +61,7 @@ Result<NoiseTrial::Sent> NoiseTrial::step() {
     request.samples = samples;
     request.weights = weights;
     request.random_seed = random_;
+    request.selection_seed = random_;
     request.selection_hint = &selection_hint_;
     request.in = state(live_);
     request.out = state(1 - live_);

@@ -17,7 +17,7 @@ unsigned varint_bytes(std::uint32_t value) noexcept { return value < (1U << 7U) 
 Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     const unsigned quantizer = form & 31U;
     const unsigned index_form = form >> 5U;
-    if (index_form > 4) return corrupt_payload("index form", index_form, "0 to 4");
+    if (index_form > 6) return corrupt_payload("index form", index_form, "0 to 6");
     ret_header.quantizer = static_cast<QuantizerKind>(quantizer);
     ret_header.index_form = static_cast<IndexForm>(index_form);
     switch (ret_header.quantizer) {
@@ -134,6 +134,8 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
             sizes.unary = bytes_of_bits(elias_fano_high_bits(static_cast<std::uint32_t>(content.chunk_elements),
                                                              header.count, header.index_parameter));
             break;
+        case IndexForm::kSubset:
+        case IndexForm::kBernoulli: sizes.indices = key_bytes(header.index_form); break;
     }
     if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
         sizes.scales = bytes_of_bits(content.exponent_bits);
@@ -191,14 +193,17 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     ParsedHeader parsed;
     PayloadHeader& header = parsed.header;
     GRADSIEVE_TRY(read_form(form, header));
-    const std::uint32_t known_since = payload_version(header.quantizer, header.index_form);
-    if (version != known_since)
-        return corrupt_payload(header.index_form == IndexForm::kEliasFano
-                                   ? "version of index form 4"
+    if (const std::uint32_t due = payload_version(header.quantizer, header.index_form); version != due)
+        return corrupt_payload(header.index_form > IndexForm::kRaw32
+                                   ? "version of index form " + std::to_string(form >> 5U)
                                    : "version of quantizer " + std::to_string(form & 31U),
-                               version, std::to_string(known_since));
+                               version, std::to_string(due));
     if (header.quantizer == QuantizerKind::kVote && header.is_list())
         return corrupt_payload("index form of votes", static_cast<unsigned>(header.index_form), "0 (every)");
+    if (is_keyed(header.index_form) &&
+        (header.quantizer == QuantizerKind::kPow2 || header.quantizer == QuantizerKind::kTwoMean))
+        return corrupt_payload("quantizer after a key", form & 31U,
+                               "one with a code for zero: not 3 (pow2), 5 (two_mean)");
     if (has_value_byte(header.quantizer)) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");

@@ -23,11 +23,27 @@ inline constexpr unsigned kPaperWordCodeShift = 28;
 inline constexpr std::uint32_t kPaperWordIndexMask = (1U << kPaperWordCodeShift) - 1;
 
 /// How a payload says which elements it holds. Numbers are part of the format.
-enum class IndexForm : std::uint8_t { kEvery = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
+enum class IndexForm : std::uint8_t {
+    kEvery = 0,
+    kRice = 1,
+    kBitmap = 2,
+    kRaw32 = 3,
+    kEliasFano = 4,
+    kSubset = 5,
+    kBernoulli = 6
+};
+/// Positions follow from a key, which the payload has in place of indices: see random_selection.hpp.
+GRADSIEVE_HOST_DEVICE constexpr bool is_keyed(IndexForm form) noexcept {
+    return form == IndexForm::kSubset || form == IndexForm::kBernoulli;
+}
+/// Bytes of the index section of those: the key, and limits.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t key_bytes(IndexForm form) noexcept {
+    return form == IndexForm::kSubset ? 8 : 16;
+}
 
 /// What a payload says as its version: the first one that knows its quantizer and its index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer, IndexForm form) noexcept {
-    if (form == IndexForm::kEliasFano) return 5;
+    if (form == IndexForm::kEliasFano || is_keyed(form)) return 5;
     if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote) return 5;
     if (quantizer == QuantizerKind::kExponentialDither) return 4;
     return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
@@ -104,7 +120,7 @@ struct PayloadContent {
 /// Bytes of each part, in the order in which they lie.
 struct PayloadSizes {
     std::uint64_t header = 0;
-    std::uint64_t indices = 0;  ///< Rice remainders, lower bits, bitmap, or 32-bit words
+    std::uint64_t indices = 0;  ///< Rice remainders, lower bits, bitmap, 32-bit words, or a key
     std::uint64_t unary = 0;    ///< Rice quotients, upper parts of elias_fano
     std::uint64_t scales = 0;   ///< tile exponents or tile scales
     std::uint64_t values = 0;

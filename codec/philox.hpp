@@ -116,6 +116,9 @@ GRADSIEVE_HOST_DEVICE inline PhiloxBlock random_block(const StreamRounds& rounds
     return mix64(tensor_id(job)) + tensor_id(node);
 }
 
+/// EncodeRequest::selection_seed of a job: the same on every node.
+[[nodiscard]] constexpr std::uint64_t selection_seed(std::string_view job) noexcept { return mix64(tensor_id(job)); }
+
 /// `seed`: EncodeRequest::random_seed. Streams of different seeds, tensors or steps are independent.
 [[nodiscard]] inline RandomStream rounding_stream(std::uint64_t seed, TensorId tensor, Step step) noexcept {
     const std::uint64_t key = mix64(mix64(seed) + tensor);

@@ -3,7 +3,7 @@
 #include "codec/exponential.hpp"
 #include "codec/natural.hpp"
 #include "codec/pipeline_front.hpp"
-#include "codec/pipeline_text.hpp"
+#include "codec/pipeline_stages.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,7 @@
 namespace gradsieve::codec {
 namespace {
 
-// Names in the order of their enumerators, but for quantizers, whose numbers have gaps.
-constexpr std::array<std::string_view, 8> kSelectorNames = {"all",       "variance",   "variance_hybrid", "topk",
-                                                            "threshold", "block_topk", "gaussian_k",      "sidco"};
+// Numbers of quantizers have gaps.
 constexpr std::string_view kSignName = "sign";
 constexpr std::string_view kTernaryName = "ternary";
 constexpr std::string_view kRoundingName = "rounding";
@@ -33,35 +31,18 @@ constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
                                                        QuantizerKind::kExponentialDither,
                                                        QuantizerKind::kExponentialDither};
 constexpr std::array<std::string_view, 5> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32", "elias_fano"};
-constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
 constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
 constexpr std::array<std::string_view, 2> kNormNames = {"max", "l2"};
-constexpr std::array<std::string_view, 3> kFeedbackNames = {"scaled", "unscaled", "none"};
 constexpr std::array<std::string_view, 2> kCombineNames = {"gather", "majority"};
-constexpr std::array<std::string_view, 1> kTensorOnly = {"tensor"};
 constexpr std::array<std::string_view, 3> kRoleNames = {"selector", "quantizer", "index coder"};
 
-constexpr double kLargeNumber = 1e30;
-constexpr NumberRange kNotNegative = {0, kLargeNumber, false, "[0, 1e30]"};
-constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
-/// Thresholds and quanta are fp32 numbers on the wire, and normal ones.
-constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
-constexpr NumberRange kBlock = {64, kTileElements, false, "a power of two in [64, 4096]"};
-constexpr NumberRange kStages = {1, 8, false, "a whole number in [1, 8]"};
 constexpr NumberRange kBase = {1.1, 16, false, "[1.1, 16]"};
 constexpr double kUsualClip = 2.5;
 /// No magnitude of a tile is above the root of its elements times their root mean square.
 constexpr NumberRange kClip = {1, 64, false, "none or [1, 64]"};
-
-template <std::size_t N>
-std::optional<std::size_t> position_of(const std::array<std::string_view, N>& names, std::string_view name) {
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) return std::nullopt;
-    return static_cast<std::size_t>(found - names.begin());
-}
 
 std::string_view name_of(const Quantizer& quantizer) {
     if (quantizer.clip > 0) return kTernaryName;
@@ -73,7 +54,7 @@ std::string_view name_of(const Quantizer& quantizer) {
 
 /// Role of a known name as an index into kRoleNames.
 std::optional<std::size_t> role_of(std::string_view name) {
-    if (position_of(kSelectorNames, name)) return 0;
+    if (position_of(selector_names(), name)) return 0;
     if (position_of(kQuantizerNames, name)) return 1;
     if (position_of(kIndexCoderNames, name)) return 2;
     return std::nullopt;
@@ -82,61 +63,12 @@ std::optional<std::size_t> role_of(std::string_view name) {
 Status unknown_stage(std::string_view name, std::size_t first_role) {
     std::vector<std::string_view> candidates;
     if (first_role == 0) candidates.insert(candidates.end(), front_names().begin(), front_names().end());
-    if (first_role <= 0) candidates.insert(candidates.end(), kSelectorNames.begin(), kSelectorNames.end());
+    if (first_role <= 0) candidates.insert(candidates.end(), selector_names().begin(), selector_names().end());
     if (first_role == 1) candidates.insert(candidates.end(), kQuantizerNames.begin(), kQuantizerNames.end());
     if (first_role >= 1) candidates.insert(candidates.end(), kIndexCoderNames.begin(), kIndexCoderNames.end());
     std::string allowed;
     for (const auto candidate : candidates) allowed.append(allowed.empty() ? "" : ", ").append(candidate);
     return bad_text("codec stage", name, allowed, "did you mean " + std::string(nearest_name(name, candidates)) + "?");
-}
-
-/// A whole number, which also `finish`es the stage.
-Status read_whole(ArgumentReader& arguments, double number, std::string_view what, const NumberRange& range,
-                  int& ret_number) {
-    GRADSIEVE_TRY(arguments.finish());
-    ret_number = static_cast<int>(number);
-    if (static_cast<double>(ret_number) == number) return {};
-    return bad_text(what, number_text(number), range.text, "write a number in that range");
-}
-
-Status read_selector(const StageText& text, Selector& ret_selector) {
-    ArgumentReader arguments(text);
-    ret_selector.kind = static_cast<SelectorKind>(*position_of(kSelectorNames, text.name));
-    switch (ret_selector.kind) {
-        case SelectorKind::kAll: break;
-        case SelectorKind::kVariance:
-            ret_selector.alpha = arguments.number("alpha", 1.5, kNotNegative);
-            ret_selector.zeta = arguments.number("zeta", 0.999, kFraction);
-            ret_selector.is_faithful = arguments.word("mode", 0, kModeNames) == 1;
-            break;
-        case SelectorKind::kVarianceHybrid:
-            ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum);
-            ret_selector.alpha = arguments.number("alpha", 2, kNotNegative);
-            ret_selector.zeta = arguments.number("zeta", 0.999, kFraction);
-            break;
-        case SelectorKind::kTopK:
-            ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
-            static_cast<void>(arguments.word("scope", 0, kTensorOnly));
-            ret_selector.gate = arguments.number("gate", 0, kNotNegative);
-            break;
-        case SelectorKind::kThreshold: ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum); break;
-        case SelectorKind::kBlockTopK: {
-            ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
-            const double block = arguments.number("block", kTileElements, kBlock);
-            GRADSIEVE_TRY(arguments.finish());
-            ret_selector.block = static_cast<int>(block);
-            if (ret_selector.block == block && std::has_single_bit(static_cast<unsigned>(ret_selector.block)))
-                return {};
-            return bad_text("codec stage block_topk: block", number_text(block), kBlock.text, "write one of those");
-        }
-        case SelectorKind::kGaussianK: ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction); break;
-        case SelectorKind::kSidco: {
-            ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
-            const double stages = arguments.number("stages", 3, kStages);
-            return read_whole(arguments, stages, "codec stage sidco: stages", kStages, ret_selector.stages);
-        }
-    }
-    return arguments.finish();
 }
 
 bool has_tau(const Selector& selector) {
@@ -164,7 +96,7 @@ Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer&
 }
 
 Feedback read_feedback(ArgumentReader& arguments, const Selector& selector) {
-    const auto default_feedback = selector.is_faithful ? Feedback::kNone : Feedback::kScaled;
+    const auto default_feedback = drops_errors(selector) ? Feedback::kNone : Feedback::kScaled;
     return static_cast<Feedback>(
         arguments.word("feedback", static_cast<std::size_t>(default_feedback), kFeedbackNames));
 }
@@ -251,7 +183,7 @@ Status check_combination(const Pipeline& pipeline) {
         return bad_text("codec stage sign: scale", "none", "mean, two_mean or a number after a selector but all",
                         "a sign without a size leaves nothing that a residual could keep: select with all, or give "
                         "the scale");
-    const bool has_own_residual = selector.kind != SelectorKind::kAll && !selector.is_faithful;
+    const bool has_own_residual = selector.kind != SelectorKind::kAll && !drops_errors(selector);
     const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer)) + ": feedback";
     if (is_random(quantizer) && has_own_residual && quantizer.feedback == Feedback::kNone)
         return bad_text(feedback_of_stage, "none", "scaled or unscaled after a selector that keeps a residual",
@@ -259,6 +191,15 @@ Status check_combination(const Pipeline& pipeline) {
     if (is_random(quantizer) && selector.is_faithful && quantizer.feedback != Feedback::kNone)
         return bad_text(feedback_of_stage, kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)],
                         "none after mode=faithful, which drops errors", "leave it out, or write mode=conserving");
+    if (is_keyed(selector) && drops_errors(selector) && is_random(quantizer) && quantizer.feedback != Feedback::kNone)
+        return bad_text(feedback_of_stage, kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)],
+                        "none after a selector with feedback=none", "leave it out, or give the selector feedback");
+    if (is_keyed(selector))
+        return check_keyed(pipeline, name_of(quantizer), kIndexCoderNames[static_cast<std::size_t>(index_coder)]);
+    if (selector.kind == SelectorKind::kAdaptiveRandom && quantizer.kind == QuantizerKind::kPow2 &&
+        quantizer.scope == Scope::kTensor)
+        return bad_text("scope of pow2 after adaptive_random", "tensor", "tile",
+                        "the tensor's largest element need not be among those drawn: leave the scope out");
     if (selector.kind == SelectorKind::kAll && quantizer.kind != QuantizerKind::kPow2 &&
         index_coder != IndexCoderKind::kAuto)
         return bad_text("index coder after all", kIndexCoderNames[static_cast<std::size_t>(index_coder)], "auto",
@@ -266,39 +207,12 @@ Status check_combination(const Pipeline& pipeline) {
     return {};
 }
 
-std::string knob_text(double value, Knobs knobs) { return knobs == Knobs::kBlank ? "*" : number_text(value); }
-
 /// The shortest text that reads back as the same fp32 number.
 std::string float_text(double value) {
     std::array<char, 40> buffer;
     const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), static_cast<float>(value));
     GRADSIEVE_CHECK(error == std::errc());
     return {buffer.data(), end};
-}
-
-std::string selector_text(const Selector& selector, Knobs knobs) {
-    const auto shared = [&] {
-        return "alpha=" + knob_text(selector.alpha, knobs) + ", zeta=" + knob_text(selector.zeta, knobs);
-    };
-    switch (selector.kind) {
-        case SelectorKind::kAll: break;
-        case SelectorKind::kVariance:
-            return "variance(" + shared() + ", mode=" + std::string(kModeNames[selector.is_faithful ? 1 : 0]) + ")";
-        case SelectorKind::kVarianceHybrid:
-            return "variance_hybrid(tau=" + knob_text(selector.tau, knobs) + ", " + shared() + ")";
-        case SelectorKind::kTopK:
-            return "topk(ratio=" + knob_text(selector.ratio, knobs) +
-                   ", scope=tensor, gate=" + knob_text(selector.gate, knobs) + ")";
-        case SelectorKind::kThreshold: return "threshold(tau=" + knob_text(selector.tau, knobs) + ")";
-        case SelectorKind::kBlockTopK:
-            return "block_topk(ratio=" + knob_text(selector.ratio, knobs) +
-                   ", block=" + knob_text(selector.block, knobs) + ")";
-        case SelectorKind::kGaussianK: return "gaussian_k(ratio=" + knob_text(selector.ratio, knobs) + ")";
-        case SelectorKind::kSidco:
-            return "sidco(ratio=" + knob_text(selector.ratio, knobs) + ", stages=" + knob_text(selector.stages, knobs) +
-                   ")";
-    }
-    return "all";
 }
 
 std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
@@ -380,9 +294,10 @@ std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
 
 bool has_residual(const Pipeline& pipeline) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
-    const bool drops_errors =
+    if (is_keyed(pipeline.selector)) return !drops_errors(pipeline.selector);
+    const bool drops_rounding =
         quantizer.kind == QuantizerKind::kVote || (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
-    return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_errors);
+    return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_rounding);
 }
 
 std::string_view combine_name(Combine combine) noexcept { return kCombineNames[static_cast<std::size_t>(combine)]; }
@@ -413,7 +328,11 @@ bool has_variance(const Pipeline& pipeline) noexcept {
         case SelectorKind::kThreshold:
         case SelectorKind::kBlockTopK:
         case SelectorKind::kGaussianK:
-        case SelectorKind::kSidco: break;
+        case SelectorKind::kSidco:
+        case SelectorKind::kAdaptiveRandom:
+        case SelectorKind::kRandK:
+        case SelectorKind::kBernoulli:
+        case SelectorKind::kBiasedRandom: break;
     }
     return false;
 }

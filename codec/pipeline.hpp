@@ -19,7 +19,11 @@ enum class SelectorKind : std::uint8_t {
     kThreshold = 4,
     kBlockTopK = 5,
     kGaussianK = 6,
-    kSidco = 7
+    kSidco = 7,
+    kRandK = 8,
+    kBernoulli = 9,
+    kBiasedRandom = 10,
+    kAdaptiveRandom = 11
 };
 /// Numbers are part of the payload format; those between are kept for quantizers to come.
 enum class QuantizerKind : std::uint8_t {
@@ -59,10 +63,14 @@ struct Selector {
     double zeta = 0.999;       ///< decay of v where nothing was sent; (0, 1]
     bool is_faithful = false;  ///< variance(mode=faithful): r = 0 on send, quantization error dropped
     double tau = 0;            ///< variance_hybrid: threshold and quantum, > 0; threshold: send when |r| > tau
-    double ratio = 0;  ///< topk, block_topk, gaussian_k, sidco: fraction kept, (0, 1]; k = max(1, floor(ratio n))
-    int block = 4096;  ///< block_topk: elements of a block, a power of two in [64, 4096]
-    int stages = 3;    ///< sidco: fits, each of what is above the threshold of the one before, 1..8
-    double gate = 0;   ///< topk: only among those with r^2 > gate v; 0 = no gate
+    /// topk, block_topk, gaussian_k, sidco, randk, adaptive_random: fraction kept, (0, 1]; k = max(1, floor(ratio n))
+    double ratio = 0;
+    int block = 4096;             ///< block_topk, adaptive_random: elements of a block, a power of two in [64, 4096]
+    int stages = 3;               ///< sidco: fits, each of what is above the threshold of the one before, 1..8
+    double probability = 1;       ///< bernoulli: of each element; biased_random: of those of the first tile; (0, 1]
+    double last_probability = 1;  ///< biased_random: of those of the last tile, (0, 1]
+    Feedback feedback = Feedback::kScaled;  ///< randk, bernoulli: kScaled, or kNone: values over their probability
+    double gate = 0;                        ///< topk: only among those with r^2 > gate v; 0 = no gate
     bool operator==(const Selector&) const = default;
 };
 struct Quantizer {
@@ -125,6 +133,15 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 }
 /// "gather" or "majority".
 [[nodiscard]] std::string_view combine_name(Combine combine) noexcept;
+/// Sends positions that follow from a key (random_selection.hpp), zeros as well: a payload has the key in their place.
+[[nodiscard]] constexpr bool is_keyed(const Selector& selector) noexcept {
+    return selector.kind == SelectorKind::kRandK || selector.kind == SelectorKind::kBernoulli ||
+           selector.kind == SelectorKind::kBiasedRandom;
+}
+/// What the selector leaves out or the quantizer rounds away is dropped.
+[[nodiscard]] constexpr bool drops_errors(const Selector& selector) noexcept {
+    return selector.is_faithful || (is_keyed(selector) && selector.feedback == Feedback::kNone);
+}
 
 /// Bits of one code, of a quantizer that has codes.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;

@@ -53,6 +53,12 @@ std::uint32_t send_sign(std::span<const float> values, float scale, float* ret_d
     return sent;
 }
 
+/// Signs of all, zeros as positive ones.
+void send_every_sign(std::span<const float> values, float scale, float* ret_decoded) noexcept {
+    for (std::size_t i = 0; i < values.size(); ++i)
+        ret_decoded[i] = !(scale > 0.0F) ? 0.0F : values[i] < 0.0F ? -scale : scale;
+}
+
 }  // namespace
 
 std::uint32_t tile_run_end(std::span<const std::uint32_t> indices, std::uint32_t first) noexcept {
@@ -65,6 +71,19 @@ std::uint32_t tile_run_end(std::span<const std::uint32_t> indices, std::uint32_t
     std::uint32_t inside = 0;
     for (std::size_t i = end; i < last; ++i) inside += indices[i] < tile_end ? 1U : 0U;
     return static_cast<std::uint32_t>(end) + inside;
+}
+
+void sign_every(const Quantizer& quantizer, std::span<const std::uint32_t> indices, std::span<const float> values,
+                const PayloadKernels& kernels, std::span<float> ret_decoded) noexcept {
+    for (std::uint32_t first = 0; first < indices.size();) {
+        const std::uint32_t end = tile_run_end(indices, first);
+        const auto run = values.subspan(first, end - first);
+        const double sum = quantizer.tau > 0 ? 0 : kernels.magnitude_sum(run.data(), end - first);
+        const auto mean = static_cast<float>(sum / static_cast<double>(end - first));
+        send_every_sign(run, quantizer.tau > 0 ? static_cast<float>(quantizer.tau) : float_of_bf16(bf16_of(mean)),
+                        ret_decoded.data() + first);
+        first = end;
+    }
 }
 
 std::uint32_t quantize_list(const Quantizer& quantizer, std::span<const std::uint32_t> indices,

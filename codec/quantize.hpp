@@ -25,6 +25,10 @@ namespace gradsieve::codec {
                                           const PayloadKernels& kernels, std::span<float> ret_decoded,
                                           std::uint8_t* ret_codes);
 
+/// sign of what is sent whatever it is: as many as `values`, zeros as positive; with a mean magnitude of zero +0.
+void sign_every(const Quantizer& quantizer, std::span<const std::uint32_t> indices, std::span<const float> values,
+                const PayloadKernels& kernels, std::span<float> ret_decoded) noexcept;
+
 /// First position behind `first` whose index lies in another tile.
 [[nodiscard]] std::uint32_t tile_run_end(std::span<const std::uint32_t> indices, std::uint32_t first) noexcept;
 

@@ -54,6 +54,27 @@ constexpr std::array kStages = {
              "quarter and each other one fitted to what is above the last; at least one is sent, and at most 4/3 of k",
              "Abdelmoniem, Elzanaty, Alouini, Canini 2021, An Efficient Statistical-based Gradient Compression "
              "Technique for Distributed Training Systems, arXiv:2101.10761, exponential fit"},
+    StageRow{
+        "randk", "selector", "ratio, feedback=scaled|none", "tensor",
+        "none with feedback=none; r otherwise: 4 B per element and generation",
+        "sends the ratio's share of elements, drawn at random, the same on every node, and of their positions only "
+        "a key; none: values are sent over their probability, unbiased, and nothing is kept",
+        "Rand-k of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410; subsets of Bentley, Floyd "
+        "1987, A Sample of Brilliance"},
+    StageRow{"bernoulli", "selector", "p, feedback=scaled|none", "element",
+             "none with feedback=none; r otherwise: 4 B per element and generation",
+             "sends each element with probability p, the same on every node, and of positions only a key; none: values "
+             "are sent over p, unbiased, and nothing is kept",
+             "Wangni, Wang, Liu, Zhang 2018, Gradient Sparsification for Communication-Efficient Distributed "
+             "Optimization, arXiv:1710.09854, with one probability for all"},
+    StageRow{"biased_random", "selector", "first, last", "element", "r: 4 B per element and generation",
+             "sends each element with a probability that goes from `first` at the tensor's first tile to `last` at its "
+             "last one, as it is, and of positions only a key",
+             "Biased random sparsification of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410"},
+    StageRow{"adaptive_random", "selector", "ratio, block=4096", "block", "r: 4 B per element and generation",
+             "draws the ratio's share of each block of so many elements, a power of two, and at least one, with "
+             "probabilities in proportion to magnitudes and with replacement; sends what was drawn as it is",
+             "Adaptive random sparsification of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410"},
     StageRow{"f32", "quantizer", "", "element", "-", "sends the value itself, 32 bits", "-"},
     StageRow{"f16", "quantizer", "", "element", "-",
              "rounds to IEEE half precision, nearest even, 16 bits; beyond 65504 that is sent and the rest kept", "-"},

@@ -38,6 +38,8 @@ private:
     bool encode_held(std::uint32_t chunk, DensePayload& inout_payload);
     void encode_dense_list(bool observes_first);
     void encode_selected(bool observes_first);
+    void encode_keyed();
+    bool gather_keyed(ElementCount first, std::span<const std::uint32_t> indices, float factor);
     bool collect_top_k();
     bool collect_candidates(std::uint32_t floor);
     bool collect_estimated();

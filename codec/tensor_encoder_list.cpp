@@ -1,5 +1,6 @@
 // The routes of selections that make a list: what the variance test picked, and top-k.
 #include "codec/encoder_settle.hpp"
+#include "codec/select_adaptive.hpp"
 #include "codec/select_blocks.hpp"
 #include "codec/tensor_encoder.hpp"
 
@@ -21,6 +22,10 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     if (!run_pass(span, outcome)) return false;
     std::size_t listed = outcome.listed;
     if (pipeline_.selector.kind == SelectorKind::kBlockTopK) listed = keep_of_blocks(span, listed);
+    if (pipeline_.selector.kind == SelectorKind::kAdaptiveRandom)
+        listed = keep_drawn(pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block),
+                            span.first_index + static_cast<std::uint32_t>(span.elements), span.first - span.first_index,
+                            random_, listed, cells, scratch_.weights);
     scratch_.list.append(cells, listed, has_variance(pipeline_));
     return true;
 }

@@ -52,7 +52,12 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
         case codec::SelectorKind::kTopK:
         case codec::SelectorKind::kBlockTopK:
         case codec::SelectorKind::kGaussianK:
-        case codec::SelectorKind::kSidco: return pipeline.selector.ratio * (bits + kIndexBits);
+        case codec::SelectorKind::kSidco:
+        case codec::SelectorKind::kAdaptiveRandom: return pipeline.selector.ratio * (bits + kIndexBits);
+        case codec::SelectorKind::kRandK: return pipeline.selector.ratio * bits;
+        case codec::SelectorKind::kBernoulli: return pipeline.selector.probability * bits;
+        case codec::SelectorKind::kBiasedRandom:
+            return (pipeline.selector.probability + pipeline.selector.last_probability) / 2 * bits;
         case codec::SelectorKind::kVariance:
         case codec::SelectorKind::kVarianceHybrid:
         case codec::SelectorKind::kThreshold: return kAdaptiveShare * (bits + kIndexBits);

@@ -89,6 +89,7 @@ HostedJob::HostedJob(const shm::AttachRequest& request, const JobSurroundings& s
       choice_(std::move(choice)),
       random_seed_(
           codec::rounding_seed(request.job_name, node_names(*surroundings.config)[surroundings.config->self].name)),
+      selection_seed_(codec::selection_seed(request.job_name)),
       machine_({request.job_name, request.run_id}, surroundings.config->self, node_names(*surroundings.config),
                job_times(*surroundings.config), job_limits(*surroundings.config), surroundings.epoch_seed) {}
 

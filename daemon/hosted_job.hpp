@@ -288,7 +288,8 @@ private:
     JobSurroundings surroundings_;
     exchange::JobSpec spec_;
     CodecChoice choice_;
-    std::uint64_t random_seed_ = 0;  ///< of unbiased rounding, on this node
+    std::uint64_t random_seed_ = 0;     ///< of unbiased rounding, on this node
+    std::uint64_t selection_seed_ = 0;  ///< of random selectors, on all nodes
     uid_t owner_ = 0;
     bool has_owner_ = false;
     // conductor thread

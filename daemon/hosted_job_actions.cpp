@@ -164,6 +164,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     request.batch_samples = knows_batch ? batch_samples : 0;
     request.rescale = in.scale == 0 ? 1.0F : static_cast<float>(task->scale / in.scale);
     request.random_seed = random_seed_;
+    request.selection_seed = selection_seed_;
     request.selection_hint = &tensor.selection_hint;
     request.payloads = &payloads_;
     request.in = in.arrays;

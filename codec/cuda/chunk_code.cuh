@@ -141,6 +141,8 @@ __device__ inline void write_warp(const PayloadLayout& layout, std::uint32_t* wo
             write_fields(layout.indices_bit + position * 32U, entry.index | code, 32);
             break;
         }
+        case IndexForm::kSubset:
+        case IndexForm::kBernoulli: break;
     }
     if (layout.value_bits > 0)
         write_fields(layout.values_bit + position * layout.value_bits, entry.code, layout.value_bits);
@@ -196,7 +198,10 @@ __device__ inline void deliver_payload(const EncodeRound& round, ByteCount offse
 template <bool kIsNear>
 __device__ inline void write_payload(const EncodeRound& round, std::uint32_t chunk, const TensorPlan& plan,
                                      const ChunkShare& share, const CodeShared& shared, std::uint32_t* words) {
-    if (threadIdx.x == kChunkTiles) write_header(plan, shared.layout, words);
+    if (threadIdx.x == kChunkTiles) {
+        write_header(plan, shared.layout, words);
+        if (is_keyed(shared.layout.form)) write_key(round.chunks[chunk].rule, shared.layout, words);
+    }
     if (threadIdx.x < kChunkTiles) write_scales(plan, share.tile, shared.layout, share.exponent_bit, words);
     write_entries<kIsNear>(round, chunk, plan.value_bytes, shared, words);
 }

@@ -50,6 +50,7 @@ Status DecodeBatch::prepare(std::span<const GpuDecodeRequest> requests, const De
     GRADSIEVE_TRY(grow(entries_, plan_.round_entries() * kEntryBytes, stream_, "GPU decoder's lists"));
     GRADSIEVE_TRY(
         grow(list_tables_, plan_.round_table_words() * sizeof(std::uint32_t), stream_, "GPU decoder's tables"));
+    GRADSIEVE_TRY(grow(masks_, plan_.mask_bytes(), stream_, "GPU decoder's bitmaps of keyed lists"));
     GRADSIEVE_TRY(grow(result_staging_, plan_.results().bytes(), stream_, "GPU decoder's averages for other GPUs"));
     point_tables();
     return {};
@@ -67,6 +68,7 @@ void DecodeBatch::point_tables() {
     tables_.reports = upload_.as<TensorReport>(layout.reports);
     tables_.touched = upload_.as<std::uint32_t>(layout.touched);
     tables_.payload_faults = upload_.as<std::uint32_t>(layout.payload_faults);
+    tables_.mask_bytes = masks_.data();
     tables_.indices = entries_.as<std::uint32_t>();
     tables_.values = entries_.as<float>(plan_.round_entries() * sizeof(std::uint32_t));
     tables_.list_tables = list_tables_.as<std::uint32_t>();
@@ -89,6 +91,8 @@ Status DecodeBatch::fetch() {
 
 Status DecodeBatch::read_lists(const DecodeRound& round) {
     if (round.lists == 0) return {};
+    if (round.has_keyed)
+        GRADSIEVE_TRY(launched(launch_draw_masks(tables_, round, stream_.handle()), "drawing positions on a GPU"));
     return launched(launch_decode_lists(tables_, round, stream_.handle()), "reading payloads on a GPU");
 }
 
@@ -123,7 +127,7 @@ Status DecodeBatch::download() {
 }
 
 ByteCount DecodeBatch::device_bytes() const noexcept {
-    return upload_.size() + entries_.size() + list_tables_.size() + result_staging_.size();
+    return upload_.size() + entries_.size() + list_tables_.size() + masks_.size() + result_staging_.size();
 }
 
 const TensorReport& DecodeBatch::report_of(std::size_t request) const {

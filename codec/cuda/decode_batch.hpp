@@ -47,7 +47,7 @@ private:
     AverageBlocks average_blocks_;
     DecodePlan plan_;
     PinnedMemory staging_, fetches_, answers_;
-    DeviceMemory upload_, entries_, list_tables_, result_staging_;
+    DeviceMemory upload_, entries_, list_tables_, masks_, result_staging_;
     DecodeTables tables_;
 };
 

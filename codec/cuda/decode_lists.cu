@@ -68,7 +68,8 @@ __device__ bool read_list(const DevicePayload& payload, const DecodeTables& tabl
     const std::byte* body = tables.bytes + payload.body_offset;
     prefetch(body, payload.body_bytes);
     std::uint32_t used_bytes = 0;
-    if (!read_indices(payload, body, shared, tables.indices + payload.entry_offset, used_bytes)) return false;
+    const std::byte* bits = index_bits_of(tables, payload);
+    if (!read_indices(payload, body, bits, shared, tables.indices + payload.entry_offset, used_bytes)) return false;
     const std::uint32_t tiles = rank_tiles(shared);
     if (!read_tile_scales<kMayBeExponential>(payload, body, tiles, shared, used_bytes)) return false;
     const BitSection values(body + used_bytes);

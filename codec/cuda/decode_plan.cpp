@@ -3,6 +3,7 @@
 #include "codec/bit_stream.hpp"
 #include "codec/cuda/vector_bytes.hpp"
 #include "codec/digest.hpp"
+#include "codec/index_coder.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -17,8 +18,6 @@ namespace {
 constexpr std::uint64_t kRoundEntries = std::uint64_t{1} << 27U;
 /// Tables of one round of kernels: 20 bytes for each 4,096 elements of each node.
 constexpr std::uint64_t kRoundTableWords = std::uint64_t{1} << 26U;
-/// Kernels load whole vectors.
-constexpr ByteCount kReadBehind = kVectorBytes;
 constexpr std::size_t kMaximumContributions = std::numeric_limits<std::uint16_t>::max();
 /// Marks what the device fetches while it is being placed.
 constexpr ByteCount kFetched = ByteCount{1} << 63U;
@@ -87,6 +86,8 @@ bool is_plausible(const PayloadView& view) {
             indices = bytes_of_bits(
                 elias_fano_high_bits(static_cast<std::uint32_t>(view.elements), header.count, header.index_parameter));
             break;
+        case IndexForm::kSubset:
+        case IndexForm::kBernoulli: used_bits = std::uint64_t{key_bytes(header.index_form)} * 8; break;
     }
     indices += bytes_of_bits(used_bits);
     if (view.body.size() < indices || view.body.size() > indices + variable + values) return false;
@@ -140,6 +141,7 @@ void DecodePlan::clear() {
     rounds_.clear();
     piece_bytes_ = 0;
     fetched_bytes_ = 0;
+    mask_bytes_ = 0;
     units_ = 0;
 }
 
@@ -243,13 +245,19 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_dense |= !payload.is_list;
     inout_chunk.has_lists |= payload.is_list;
     inout_chunk.has_direct |= payload.is_direct;
+    inout_chunk.has_keyed |= is_keyed(header.index_form);
     inout_chunk.has_exponential |= header.quantizer == QuantizerKind::kExponentialDither;
     return true;
 }
 
 void DecodePlan::add_list(const PayloadView& view, DevicePayload& inout_payload) {
     const IndexForm form = view.header.index_form;
-    inout_payload.is_direct = form == IndexForm::kEvery || form == IndexForm::kBitmap ||
+    if (is_keyed(form)) {
+        inout_payload.rule = read_key(form, view.header.count, view.body.data());
+        inout_payload.bits_offset = mask_bytes_;
+        mask_bytes_ = aligned(mask_bytes_ + tiles_of(view.elements) * kTileElements / 8 + kReadBehind);
+    }
+    inout_payload.is_direct = is_keyed(form) || form == IndexForm::kEvery || form == IndexForm::kBitmap ||
                               (form == IndexForm::kRice && view.header.index_parameter == 0);
     inout_payload.body_bytes = static_cast<std::uint32_t>(view.body.size());
     inout_payload.body_offset = place(view.body);
@@ -308,7 +316,7 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
             rounds_.back().has_exponential != chunk.has_exponential || entries + listed > kRoundEntries ||
             words + chunk_words > kRoundTableWords || is_staging_full) {
             rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
-                               chunk.has_dense, chunk.has_exponential,
+                               chunk.has_dense, chunk.has_exponential, false,
                                static_cast<std::uint32_t>(results_.copies().size()), 0});
             entries = 0;
             words = 0;
@@ -318,6 +326,7 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
         add_lists(chunk, entries, words);
         DecodeRound& round = rounds_.back();
         round.copies = static_cast<std::uint32_t>(results_.copies().size()) - round.first_copy;
+        round.has_keyed |= chunk.has_keyed;
         ++round.chunks;
         round.units += chunk.units;
         round_entries_ = std::max(round_entries_, entries);
@@ -364,6 +373,7 @@ void DecodePlan::lay_out() {
     for (UploadPiece& piece : fetched_pieces_) piece.offset += layout_.sent_bytes;
     for (DevicePayload& payload : payloads_) {
         payload.body_offset = offset_of(payload.body_offset);
+        if (!is_keyed(payload.index_form)) payload.bits_offset = payload.body_offset;
         payload.scale_offset = offset_of(payload.scale_offset);
     }
 }
@@ -376,24 +386,6 @@ void DecodePlan::write_tables(std::byte* ret_upload, const std::byte* staging) c
     write_rows(std::span(tensors_), ret_upload + layout_.tensors);
     results_.write_rows(staging, reinterpret_cast<DeviceResult*>(ret_upload + layout_.results));
     write_rows(std::span(last_touched_), ret_upload + layout_.last_touched);
-}
-
-std::size_t DecodePlan::fetch_rows() const noexcept {
-    std::size_t rows = 0;
-    for (const UploadPiece& piece : fetched_pieces_) rows += (piece.bytes + kFetchBytes - 1) / kFetchBytes;
-    return rows;
-}
-
-void DecodePlan::write_fetches(FetchPiece* ret_rows) const {
-    FetchPiece* row = ret_rows;
-    for (const UploadPiece& piece : fetched_pieces_) {
-        for (ByteCount first = 0; first < piece.bytes; first += kFetchBytes) {
-            const ByteCount bytes = std::min<ByteCount>(kFetchBytes, piece.bytes - first);
-            *row++ = {piece.source + first, piece.offset + first, static_cast<std::uint32_t>(bytes),
-                      static_cast<std::uint32_t>(aligned(bytes))};
-        }
-    }
-    if (row != ret_rows) row[-1].target_bytes += kReadBehind;
 }
 
 }  // namespace gradsieve::codec::cuda

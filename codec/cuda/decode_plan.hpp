@@ -66,6 +66,8 @@ public:
     }
     /// Workspace of the largest round.
     [[nodiscard]] std::uint64_t round_entries() const noexcept { return round_entries_; }
+    /// Bitmaps of all keyed lists.
+    [[nodiscard]] ByteCount mask_bytes() const noexcept { return mask_bytes_; }
     [[nodiscard]] std::uint64_t round_table_words() const noexcept { return round_table_words_; }
 
 private:
@@ -98,7 +100,7 @@ private:
     std::vector<UploadPiece> pieces_, fetched_pieces_;
     std::vector<DecodeRound> rounds_;
     UploadLayout layout_;
-    ByteCount piece_bytes_ = 0, fetched_bytes_ = 0;
+    ByteCount piece_bytes_ = 0, fetched_bytes_ = 0, mask_bytes_ = 0;
     std::uint32_t units_ = 0;
     std::uint64_t round_entries_ = 0;
     std::uint64_t round_table_words_ = 0;

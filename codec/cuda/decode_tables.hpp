@@ -5,7 +5,9 @@
 
 #include "base/id.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/vector_bytes.hpp"
 #include "codec/payload.hpp"
+#include "codec/random_selection.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -45,12 +47,14 @@ struct DevicePayload {
     std::uint8_t exponent_parameter = 0;
     std::uint8_t base_exponent = 0;
     bool is_list = false;
-    /// List whose indices are one bit for each element (bitmap; Rice of parameter 0, whose quotients are a bitmap up to
-    /// the last one) or none (every): the second kernel reads it in place.
+    /// List whose indices are one bit for each element (bitmap, also one that a key stands for; Rice of parameter 0,
+    /// whose quotients are a bitmap up to the last one) or none (every): the second kernel reads it in place.
     bool is_direct = false;
     bool has_chunk_scale = false;
     bool is_paper_word = false;
-    float base = 0;  ///< exponential_dither
+    float base = 0;                 ///< exponential_dither
+    std::uint64_t bits_offset = 0;  ///< direct: where the index bits begin, among the bytes or, keyed, the masks
+    SelectionRule rule;             ///< keyed
 };
 
 /// One chunk of one tensor with the payloads that it has, in node order.
@@ -70,6 +74,7 @@ struct DeviceChunk {
     bool has_lists = false;
     bool has_exponential = false;  ///< a payload of exponential_dither, which has kernels of its own
     std::uint32_t votes = 0;       ///< all payloads are votes, and so many; 0: values
+    bool has_keyed = false;        ///< a list whose positions follow from a key
 };
 
 struct DeviceTensor {
@@ -108,10 +113,17 @@ struct DecodeTables {
     std::uint32_t* touched = nullptr;
     std::uint32_t* payload_faults = nullptr;
     // Between the kernels.
+    std::byte* mask_bytes = nullptr;   ///< bitmaps of keyed lists
     std::uint32_t* indices = nullptr;  ///< of a list's elements, in the chunk
     float* values = nullptr;           ///< fl(factor * value)
     std::uint32_t* list_tables = nullptr;
 };
+
+/// The bits of a direct list's indices.
+[[nodiscard]] GRADSIEVE_HOST_DEVICE inline const std::byte* index_bits_of(const DecodeTables& tables,
+                                                                          const DevicePayload& payload) noexcept {
+    return (is_keyed(payload.index_form) ? tables.mask_bytes : tables.bytes) + payload.bits_offset;
+}
 
 /// A part of the batch whose lists fit into the workspace: consecutive chunks, all with a dense payload or all
 /// without, and the same of exponential_dither.
@@ -121,6 +133,7 @@ struct DecodeRound {
     std::uint32_t first_unit = 0, units = 0;
     bool has_dense = false;
     bool has_exponential = false;
+    bool has_keyed = false;
     std::uint32_t first_copy = 0, copies = 0;  ///< of staged results, by the host
 };
 
@@ -132,11 +145,15 @@ struct FetchPiece {
     std::uint32_t bytes;
     std::uint32_t target_bytes;
 };
+/// Kernels load whole vectors.
+inline constexpr ByteCount kReadBehind = kVectorBytes;
 /// The longest that one block should fetch.
 inline constexpr std::uint32_t kFetchBytes = 1U << 16U;
 /// Fetches all of them; `pieces` is memory that the device reads too. As the others, a cudaError_t.
 [[nodiscard]] int launch_fetch_pieces(const FetchPiece* pieces, std::uint32_t count, std::byte* upload, void* stream);
 
+/// Draws the bitmaps of every keyed list of the round. As the next one.
+[[nodiscard]] int launch_draw_masks(const DecodeTables& tables, const DecodeRound& round, void* stream);
 /// Reads and checks every list of the round: `indices`, `values` and `list_tables`; marks what is corrupt. Enqueues on
 /// `stream` (cudaStream_t); the answer is a cudaError_t.
 [[nodiscard]] int launch_decode_lists(const DecodeTables& tables, const DecodeRound& round, void* stream);

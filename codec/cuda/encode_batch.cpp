@@ -6,6 +6,7 @@
 #include "codec/momentum.hpp"
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
+#include "codec/random_mask.hpp"
 #include "codec/select_topk.hpp"
 #include "codec/threshold_estimate.hpp"
 
@@ -68,13 +69,20 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     ret_plan.zeta = static_cast<float>(selector.zeta);
     if (ret_plan.is_hybrid != 0 || selector.kind == SelectorKind::kThreshold)
         ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
-    if (selector.kind == SelectorKind::kBlockTopK) {
+    if (selector.kind == SelectorKind::kBlockTopK || selector.kind == SelectorKind::kAdaptiveRandom) {
         const auto block = static_cast<std::uint32_t>(selector.block);
-        ret_plan.block_log2 = static_cast<std::uint8_t>(std::countr_zero(block));
+        const bool is_drawn = selector.kind == SelectorKind::kAdaptiveRandom;
+        (is_drawn ? ret_plan.draw_log2 : ret_plan.block_log2) = static_cast<std::uint8_t>(std::countr_zero(block));
         ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, block));
         ret_plan.last_keep_count = static_cast<std::uint16_t>(top_k_count(selector.ratio, request.elements % block));
     }
     if (is_estimated(selector)) fill_estimate(request, ret_plan);
+    if (is_keyed(selector)) {
+        const IndexForm form = selector.kind == SelectorKind::kRandK ? IndexForm::kSubset : IndexForm::kBernoulli;
+        ret_plan.key_form = static_cast<std::uint8_t>(form);
+        ret_plan.magnitude_limit = ~0U;  // the pass lists nothing
+        if (drops_errors(selector)) ret_plan.raise_factor = raise_factor(selector, request.elements);
+    }
     if (!is_top_k) return;
     ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, request.elements));
     const std::uint32_t hint = request.selection_hint == nullptr ? 0 : *request.selection_hint;
@@ -94,8 +102,10 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     const Draw draw = has_base(quantizer.kind) ? Draw::kExponential
                       : is_random(quantizer)   ? Draw::kRandom
                                                : Draw::kNone;
-    const bool is_drawn_list = draw != Draw::kNone && pipeline.selector.kind != SelectorKind::kAll;
-    ret_plan.is_deferred = is_decided_whole(ret_plan) || is_drawn_list || ret_plan.block_log2 > 0 ? 1 : 0;
+    const bool is_drawn_list =
+        draw != Draw::kNone && pipeline.selector.kind != SelectorKind::kAll && !is_keyed(pipeline.selector);
+    ret_plan.is_deferred =
+        is_decided_whole(ret_plan) || is_drawn_list || ret_plan.block_log2 > 0 || ret_plan.draw_log2 > 0 ? 1 : 0;
     ret_plan.draws = static_cast<std::uint8_t>(draw);
     ret_plan.is_scaled = is_random(quantizer) && quantizer.feedback == Feedback::kScaled ? 1 : 0;
     switch (quantizer.kind) {
@@ -143,7 +153,8 @@ FrontPlan front_of(const EncodeRequest& request, const GpuEncodePart& part) {
 
 void fill_random(const EncodeRequest& request, const GpuEncodePart& part, TensorPlan& ret_plan) {
     ret_plan.first_element = static_cast<std::uint32_t>(part.range.first);
-    ret_plan.random = stream_rounds(rounding_stream(request.random_seed, request.tensor, request.step));
+    ret_plan.stream = rounding_stream(request.random_seed, request.tensor, request.step);
+    ret_plan.random = stream_rounds(ret_plan.stream);
 }
 
 void fill_state(const EncodeRequest& request, const GpuEncodePart& part, const VarianceRule& rule,
@@ -198,6 +209,7 @@ void EncodeBatch::clear() {
     fronts_.clear();
     has_fronts_ = false;
     ranges_.clear();
+    selections_.clear();
     sources_.clear();
     wanted_.clear();
     most_tiles_.clear();
@@ -216,6 +228,7 @@ void EncodeBatch::clear() {
     slots_ = {};
     dense_payload_bytes_ = 0;
     payload_bound_bytes_ = 0;
+    mean_bytes_ = 0;
 }
 
 void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DevicePlace& place) {
@@ -238,6 +251,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     fill_state(request, part, rule, plan);
     plan.is_aligned = is_aligned_for_vectors(gpu_request, part, plan) ? 1 : 0;
     ranges_.push_back(part.range);
+    selections_.emplace_back(pipeline.selector, request.selection_seed, request.tensor, request.step, request.elements);
     add_arrays(gpu_request, part, place, has_moments);
     share(gpu_request, place, plan);
     const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;
@@ -311,6 +325,8 @@ void EncodeBatch::share(const GpuEncodeRequest& gpu_request, const DevicePlace& 
 void EncodeBatch::lay_out() {
     dense_payload_bytes_ = aligned(dense_payload_bytes_);
     payload_bound_bytes_ += dense_payload_bytes_;
+    for (ChunkPlan& chunk : chunks_)
+        if (needs_means(tensors_[chunk.tensor])) chunk.payload_offset += aligned_to_line(payload_bound_bytes_);
     ByteCount at = 0;
     const auto place = [&at](ByteCount& ret_offset, std::size_t count, std::size_t bytes) {
         at = aligned(at);

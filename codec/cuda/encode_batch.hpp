@@ -8,6 +8,7 @@
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/peer_access.hpp"
 #include "codec/cuda/staged_samples.hpp"
+#include "codec/random_mask.hpp"
 #include "codec/variance_source.hpp"
 
 #include <vector>
@@ -28,8 +29,10 @@ struct RoundPlan {
     bool is_deferred = false;
     bool has_top_k = false;
     bool has_gate = false;
-    bool has_blocks = false;  ///< block top-k
-    unsigned looks = 0;       ///< most of a tensor whose threshold is estimated
+    bool has_blocks = false;    ///< block top-k
+    bool has_adaptive = false;  ///< adaptive_random
+    bool is_keyed = false;      ///< all of its tensors' selectors are
+    unsigned looks = 0;         ///< most of a tensor whose threshold is estimated
     bool has_front = false;
     bool is_masked = false;   ///< of some tensor's front
     Draw draw = Draw::kNone;  ///< the last of its lists'
@@ -93,6 +96,8 @@ public:
     [[nodiscard]] ByteCount dense_payload_bytes() const noexcept { return dense_payload_bytes_; }
     /// No batch of these shapes has more.
     [[nodiscard]] ByteCount payload_bound_bytes() const noexcept { return payload_bound_bytes_; }
+    /// Memory for payloads, and behind those for the means of tensors that keep no r.
+    [[nodiscard]] ByteCount payload_memory_bytes() const noexcept;
     [[nodiscard]] bool has_top_k() const noexcept { return has_top_k_; }
     /// Whether every element of a tensor is sent, in payloads of known place and size.
     [[nodiscard]] bool is_dense(std::size_t tensor) const noexcept;
@@ -118,6 +123,7 @@ private:
     std::vector<FrontPlan> fronts_;    ///< one each
     bool has_fronts_ = false;
     std::vector<DeviceRange> ranges_;
+    std::vector<SelectionPlan> selections_;  ///< of keyed selectors
     std::vector<VarianceSource> sources_;
     std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind
     std::vector<std::uint32_t> most_tiles_;    ///< tiles of the largest part
@@ -136,6 +142,7 @@ private:
     ElementCount elements_ = 0;
     ByteCount dense_payload_bytes_ = 0;
     ByteCount payload_bound_bytes_ = 0;
+    ByteCount mean_bytes_ = 0;
     bool has_top_k_ = false;
 };
 

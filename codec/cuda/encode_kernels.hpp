@@ -47,8 +47,12 @@ struct PassKernel {
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
 /// Cuts lists that wait to the best of each block, for block top-k.
 [[nodiscard]] KernelHandle block_kernel() noexcept;
+/// Cuts lists that wait to what adaptive_random draws.
+[[nodiscard]] KernelHandle adaptive_kernel() noexcept;
 /// Sends the lists that waited, of which none is coded in a way behind `draw`.
 [[nodiscard]] KernelHandle send_kernel(Draw draw) noexcept;
+/// Draws and sends the lists of keyed selectors, none of which is coded in a way behind `draw`; a block per group.
+[[nodiscard]] KernelHandle keyed_kernel(Draw draw) noexcept;
 /// Codes the chunks once their lists hold what is sent; a block of kCodeThreads for each chunk, with kNearPayloadBytes
 /// of dynamic shared memory.
 [[nodiscard]] KernelHandle code_kernel() noexcept;

@@ -243,6 +243,8 @@ Status EncodeLane::run_round(std::size_t number) {
         GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
     }
     if (plan.has_blocks) GRADSIEVE_TRY(launch(block_kernel(), plan.group_count, round));
+    if (plan.has_adaptive) GRADSIEVE_TRY(launch(adaptive_kernel(), plan.group_count, round));
+    if (plan.is_keyed) GRADSIEVE_TRY(launch(keyed_kernel(plan.draw), plan.group_count, round));
     if (plan.is_deferred) GRADSIEVE_TRY(launch(send_kernel(plan.draw), plan.group_count, round));
     return code(plan, round);
 }
@@ -265,6 +267,7 @@ Status EncodeLane::run_shared_step(std::size_t shared_round, unsigned step) {
     if (step + 1 == (plan.has_top_k ? kTopKSteps : kListSteps)) {
         if (plan.has_top_k) GRADSIEVE_TRY(launch(take_ties_kernel(), plan.chunk_count, round));
         if (plan.has_blocks) GRADSIEVE_TRY(launch(block_kernel(), plan.group_count, round));
+        if (plan.has_adaptive) GRADSIEVE_TRY(launch(adaptive_kernel(), plan.group_count, round));
         GRADSIEVE_TRY(launch(send_kernel(plan.draw), plan.group_count, round));
         return code(plan, round);
     }

@@ -38,7 +38,7 @@ Regions regions_of(EncodeMemory& memory, const EncodeBatch& batch, ByteCount scr
             Region{&memory.values, batch.slots().values, "values of lists"},
             Region{&memory.infos, batch.slots().infos, "tiles of lists"},
             Region{&memory.gates, batch.slots().gates, "gates of lists"},
-            Region{&memory.payload, batch.payload_bound_bytes(), "payloads"},
+            Region{&memory.payload, batch.payload_memory_bytes(), "payloads"},
             Region{&memory.histograms, histograms, "counters of top-k"},
             Region{&memory.scratch, scratch_bytes, "samples looked at twice"},
             Region{&memory.staging, batch.staging_bytes(), "samples of other GPUs"}};

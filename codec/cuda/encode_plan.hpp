@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/id.hpp"
-#include "codec/philox.hpp"
+#include "codec/random_selection.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -72,7 +72,8 @@ struct TensorPlan {
     std::uint32_t first_tile;       ///< the tensor's first tile in its round
     std::uint32_t tile_count;       ///< its tiles
     std::uint32_t group_count;      ///< its groups of kGroupTiles tiles
-    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor; block top-k: of a block; estimated: sent at most
+    std::uint32_t keep_count;       ///< top-k: k, of the whole tensor; block top-k, adaptive_random: of a block;
+                                    ///< estimated: sent at most
     std::uint32_t part;             ///< which of the tensor's parts this is
     std::uint32_t part_count;       ///< those with elements
     std::uint32_t magnitude_limit;  ///< bits that those of |r| must exceed: below top-k's floor; tau; 0
@@ -104,14 +105,19 @@ struct TensorPlan {
     float depth_per_bit;            ///< of the base
     std::uint8_t is_biased;         ///< to the nearer level
     std::uint8_t block_log2;        ///< block top-k: of a block's elements; else 0
-    std::uint16_t last_keep_count;  ///< block top-k: k of the last block, if it has fewer elements
+    std::uint16_t last_keep_count;  ///< of those: k of the last block, if it has fewer elements
     std::uint8_t is_fixed;          ///< rounding: levels are powers of the base
     std::uint8_t needs_squares;     ///< dither: a tile's unit follows from its squares, too
     std::uint8_t looks;             ///< estimated thresholds: looks at r before it is listed; else 0
     std::uint8_t is_gaussian;       ///< gaussian_k, else sidco
     std::uint32_t wanted;           ///< estimated thresholds: k, of the whole tensor
     std::uint32_t shared_rows;      ///< SharedCounts of each part behind `shared` that hold its sums
-    StreamRounds random;            ///< natural, dither
+    std::uint8_t key_form;          ///< IndexForm of a selector whose positions follow from a key; else 0
+    std::uint8_t draw_log2;         ///< adaptive_random: of a block's elements; else 0
+    std::uint8_t reserved[2];
+    float raise_factor;   ///< keyed, with feedback=none: what values are multiplied by; else 0, and r is kept
+    RandomStream stream;  ///< adaptive_random
+    StreamRounds random;  ///< natural, dither
 };
 static_assert(sizeof(TensorPlan) % 16 == 0);
 
@@ -152,7 +158,8 @@ struct ChunkPlan {
     std::uint32_t chunk_index;     ///< in the part that this device has of the tensor
     std::uint32_t elements;        ///< of the chunk
     std::uint32_t tiles;           ///< of the chunk
-    std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies
+    std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies; keyed without r: where means do
+    SelectionRule rule;            ///< of a keyed selector
 };
 struct ChunkResult {
     std::uint64_t offset;

@@ -8,6 +8,10 @@
 
 namespace gradsieve::codec::cuda {
 
+ByteCount EncodeBatch::payload_memory_bytes() const noexcept {
+    return mean_bytes_ == 0 ? payload_bound_bytes_ : aligned_to_line(payload_bound_bytes_) + aligned(mean_bytes_);
+}
+
 bool EncodeBatch::is_dense(std::size_t tensor) const noexcept { return is_dense_plan(tensors_[tensor]); }
 
 ByteCount EncodeBatch::dense_chunk_bytes(const ChunkPlan& chunk) const noexcept {
@@ -30,12 +34,17 @@ RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     round.looks = plan.looks;
     round.has_gate = is_top_k && plan.has_variance != 0;
     round.has_blocks = plan.block_log2 > 0;
+    round.has_adaptive = plan.draw_log2 > 0;
+    round.is_keyed = plan.key_form != 0;
     round.draw = static_cast<Draw>(plan.draws);
     round.has_front = fronts_[tensor].momentum_out != nullptr;
     round.is_masked = fronts_[tensor].is_masked != 0;
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
     if (is_dense_plan(plan)) {
         round.pass = find_dense_kernel(quantizer, samples);
+    } else if (needs_means(plan)) {
+        round.pass = find_dense_kernel(QuantizerKind::kF32, samples);
+        round.value_bytes = plan.value_bytes;
     } else {
         round.pass = find_list_kernel(source, samples, round.is_deferred);
         round.value_bytes = plan.is_deferred != 0 ? std::uint32_t{sizeof(float)} : std::uint32_t{plan.value_bytes};
@@ -50,7 +59,7 @@ void EncodeBatch::plan_rounds(const GpuEncoderLimits& limits) {
         if (tensors_[tensor].elements > 0 || first_shared_[tensor] != kNothing) order_.push_back(tensor);
     const auto key = [&](std::uint32_t tensor) {
         const RoundPlan& wanted = wanted_[tensor];
-        return std::tuple(wanted.is_shared, wanted.pass.kernel);
+        return std::tuple(wanted.is_shared, wanted.is_keyed, wanted.pass.kernel);
     };
     std::stable_sort(order_.begin(), order_.end(), [&](auto left, auto right) { return key(left) < key(right); });
     for (std::size_t at = 0; at < order_.size();) {
@@ -83,6 +92,7 @@ void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits,
         inout_round.looks = std::max(inout_round.looks, wanted.looks);
         inout_round.has_front = inout_round.has_front || wanted.has_front;
         inout_round.is_masked = inout_round.is_masked || wanted.is_masked;
+        inout_round.has_adaptive = inout_round.has_adaptive || wanted.has_adaptive;
         inout_round.draw = std::max(inout_round.draw, wanted.draw);
         inout_round.value_bytes = std::max(inout_round.value_bytes, wanted.value_bytes);
         inout_round.scratch_samples = std::max(inout_round.scratch_samples, wanted.scratch_samples);
@@ -123,6 +133,12 @@ void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& i
         dense_payload_bytes_ = values + dense_value_bytes(plan, elements);
     } else {
         payload_bound_bytes_ += list_bound(plan, elements);
+    }
+    if (plan.key_form != 0) chunk.rule = selections_[tensor].rule(ranges_[tensor].first_chunk() + chunk.chunk_index);
+    if (needs_means(plan)) {
+        const ByteCount values = aligned_to_line(mean_bytes_ + kMeanHeaderBytes);
+        chunk.payload_offset = values - kMeanHeaderBytes;
+        mean_bytes_ = values + elements * sizeof(float);
     }
     chunks_.push_back(chunk);
 }

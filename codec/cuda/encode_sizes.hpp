@@ -19,6 +19,10 @@ inline bool is_dense_plan(const TensorPlan& plan) {
            static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2;
 }
 
+/// Where a keyed selector keeps no r, the pass writes means as `all | f32` does, behind a header of so many bytes.
+inline constexpr std::uint32_t kMeanHeaderBytes = 2;
+inline bool needs_means(const TensorPlan& plan) { return plan.raise_factor > 0.0F; }
+
 /// Bits of one value in a payload, but for the paper's word.
 inline ByteCount value_bits(const TensorPlan& plan) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {

@@ -174,11 +174,11 @@ __device__ inline bool read_bits(const DevicePayload& payload, const BitSection&
 }
 
 /// False if corrupt.
-__device__ inline bool read_bitmap(const DevicePayload& payload, const std::byte* body, ListShared& shared,
+__device__ inline bool read_bitmap(const DevicePayload& payload, const std::byte* bits, ListShared& shared,
                                    std::uint32_t& ret_used_bytes) {
     std::uint32_t total = 0;
-    ret_used_bytes = bytes_of(payload.chunk_elements);
-    return read_bits(payload, BitSection(body), payload.chunk_elements, shared, total) && total == payload.count;
+    ret_used_bytes = is_keyed(payload.index_form) ? key_bytes(payload.index_form) : bytes_of(payload.chunk_elements);
+    return read_bits(payload, BitSection(bits), payload.chunk_elements, shared, total) && total == payload.count;
 }
 
 /// Rice of parameter 0. False if corrupt.
@@ -221,9 +221,10 @@ __device__ inline bool read_every(const DevicePayload& payload, ListShared& shar
 }
 
 /// Reads the index section: `starts`, and the indices unless the payload is direct. False if corrupt.
-__device__ inline bool read_indices(const DevicePayload& payload, const std::byte* body, ListShared& shared,
-                                    std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
-    if (payload.index_form == IndexForm::kBitmap) return read_bitmap(payload, body, shared, ret_used_bytes);
+__device__ inline bool read_indices(const DevicePayload& payload, const std::byte* body, const std::byte* bits,
+                                    ListShared& shared, std::uint32_t* ret_indices, std::uint32_t& ret_used_bytes) {
+    if (payload.index_form == IndexForm::kBitmap || is_keyed(payload.index_form))
+        return read_bitmap(payload, bits, shared, ret_used_bytes);
     if (payload.index_form == IndexForm::kEvery) return read_every(payload, shared, ret_used_bytes);
     if (payload.is_direct) return read_quotients(payload, body, shared, ret_used_bytes);
     clear_starts(payload, shared);

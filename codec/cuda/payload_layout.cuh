@@ -88,6 +88,7 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     if (form == IndexForm::kRice || is_elias_fano) at += whole_bytes(shape.count * layout.index_parameter);
     if (form == IndexForm::kBitmap) at += whole_bytes(shape.elements);
     if (form == IndexForm::kRaw32) at += shape.count * 4;
+    if (is_keyed(form)) at += key_bytes(form);
     layout.unary_bit = at * 8;
     if (form == IndexForm::kRice) at += whole_bytes(shape.unary_bits);
     if (is_elias_fano) at += whole_bytes(elias_fano_high_bits(shape.elements, shape.count, layout.index_parameter));
@@ -102,6 +103,7 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
 /// The smallest form that the pipeline allows; on a tie the earlier one of every, Rice, bitmap, words. Elias-Fano is
 /// at most a byte smaller than Rice (docs/codecs.md).
 __device__ inline PayloadLayout choose_layout(const TensorPlan& plan, const ListShape& shape) {
+    if (plan.key_form != 0) return layout_in(plan, shape, static_cast<IndexForm>(plan.key_form));
     switch (static_cast<IndexCoderKind>(plan.index_coder)) {
         case IndexCoderKind::kRice: return layout_in(plan, shape, IndexForm::kRice);
         case IndexCoderKind::kBitmap: return layout_in(plan, shape, IndexForm::kBitmap);
@@ -126,6 +128,15 @@ __device__ inline void or_bits(std::uint32_t* words, std::uint32_t bit, std::uin
     const unsigned shift = bit % 32;
     atomicOr(words + bit / 32, value << shift);
     if (shift + width > 32) atomicOr(words + bit / 32 + 1, value >> (32 - shift));
+}
+
+/// The index section of a form whose positions follow from a key.
+__device__ inline void write_key(const SelectionRule& rule, const PayloadLayout& layout, std::uint32_t* words) {
+    or_bits(words, layout.indices_bit, rule.key.low, 32);
+    or_bits(words, layout.indices_bit + 32U, rule.key.high, 32);
+    if (layout.form != IndexForm::kBernoulli) return;
+    or_bits(words, layout.indices_bit + 64U, rule.first_limit, 32);
+    or_bits(words, layout.indices_bit + 96U, rule.last_limit, 32);
 }
 
 __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout& layout, std::uint32_t* words) {

@@ -136,7 +136,8 @@ __device__ inline bool add_direct(const DecodeTables& tables, const DevicePayloa
     std::uint32_t word = 0;
     if (first_bit < bits) {
         word = bits - first_bit < 32 ? (1U << (bits - first_bit)) - 1 : ~0U;
-        if (payload.index_form != IndexForm::kEvery) word &= BitSection(body).word_at(first_bit);
+        if (payload.index_form != IndexForm::kEvery)
+            word &= BitSection(index_bits_of(tables, payload)).word_at(first_bit);
     }
     std::uint32_t before = __popc(word);
     for (std::uint32_t distance = 1; distance < kLanes; distance *= 2) {

@@ -17,7 +17,7 @@ codec::Pipeline pipeline(const char* text) { return *codec::parse_pipeline(text)
 
 TEST(ChunkCoder, Nothing_to_send_writes_nothing) {
     for (const auto& pipeline_case : all_pipeline_cases()) {
-        if (pipeline_case.is_dense) continue;
+        if (pipeline_case.is_dense || is_keyed(pipeline_case.pipeline.selector)) continue;
         const auto coded = code(pipeline_case.pipeline, 100, false, {3, 9}, {0.0F, -0.0F});
         EXPECT_TRUE(coded.payload.empty()) << pipeline_case.text;
         EXPECT_EQ(float_bits(coded.decoded[0]) | float_bits(coded.decoded[1]), 0U);
@@ -34,6 +34,8 @@ TEST(ChunkCoder, Scratch_from_other_calls_changes_nothing_and_settles) {
         selection.is_dense = pipeline_case.is_dense;
         selection.indices = data.indices;
         set_random(selection);
+        const codec::SelectionRule rule = rule_of(pipeline_case.pipeline, elements);
+        if (is_keyed(pipeline_case.pipeline.selector)) selection.keyed = &rule;
         selection.values = data.values;
         for (const float value : data.values)
             selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
@@ -43,7 +45,7 @@ TEST(ChunkCoder, Scratch_from_other_calls_changes_nothing_and_settles) {
         for (const auto& pipeline_case : all_pipeline_cases())
             for (const Shape shape : {Shape::kTiny, Shape::kGaussian})
                 for (const std::size_t elements : {5000, 7}) {
-                    const CaseData data = make_case_data(pipeline_case.is_dense, shape, elements, 3);
+                    const CaseData data = make_case_data(pipeline_case, shape, elements, 3);
                     ASSERT_EQ(run(pipeline_case, data, elements),
                               code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values)
                                   .payload)
@@ -60,7 +62,7 @@ TEST(ChunkCoder, Scratch_from_other_calls_changes_nothing_and_settles) {
 }
 TEST(ChunkCoder, Decoded_values_may_overwrite_the_values) {
     for (const auto& pipeline_case : all_pipeline_cases()) {
-        const CaseData data = make_case_data(pipeline_case.is_dense, Shape::kGaussian, 5000, 3);
+        const CaseData data = make_case_data(pipeline_case, Shape::kGaussian, 5000, 3);
         const Coded expected = code(pipeline_case.pipeline, 5000, pipeline_case.is_dense, data.indices, data.values);
         std::vector<float> values = data.values;
         codec::ChunkSelection selection;
@@ -68,6 +70,8 @@ TEST(ChunkCoder, Decoded_values_may_overwrite_the_values) {
         selection.is_dense = pipeline_case.is_dense;
         selection.indices = data.indices;
         set_random(selection);
+        const codec::SelectionRule rule = rule_of(pipeline_case.pipeline, 5000);
+        if (is_keyed(pipeline_case.pipeline.selector)) selection.keyed = &rule;
         selection.values = values;
         for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
         codec::CodeScratch scratch;
@@ -121,6 +125,7 @@ TEST(ChunkCoder, Any_list_round_trips_through_any_pipeline) {
         const auto shape = all_shapes()[*rc::gen::inRange<std::size_t>(0, all_shapes().size())];
         CaseData data;
         if (!pipeline_case.is_dense) data.indices = make_indices(elements, parts, seed);
+        if (is_keyed(pipeline_case.pipeline.selector)) data = make_case_data(pipeline_case, shape, elements, seed);
         data.values = make_values(shape, pipeline_case.is_dense ? elements : data.indices.size(), seed);
         const Coded coded = code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values);
         std::vector<float> expected(elements, 0.0F);

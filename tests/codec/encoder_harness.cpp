@@ -153,6 +153,20 @@ std::vector<NamedPipeline> every_pipeline() {
             {"momentum|block_topk|dither", *parse_pipeline("momentum(nesterov=yes) | block_topk(0.1) | dither")},
             {"momentum|all|sign", *parse_pipeline("momentum(0.9, nesterov=yes) | all | sign")},
             {"momentum|all|f32", *parse_pipeline("momentum(0.5) | all")},
+            {"randk|f32", *parse_pipeline("randk(0.1)")},
+            {"randk(none)|f32", *parse_pipeline("randk(0.03, none)")},
+            {"randk(0.7)|sign", *parse_pipeline("randk(0.7) | sign")},
+            {"randk(1)|natural", *parse_pipeline("randk(1) | natural(unscaled)")},
+            {"randk(none)|dither", *parse_pipeline("randk(0.4, none) | dither(3, l2)")},
+            {"randk|sign(number)", *parse_pipeline("randk(1e-9) | sign(scale=0.5)")},
+            {"bernoulli|f16", *parse_pipeline("bernoulli(0.2) | f16")},
+            {"bernoulli(none)|exponential", *parse_pipeline("bernoulli(0.9, none) | exponential_dither")},
+            {"bernoulli(none)|f32", *parse_pipeline("bernoulli(1e-4, none)")},
+            {"adaptive_random|f32", *parse_pipeline("adaptive_random(0.05)")},
+            {"adaptive_random(64)|pow2", *parse_pipeline("adaptive_random(0.3, 64) | pow2(4)")},
+            {"adaptive_random|sign", *parse_pipeline("adaptive_random(1e-4, block=512) | sign")},
+            {"biased_random|bf16", *parse_pipeline("biased_random(0.9, 0.01) | bf16")},
+            {"biased_random|ternary", *parse_pipeline("biased_random(0.1, 1) | ternary")},
             {"all|rounding(1.1)", *parse_pipeline("all | rounding(1.1)")},
             {"topk|ternary(1)", *parse_pipeline("topk(0.2) | ternary(clip=1)")},
             {"all|natural", natural_pipeline({})},
@@ -268,6 +282,7 @@ FormOutput run_form(const reference::Input& input, const reference::State& befor
     request.tensor = input.tensor;
     request.step = input.step;
     request.random_seed = input.random_seed;
+    request.selection_seed = input.selection_seed;
     request.elements = input.elements;
     request.samples = sample_pointers;
     request.weights = input.weights;

@@ -92,6 +92,7 @@ public:
     /// What a gradient comes to once it has passed the stages in front: what the next step adds to the residual.
     [[nodiscard]] std::vector<float> handed_in(const std::vector<float>& gradient) const;
     void set_random_seed(std::uint64_t seed) { request_.random_seed = seed; }
+    void set_selection_seed(std::uint64_t seed) { request_.selection_seed = seed; }
     void set_rescale(float rescale) { request_.rescale = rescale; }
 
 private:

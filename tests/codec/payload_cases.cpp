@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <stdexcept>
 
 namespace gradsieve::test {
 namespace {
@@ -67,7 +68,13 @@ std::vector<PipelineCase> make_pipeline_cases() {
             if (is_pow2 || coder == "auto") add("all | " + quantizer + " | " + coder, true);
             if (quantizer != "sign(scale=none)") add("topk(0.01) | " + quantizer + " | " + coder, false);
         }
+        if (is_pow2) continue;
+        add("randk(0.2) | " + quantizer, false);
+        add("biased_random(0.95, 0.1) | " + quantizer, false);
     }
+    add("randk(1) | f32", false);
+    add("randk(0.7, none) | dither(feedback=none)", false);
+    add("bernoulli(0.9) | bf16", false);
     return cases;
 }
 
@@ -122,6 +129,10 @@ const std::vector<PipelineCase>& all_pipeline_cases() {
     return kCases;
 }
 
+codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements) {
+    return codec::SelectionPlan(pipeline.selector, 1, 2, 3, elements).rule(0);
+}
+
 void set_random(codec::ChunkSelection& inout_selection) {
     inout_selection.random = codec::rounding_stream(1, 2, 3);
     inout_selection.first_element = 5 * kChunkElements;
@@ -135,6 +146,8 @@ Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
     selection.indices = indices;
     selection.values = values;
     set_random(selection);
+    const codec::SelectionRule rule = rule_of(pipeline, elements);
+    if (codec::is_keyed(pipeline.selector)) selection.keyed = &rule;
     for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
     Coded coded;
     coded.decoded.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
@@ -143,9 +156,16 @@ Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
     return coded;
 }
 
-CaseData make_case_data(bool is_dense, Shape shape, std::size_t elements, std::uint64_t seed) {
+CaseData make_case_data(const PipelineCase& pipeline_case, Shape shape, std::size_t elements, std::uint64_t seed) {
     CaseData data;
-    if (!is_dense) {
+    const bool is_dense = pipeline_case.is_dense;
+    if (codec::is_keyed(pipeline_case.pipeline.selector)) {
+        data.indices.resize(elements + codec::kIndexSlack);
+        data.indices.resize(codec::draw_indices(rule_of(pipeline_case.pipeline, elements), elements,
+                                                static_cast<std::uint32_t>(elements), codec::payload_kernels(),
+                                                data.indices.data()));
+        if (data.indices.empty()) throw std::logic_error(pipeline_case.text + " draws nothing");
+    } else if (!is_dense) {
         // Sparse in large chunks, half full in small ones.
         data.indices = make_indices(elements, elements > 2000 ? 20000 : 500000, seed);
         if (data.indices.empty()) data.indices.push_back(static_cast<std::uint32_t>(elements - 1));

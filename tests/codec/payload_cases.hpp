@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/chunk_coder.hpp"
+#include "codec/random_mask.hpp"
 
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct PipelineCase {
 /// Every quantizer x coder that a configuration can name, after `all` and after a sparse selector.
 const std::vector<PipelineCase>& all_pipeline_cases();
 
+/// The rule of `code` for a random selector.
+codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements);
 /// The random numbers of `code`.
 void set_random(codec::ChunkSelection& inout_selection);
 
@@ -36,6 +39,7 @@ struct Coded {
     std::vector<float> decoded;  ///< as long as the selection's values; poisoned before the call
 };
 /// Codes one chunk. A list of `indices` with `values`, or all of `values` if `is_dense`.
+/// After a random selector, indices are those that its rule stands for.
 Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
            const std::vector<std::uint32_t>& indices, const std::vector<float>& values);
 
@@ -43,8 +47,8 @@ struct CaseData {
     std::vector<std::uint32_t> indices;
     std::vector<float> values;
 };
-/// Input of a case: all of a shape, or a random list with at least one element.
-CaseData make_case_data(bool is_dense, Shape shape, std::size_t elements, std::uint64_t seed);
+/// Input of a case: all of a shape, a random list with at least one element, or what a key stands for.
+CaseData make_case_data(const PipelineCase& pipeline_case, Shape shape, std::size_t elements, std::uint64_t seed);
 
 std::vector<std::uint8_t> octets(const Bytes& bytes);
 Bytes bytes_of(ByteView view);

@@ -27,11 +27,12 @@ std::vector<float> fast_decode(const Bytes& payload, std::size_t elements) {
 
 void check_case(const PipelineCase& pipeline_case, Shape shape, std::size_t elements) {
     SCOPED_TRACE(pipeline_case.text + ", " + shape_name(shape) + ", n = " + std::to_string(elements));
-    const CaseData data = make_case_data(pipeline_case.is_dense, shape, elements, elements * 7 + 1);
+    const CaseData data = make_case_data(pipeline_case, shape, elements, elements * 7 + 1);
     const Coded coded = code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values);
     std::vector<float> expected(elements, 0.0F);
     bool is_anything_sent =
         pipeline_case.is_dense && pipeline_case.pipeline.quantizer.kind != codec::QuantizerKind::kPow2;
+    is_anything_sent = is_anything_sent || is_keyed(pipeline_case.pipeline.selector);
     for (std::size_t i = 0; i < coded.decoded.size(); ++i) {
         ASSERT_TRUE(std::isfinite(coded.decoded[i])) << "element " << i << " was not written";
         is_anything_sent = is_anything_sent || coded.decoded[i] != 0.0F;
@@ -105,6 +106,8 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     if (form == 3) total += 4 * k;
     if (quantizer == 5) total += tile_top.size() * (form == 0 ? 8 : 4);
     if (form == 4) total += (k * (parameters & 31U) + 7) / 8 + (k + ((n - 1) >> (parameters & 31U)) + 7) / 8;
+    if (form == 5) total += 8;
+    if (form == 6) total += 16;
     if (quantizer >= 8 || (quantizer == 4 && scale_code == 0)) total += tile_top.size() * (form == 0 ? 4 : 2);
     if (quantizer == 3 && parameters >> 5U != 7) {
         float top = 0;
@@ -124,7 +127,7 @@ TEST(PayloadSize, Every_payload_is_as_long_as_the_page_says) {
     for (const auto& pipeline_case : all_pipeline_cases())
         for (const Shape shape : {Shape::kGaussian, Shape::kHeavyTailed})
             for (const std::size_t elements : {1, 9, 4096, 20000}) {
-                const CaseData data = make_case_data(pipeline_case.is_dense, shape, elements, 99);
+                const CaseData data = make_case_data(pipeline_case, shape, elements, 99);
                 const Coded coded =
                     code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values);
                 const auto bytes = octets(coded.payload);

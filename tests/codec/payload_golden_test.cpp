@@ -30,7 +30,7 @@ std::map<std::string, std::string> make_digests(unsigned version) {
     for (const auto& pipeline_case : all_pipeline_cases())
         for (const Shape shape : {Shape::kGaussian, Shape::kHeavyTailed})
             for (const std::size_t elements : {1, 7, 8, 31, 32, 33, 1023, 4101}) {
-                const CaseData data = make_case_data(pipeline_case.is_dense, shape, elements, 1000 + elements);
+                const CaseData data = make_case_data(pipeline_case, shape, elements, 1000 + elements);
                 const auto payload =
                     code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values).payload;
                 if (payload.empty() || static_cast<unsigned>(payload[0]) != version) continue;

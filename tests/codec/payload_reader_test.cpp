@@ -88,7 +88,7 @@ TEST(PayloadReader, Mutated_payloads_are_refused_or_decode_as_the_page_says) {
     std::size_t tried = 0;
     for (const auto& pipeline_case : all_pipeline_cases())
         for (const std::size_t elements : {1, 9, 300, 4100, 9000}) {
-            const CaseData data = make_case_data(pipeline_case.is_dense, Shape::kGaussian, elements, seed + elements);
+            const CaseData data = make_case_data(pipeline_case, Shape::kGaussian, elements, seed + elements);
             const Bytes payload =
                 code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values).payload;
             for (unsigned round = 0; round < 60; ++round, ++tried) {
@@ -118,7 +118,7 @@ TEST(PayloadReader, Random_bytes_behind_each_version_byte_do_no_harm) {
 TEST(PayloadReader, Every_truncation_and_any_extension_is_refused) {
     DecodedList list;
     for (const auto& pipeline_case : all_pipeline_cases()) {
-        const CaseData data = make_case_data(pipeline_case.is_dense, Shape::kGaussian, 300, 4);
+        const CaseData data = make_case_data(pipeline_case, Shape::kGaussian, 300, 4);
         Bytes payload = code(pipeline_case.pipeline, 300, pipeline_case.is_dense, data.indices, data.values).payload;
         for (std::size_t size = 0; size < payload.size(); ++size) {
             const Bytes truncated(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(size));

@@ -70,7 +70,7 @@ TEST(Payload, Every_bad_header_field_is_named) {
         "corrupt: payload length in bytes 0: allowed is 2 or more; the bytes were damaged or forged: have the sender "
         "send the step again");
     EXPECT_THAT(refusal({2}), HasSubstr("length in bytes 1"));
-    EXPECT_THAT(refusal({2, 5U << 5U, 1, 0}), HasSubstr("index form 5: allowed is 0 to 4"));
+    EXPECT_THAT(refusal({2, 7U << 5U, 1, 0}), HasSubstr("index form 7: allowed is 0 to 6"));
     EXPECT_THAT(refusal({6, 0}), HasSubstr("payload version 6: allowed is 2 to 5"));
     EXPECT_THAT(refusal({2, 4U << 5U, 1, 0}), HasSubstr("version of index form 4 2: allowed is 5"));
     EXPECT_THAT(refusal({5, 0}), HasSubstr("version of quantizer 0 5: allowed is 2"));

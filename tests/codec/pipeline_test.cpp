@@ -48,6 +48,13 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("gaussian_k(0.01)"), "gaussian_k(ratio=0.01) | f32 | auto");
     EXPECT_EQ(canonical("sidco(0.01)"), "sidco(ratio=0.01, stages=3) | f32 | auto");
     EXPECT_EQ(canonical("block_topk(0.01)"), "block_topk(ratio=0.01, block=4096) | f32 | auto");
+    EXPECT_EQ(canonical("randk(0.01)"), "randk(ratio=0.01, feedback=scaled) | f32 | auto");
+    EXPECT_EQ(canonical("randk(0.5, none) | dither"),
+              "randk(ratio=0.5, feedback=none) | dither(levels=7, norm=max, feedback=none) | auto");
+    EXPECT_EQ(canonical("bernoulli(0.1) | natural"),
+              "bernoulli(p=0.1, feedback=scaled) | natural(feedback=scaled) | auto");
+    EXPECT_EQ(canonical("biased_random(0.5, 0.01)"), "biased_random(first=0.5, last=0.01) | f32 | auto");
+    EXPECT_EQ(canonical("adaptive_random(0.01)"), "adaptive_random(ratio=0.01, block=4096) | f32 | auto");
     EXPECT_EQ(canonical("all | ternary"), "all | ternary(clip=2.5, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | ternary(none)"), "all | dither(levels=1, norm=max, feedback=scaled) | auto");
 }
@@ -94,6 +101,10 @@ TEST(Pipeline, Blanked_knobs_agree_between_nodes_that_tune_alone) {
     EXPECT_EQ(canonical("gaussian_k(0.5)", Knobs::kBlank), "gaussian_k(ratio=*) | f32 | auto");
     EXPECT_EQ(canonical("sidco(0.5, 2)", Knobs::kBlank), "sidco(ratio=*, stages=*) | f32 | auto");
     EXPECT_EQ(canonical("block_topk(0.5, 64)", Knobs::kBlank), "block_topk(ratio=*, block=*) | f32 | auto");
+    EXPECT_EQ(canonical("randk(0.5)", Knobs::kBlank), "randk(ratio=*, feedback=scaled) | f32 | auto");
+    EXPECT_EQ(canonical("bernoulli(0.5, none)", Knobs::kBlank), "bernoulli(p=*, feedback=none) | f32 | auto");
+    EXPECT_EQ(canonical("biased_random(0.5, 1)", Knobs::kBlank), "biased_random(first=*, last=*) | f32 | auto");
+    EXPECT_EQ(canonical("adaptive_random(0.5)", Knobs::kBlank), "adaptive_random(ratio=*, block=*) | f32 | auto");
     EXPECT_EQ(canonical("all | ternary(3)", Knobs::kBlank), "all | ternary(clip=*, feedback=scaled) | auto");
 }
 
@@ -209,6 +220,21 @@ TEST(Pipeline, Combinations_without_sense_are_refused_in_words) {
     EXPECT_EQ(canonical("all | pow2 | rice"), "all | pow2(bits=4, scope=tile) | rice") << "pow2 leaves elements out";
 }
 
+TEST(Pipeline, Random_selectors_refuse_what_would_not_mean_what_it_says) {
+    EXPECT_THAT(refusal("randk(0.1) | pow2"), HasSubstr("one with a code for zero"));
+    EXPECT_THAT(refusal("bernoulli(0.1) | f32 | rice"), HasSubstr("a key is sent in place of indices"));
+    EXPECT_THAT(refusal("biased_random(0.1, 0.2) | bitmap"), HasSubstr("a key is sent in place of indices"));
+    EXPECT_THAT(refusal("randk(0.1, none) | bf16"), HasSubstr("f32 or one that rounds at random without bias"));
+    EXPECT_THAT(refusal("bernoulli(0.1, none) | sign"), HasSubstr("f32 or one that rounds at random without bias"));
+    EXPECT_THAT(refusal("randk(0.1, none) | natural(scaled)"), HasSubstr("none after a selector with feedback=none"));
+    EXPECT_THAT(refusal("randk(0.1) | natural(none)"), HasSubstr("scaled or unscaled"));
+    EXPECT_THAT(refusal("randk(0.1, unscaled)"), HasSubstr("scaled or none"));
+    EXPECT_THAT(refusal("adaptive_random(0.1) | pow2(scope=tensor)"), HasSubstr("need not be among those drawn"));
+    for (const char* text : {"bernoulli(0)", "bernoulli(1.1)", "bernoulli(p=nan)", "biased_random(0.1, 0)"})
+        EXPECT_THAT(refusal(text), HasSubstr("[2^-32, 1]")) << text;
+    EXPECT_THAT(refusal("biased_random(0.1)"), HasSubstr("last 'missing'"));
+    EXPECT_THAT(refusal("randk"), HasSubstr("ratio 'missing'"));
+}
 TEST(Pipeline, State_arrays_follow_from_the_stages) {
     const auto state = [](std::string_view text) {
         const auto pipeline = *parse_pipeline(text);
@@ -228,6 +254,11 @@ TEST(Pipeline, State_arrays_follow_from_the_stages) {
     EXPECT_EQ(state("block_topk(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("gaussian_k(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("sidco(0.1)"), std::pair(true, false));
+    EXPECT_EQ(state("randk(0.1)"), std::pair(true, false));
+    EXPECT_EQ(state("randk(0.1, none)"), std::pair(false, false));
+    EXPECT_EQ(state("bernoulli(0.1, none) | dither"), std::pair(false, false));
+    EXPECT_EQ(state("biased_random(0.1, 1)"), std::pair(true, false));
+    EXPECT_EQ(state("adaptive_random(0.1)"), std::pair(true, false));
     EXPECT_EQ(state("variance"), std::pair(true, true));
     EXPECT_EQ(state("variance_hybrid(1)"), std::pair(true, true));
 }
@@ -242,7 +273,7 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
     EXPECT_TRUE(rc::check("round trip", [] {
         Pipeline pipeline;
         auto& selector = pipeline.selector;
-        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 8));
+        selector.kind = static_cast<SelectorKind>(*rc::gen::inRange(0, 12));
         if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kVarianceHybrid) {
             selector.alpha = *number_in(0, 1e6);
             selector.zeta = 1 - *number_in(0, 0.999);
@@ -251,10 +282,14 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         const bool has_tau =
             selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
         if (has_tau) selector.tau = *number_in(1e-12, 10);
-        if (selector.kind == SelectorKind::kGaussianK || selector.kind == SelectorKind::kSidco)
+        if (selector.kind == SelectorKind::kGaussianK || selector.kind == SelectorKind::kSidco ||
+            selector.kind == SelectorKind::kRandK)
             selector.ratio = 1 - *number_in(0, 0.9999999);
         if (selector.kind == SelectorKind::kSidco) selector.stages = *rc::gen::inRange(1, 9);
-        if (selector.kind == SelectorKind::kBlockTopK) {
+        if (selector.kind == SelectorKind::kBernoulli || selector.kind == SelectorKind::kBiasedRandom)
+            selector.probability = *number_in(0x1p-32, 1);
+        if (selector.kind == SelectorKind::kBiasedRandom) selector.last_probability = *number_in(0x1p-32, 1);
+        if (selector.kind == SelectorKind::kBlockTopK || selector.kind == SelectorKind::kAdaptiveRandom) {
             selector.ratio = 1 - *number_in(0, 0.9999999);
             selector.block = 1 << *rc::gen::inRange(6, 13);
         }
@@ -271,9 +306,15 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         if (quantizer.kind == QuantizerKind::kVote && selector.kind != SelectorKind::kAll)
             quantizer.kind = QuantizerKind::kTwoMean;
         if (quantizer.kind == QuantizerKind::kVote) quantizer.feedback = Feedback::kNone;
+        if (is_keyed(selector) && (quantizer.kind == QuantizerKind::kPow2 || quantizer.kind == QuantizerKind::kTwoMean))
+            quantizer.kind = QuantizerKind::kF16;
+        const bool may_drop = selector.kind == SelectorKind::kRandK || selector.kind == SelectorKind::kBernoulli;
+        if (may_drop && (quantizer.kind == QuantizerKind::kF32 || quantizer.kind == QuantizerKind::kNatural))
+            selector.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kNone);
         if (quantizer.kind == QuantizerKind::kPow2) {
             quantizer.bits = *rc::gen::inRange(2, 9);
-            quantizer.scope = static_cast<Scope>(*rc::gen::inRange(0, 2));
+            if (selector.kind != SelectorKind::kAdaptiveRandom)
+                quantizer.scope = static_cast<Scope>(*rc::gen::inRange(0, 2));
         }
         if (quantizer.kind == QuantizerKind::kDither) {
             quantizer.levels = *rc::gen::element(1, 1, 2, 7, 127);
@@ -288,13 +329,13 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
         }
         if (is_random(quantizer)) {
             quantizer.feedback = *rc::gen::element(Feedback::kScaled, Feedback::kUnscaled);
-            if (selector.is_faithful) quantizer.feedback = Feedback::kNone;
+            if (drops_errors(selector)) quantizer.feedback = Feedback::kNone;
             if (selector.kind == SelectorKind::kAll && *rc::gen::arbitrary<bool>())
                 quantizer.feedback = Feedback::kNone;
         }
         if (quantizer.kind == QuantizerKind::kSign && *rc::gen::arbitrary<bool>()) quantizer.tau = *number_in(1e-9, 9);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.tau = selector.tau;
-        if (selector.kind != SelectorKind::kAll || quantizer.kind == QuantizerKind::kPow2)
+        if ((selector.kind != SelectorKind::kAll && !is_keyed(selector)) || quantizer.kind == QuantizerKind::kPow2)
             pipeline.index_coder = static_cast<IndexCoderKind>(*rc::gen::inRange(0, 5));
         const auto text = canonical_text(pipeline, Knobs::kKeep);
         const auto parsed = parse_pipeline(text);

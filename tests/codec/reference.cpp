@@ -1,6 +1,7 @@
 #include "reference.hpp"
 
 #include "codec/threshold_estimate.hpp"
+#include "reference_random.hpp"
 
 #include <algorithm>
 #include <cfloat>
@@ -47,7 +48,11 @@ bool is_candidate(const Input& input, float residual, float variance) {
         case SelectorKind::kThreshold: return std::fabs(residual) > static_cast<float>(selector.tau);
         case SelectorKind::kGaussianK:
         case SelectorKind::kSidco:
-        case SelectorKind::kBlockTopK: return residual != 0;
+        case SelectorKind::kBlockTopK:
+        case SelectorKind::kAdaptiveRandom: return residual != 0;
+        case SelectorKind::kRandK:
+        case SelectorKind::kBernoulli:
+        case SelectorKind::kBiasedRandom: return false;  // whatever they hold
         case SelectorKind::kTopK:
             if (residual == 0) return false;
             return selector.gate == 0 || passes_test(residual, static_cast<float>(selector.gate), variance);
@@ -169,10 +174,10 @@ void keep_estimated(const Input& input, const std::vector<float>& residual, std:
 }
 
 /// State of one element after the exchange knows what was decoded for it (0: not sent).
-void settle(const Input& input, float decoded, float& ret_residual, float* ret_variance) {
+void settle(const Input& input, bool is_selected, float decoded, float& ret_residual, float* ret_variance) {
     const Selector& selector = input.pipeline.selector;
     const float residual = ret_residual;
-    if (selector.kind == SelectorKind::kAll) {
+    if (selector.kind == SelectorKind::kAll || (is_keyed(selector) && is_selected)) {
         ret_residual = residual - decoded;
         return;
     }
@@ -213,18 +218,20 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
         for (const ElementCount element : ret_output.selected) {
             if (element < first || element >= first + selection.chunk_elements) continue;
             indices.push_back(static_cast<std::uint32_t>(element - first));
-            values.push_back(residual[element]);
+            values.push_back(raised(input, residual[element]));
         }
         if (values.empty()) continue;
         if (!selection.is_dense) selection.indices = indices;
         selection.values = values;
+        const SelectionRule rule = keyed_rule(input, first);
+        if (is_keyed(input.pipeline.selector)) selection.keyed = &rule;
         std::vector<float> decoded(values.size(), std::nanf(""));
         PayloadBytes payload = code_chunk(input.pipeline, selection, scratch, decoded);
         if (payload.empty()) continue;
         ret_output.chunks.push_back({static_cast<std::uint32_t>(first / kChunkElements), std::move(payload)});
         for (std::size_t cell = 0; cell < values.size(); ++cell) {
             ret_output.decoded[first + indices[cell]] = decoded[cell];
-            if (selection.is_dense || decoded[cell] != 0) ++ret_output.kept_elements;
+            if (selection.is_dense || selection.keyed != nullptr || decoded[cell] != 0) ++ret_output.kept_elements;
         }
     }
     ret_output.state.residual = residual;
@@ -235,7 +242,8 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
     }
     for (ElementCount element = 0; element < input.elements; ++element) {
         float* cell = variance.empty() ? nullptr : &ret_output.state.variance[element];
-        settle(input, ret_output.decoded[element], ret_output.state.residual[element], cell);
+        const bool is_selected = std::binary_search(ret_output.selected.begin(), ret_output.selected.end(), element);
+        settle(input, is_selected, ret_output.decoded[element], ret_output.state.residual[element], cell);
     }
 }
 
@@ -357,6 +365,8 @@ Output encode(const Input& input, const State& before) {
     if (selector == SelectorKind::kTopK) keep_largest(wanted_count(input, input.elements), residual, output.selected);
     if (is_estimated(input.pipeline.selector)) keep_estimated(input, residual, output.selected);
     if (selector == SelectorKind::kBlockTopK) keep_largest_of_blocks(input, residual, output.selected);
+    if (selector == SelectorKind::kAdaptiveRandom) keep_drawn_of_blocks(input, residual, output.selected);
+    if (is_keyed(input.pipeline.selector)) output.selected = keyed_selection(input);
     code_and_settle(input, residual, variance, output);
     if (input.pipeline.front.kind != FrontKind::kMomentum) return output;
     for (ElementCount element = 0; element < input.elements; ++element) {

@@ -29,6 +29,7 @@ struct Input {
     TensorId tensor = tensor_id("tensor");
     Step step = 1;
     std::uint64_t random_seed = 0;
+    std::uint64_t selection_seed = 0;
 };
 struct Output {
     State state;

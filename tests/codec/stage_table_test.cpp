@@ -17,13 +17,17 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
         if (row.role == "front")
             text += " | topk(0.1)";
         else if (row.role == "selector")
-            text += row.parameters.starts_with("tau") || row.parameters.starts_with("ratio") ? "(0.1)" : "";
+            text += row.name == "biased_random" ? "(0.1, 0.2)"
+                    : row.parameters.starts_with("tau") || row.parameters.starts_with("ratio") ||
+                            row.parameters.starts_with("p,")
+                        ? "(0.1)"
+                        : "";
         else
             text = "topk(0.1) | " + text;
         const auto pipeline = parse_pipeline(text);
         EXPECT_TRUE(pipeline.is_ok()) << text << ": " << pipeline.status().to_string();
     }
-    EXPECT_EQ(names.size(), 24U);
+    EXPECT_EQ(names.size(), 28U);
 }
 TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
     for (const StageRow& row : stage_table()) {

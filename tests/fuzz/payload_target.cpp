@@ -49,6 +49,10 @@ std::vector<Bytes> seeds() {
                                   "topk(0.05) | pow2 | elias_fano",
                                   "topk(0.5) | f32 | elias_fano",
                                   "topk(0.05) | dither(levels=31) | rice",
+                                  "randk(0.05)",
+                                  "randk(0.6) | sign",
+                                  "bernoulli(0.1, none) | dither(feedback=none)",
+                                  "biased_random(0.9, 0.01) | f16",
                                   "variance | pow2(bits=8) | bitmap"};
     std::string all;
     std::vector<Bytes> made;

@@ -40,7 +40,7 @@ std::vector<codec::NamedPipeline> pipelines_with_coders() {
         const bool has_indices =
             named.pipeline.selector.kind != SelectorKind::kAll || named.pipeline.quantizer.kind == QuantizerKind::kPow2;
         for (const IndexCoderKind coder : kCoders) {
-            if (!has_indices && coder != IndexCoderKind::kAuto) continue;
+            if ((!has_indices || codec::is_keyed(named.pipeline.selector)) && coder != IndexCoderKind::kAuto) continue;
             result.push_back(named);
             result.back().pipeline.index_coder = coder;
             result.back().name = codec::canonical_text(result.back().pipeline, codec::Knobs::kKeep);

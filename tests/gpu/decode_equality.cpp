@@ -37,7 +37,7 @@ void check_shapes(std::size_t elements, std::uint64_t seed, codec::cuda::GpuDeco
             one.elements = elements;
             std::vector<NodeStep> nodes(2);
             for (std::uint64_t node = 0; node < nodes.size(); ++node) {
-                const auto data = test::make_case_data(pipeline_case.is_dense, shape, elements, seed + node);
+                const auto data = test::make_case_data(pipeline_case, shape, elements, seed + node);
                 auto coded =
                     test::code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values);
                 nodes[node].factor = 0.5F;

@@ -82,7 +82,7 @@ private:
 };
 
 Bytes coded(const test::PipelineCase& pipeline_case, test::Shape shape, std::size_t elements, std::uint64_t seed) {
-    const auto data = test::make_case_data(pipeline_case.is_dense, shape, elements, seed);
+    const auto data = test::make_case_data(pipeline_case, shape, elements, seed);
     return test::code(pipeline_case.pipeline, elements, pipeline_case.is_dense, data.indices, data.values).payload;
 }
 

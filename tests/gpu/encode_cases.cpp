@@ -163,6 +163,7 @@ codec::cuda::GpuEncodeRequest EncodeCases::request_of(EncodeCase& encode_case, c
     request.tensor = encode_case.input.tensor;
     request.step = encode_case.input.step;
     request.random_seed = encode_case.input.random_seed;
+    request.selection_seed = encode_case.input.selection_seed;
     request.elements = encode_case.input.elements;
     request.samples = placed.samples;
     request.weights = encode_case.input.weights;

@@ -1,6 +1,7 @@
 #include "operator_theory.hpp"
 
 #include "operator_exponential.hpp"
+#include "operator_selections.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -331,6 +332,7 @@ std::vector<OperatorTheory> make_rows() {
     add_random(rows);
     add_exponential_dither(rows);
     add_rounding(rows);
+    add_random_selectors(rows);
     return rows;
 }
 

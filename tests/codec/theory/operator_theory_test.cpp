@@ -19,6 +19,7 @@ class OperatorRun {
 public:
     OperatorRun(const Pipeline& pipeline, std::size_t count) : loop_(pipeline, count, 1, 0), count_(count) {
         loop_.set_random_seed(kSeed);
+        loop_.set_selection_seed(kSeed);
     }
     std::vector<float> decoded(const std::vector<float>& values) {
         std::ranges::fill(loop_.residual(), 0.0F);
@@ -127,6 +128,7 @@ TEST_P(OperatorFeedback, Contracts_at_every_step) {
     for (std::size_t node = 0; node < nodes; ++node) {
         loops.emplace_back(row().pipeline(), kElements, 1, 0);
         loops.back().set_random_seed(node);
+        loops.back().set_selection_seed(node);
     }
     for (int step = 0; step < 24; ++step) {
         const auto kinds = {DataKind::kGaussian, DataKind::kConstant, DataKind::kHeavyTailed, DataKind::kZero};

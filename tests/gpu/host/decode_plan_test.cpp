@@ -14,7 +14,7 @@ namespace {
 Bytes coded(const std::string& text, std::size_t elements) {
     for (const auto& one : test::all_pipeline_cases()) {
         if (one.text != text) continue;
-        const auto data = test::make_case_data(one.is_dense, test::Shape::kGaussian, elements, 3);
+        const auto data = test::make_case_data(one, test::Shape::kGaussian, elements, 3);
         return test::code(one.pipeline, elements, one.is_dense, data.indices, data.values).payload;
     }
     throw std::logic_error("no case " + text);
