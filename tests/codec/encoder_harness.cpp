@@ -158,7 +158,6 @@ std::vector<NamedPipeline> every_pipeline() {
             {"randk(0.7)|sign", *parse_pipeline("randk(0.7) | sign")},
             {"randk(1)|natural", *parse_pipeline("randk(1) | natural(unscaled)")},
             {"randk(none)|dither", *parse_pipeline("randk(0.4, none) | dither(3, l2)")},
-            {"randk|sign(number)", *parse_pipeline("randk(1e-9) | sign(scale=0.5)")},
             {"bernoulli|f16", *parse_pipeline("bernoulli(0.2) | f16")},
             {"bernoulli(none)|exponential", *parse_pipeline("bernoulli(0.9, none) | exponential_dither")},
             {"bernoulli(none)|f32", *parse_pipeline("bernoulli(1e-4, none)")},

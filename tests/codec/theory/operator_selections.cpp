@@ -53,7 +53,7 @@ void add_share(std::vector<OperatorTheory>& rows, const std::string& name, const
     rows.push_back({name + ", feedback=none)", true, sometimes(probability, exactly, true),
                     [share](std::size_t count) {
                         const double z = 1 / share(count);
-                        return Classes{1, z, 1, z < 2 ? 1 / (2 - z) : INFINITY, z};
+                        return Classes{z, z, 1, z < 2 ? 1 / (2 - z) : INFINITY, z};
                     },
                     everywhere()});
 }
