@@ -160,7 +160,7 @@ Status check_keyed(const Pipeline& pipeline, std::string_view quantizer_name, st
     if (!codes_zeros(quantizer.kind))
         return bad_text("quantizer after " + name, quantizer_name, "one with a code for zero",
                         "its positions follow from a key, so none of them can be left out: write f32, f16, bf16, "
-                        "sign, natural or dither, for example");
+                        "sign(scale=mean), natural or dither, for example");
     if (pipeline.index_coder != IndexCoderKind::kAuto)
         return bad_text("index coder after " + name, coder_name, "auto",
                         "a key is sent in place of indices: leave the index coder out");

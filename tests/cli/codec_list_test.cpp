@@ -7,9 +7,9 @@ namespace {
 
 TEST(CodecList, Stages_are_grouped_by_role_and_empty_facts_left_out) {
     const std::vector<StageView> stages = {
-        {"all", "selector", "", "-", "", "sends every element", "-"},
-        {"f32", "quantizer", "", "", "", "sends the value", ""},
-        {"topk", "selector", "ratio", "tensor", "r: 4 B", "sends the largest", "Somebody 2020"}};
+        {"all", "selector", "", "-", "", "sends every element", "-", "gather"},
+        {"f32", "quantizer", "", "", "", "sends the value", "", "gather"},
+        {"topk", "selector", "ratio", "tensor", "r: 4 B", "sends the largest", "Somebody 2020", "gather"}};
     EXPECT_EQ(render_stages(stages, {60, 0, false, true}),
               "A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g.\n"
               "topk(0.01) | pow2(bits=4) | auto; a FRONT may stand before\nit\n"

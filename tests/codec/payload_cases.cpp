@@ -68,7 +68,8 @@ std::vector<PipelineCase> make_pipeline_cases() {
             if (is_pow2 || coder == "auto") add("all | " + quantizer + " | " + coder, true);
             if (quantizer != "sign(scale=none)") add("topk(0.01) | " + quantizer + " | " + coder, false);
         }
-        if (is_pow2) continue;
+        // No code for zero, or only after all.
+        if (is_pow2 || quantizer == "sign(scale=two_mean)" || quantizer == "sign(scale=none)") continue;
         add("randk(0.2) | " + quantizer, false);
         add("biased_random(0.95, 0.1) | " + quantizer, false);
     }

@@ -25,7 +25,7 @@ NoiseTrial run_trial(const std::string& codec, ElementCount elements, std::uint6
 enum class Kind { kContraction, kUnbiased };
 
 OperatorPoint point_of(const std::string& curve, const std::string& codec, double knob, Kind kind, int vector) {
-    const NoiseTrial trial = run_trial(codec, kFigureElements, kSeed + static_cast<std::uint64_t>(vector));
+    NoiseTrial trial = run_trial(codec, kFigureElements, kSeed + static_cast<std::uint64_t>(vector));
     const WireParts parts = wire_parts(trial.payloads(), kFigureElements);
     constexpr auto kCount = static_cast<double>(kFigureElements);
     OperatorPoint point{
