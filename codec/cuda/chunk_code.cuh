@@ -211,7 +211,7 @@ __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk,
     const ChunkPlan& chunk_plan = round.chunks[chunk];
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];
     auto* near = reinterpret_cast<std::uint32_t*>(dynamic_shared());
-    ChunkShare share;
+    ChunkShare share{};
     if (threadIdx.x < kChunkTiles)
         share = plan_chunk(round, chunk, chunk_plan, plan, shared);
     else

@@ -237,7 +237,8 @@ TEST(StatusDocument, Running_job_shows_its_figures) {
     EXPECT_EQ(job.at("ranks"), json::parse(R"([{"rank": 0, "node": "a", "local": true, "pid": 99, "user": "alice",
                                                 "state": "attached"}])"));
     EXPECT_EQ(job.at("groups"), json::parse(R"([{"name": "g", "committed_step": 3, "steps_committed": 3,
-                                                 "steps_aborted": 0, "resumed_step": 0, "snapshot_step": 0}])"));
+                                                 "steps_aborted": 0, "resumed_step": 0, "snapshot_step": 0,
+                                                 "pinned_step": 0}])"));
     EXPECT_EQ(job.at("state_text"), "");
     EXPECT_EQ(job.at("missing_ranks"), json::array());
     EXPECT_EQ(job.at("waiting"), json::array());

@@ -293,9 +293,8 @@ void check_state_end_to_end(const Options& options, Report& report) {
     {
         const Cluster cluster(2, kHostState);
         int number = 0;
-        for (const char* codec :
-             {"all | sign", "variance(2) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto",
-              "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto"}) {
+        for (const char* codec : {"all | sign", "variance(2) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto",
+                                  "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto"}) {
             JobPlan plan;
             plan.codec = codec;
             plan.elements = large;

@@ -31,16 +31,14 @@ OperatorPoint point_of(const std::string& curve, const std::string& codec, doubl
     OperatorPoint point{
         curve, codec, knob, 8.0 * static_cast<double>(parts.total()) / kCount, 0, trial.normalized_error(), 1};
     const auto kept = static_cast<double>(parts.elements);
-    point.ideal_bits =
-        (8.0 * static_cast<double>(parts.scale_bytes + parts.value_bytes) + subset_bits(kCount, kept)) / kCount;
+    const double positions = is_keyed(parse_pipeline(codec)->selector) ? 0 : subset_bits(kCount, kept);
+    point.ideal_bits = (8.0 * static_cast<double>(parts.scale_bytes + parts.value_bytes) + positions) / kCount;
     point.delta = kind == Kind::kUnbiased ? 1 + point.error : 1 / (1 - point.error);
     return point;
 }
-/// Rand-k of a seed that all share: k values and no positions. The stage, where there is one.
+/// Rand-k of a seed that all share: k values, and a key in place of positions.
 OperatorPoint random_subset_point(double share, int vector) {
-    const std::string codec = "randk(" + std::to_string(share) + ") | f32";
-    if (parse_pipeline(codec).is_ok()) return point_of("Rand-k", codec, share, Kind::kContraction, vector);
-    return {"Rand-k", "", share, 32 * share, 32 * share, 1 - share, 1 / share};
+    return point_of("Rand-k", "randk(" + std::to_string(share) + ") | f32", share, Kind::kContraction, vector);
 }
 
 /// From 1/1000 to 1: close together where little is kept.

@@ -14,7 +14,7 @@ inline constexpr std::uint64_t kFigureElements = 10'000;
 /// One vector through one operator.
 struct OperatorPoint {
     std::string curve;
-    std::string codec;      ///< empty: arithmetic, no stage computes it yet
+    std::string codec;
     double knob = 0;        ///< what the curve varies: share kept, levels, bits; 0: nothing
     double bits = 0;        ///< of the payloads, headers included, per element of the vector
     double ideal_bits = 0;  ///< with positions at their entropy, log2 binom(d, k), and no headers; 0: not counted

@@ -54,7 +54,7 @@ def sparsifiers(folder):
     for name, color, marker in (("Top-k", COLORS[0], "o"), ("Rand-k", COLORS[1], "s")):
         rows = curves[name]
         codecs = {row["codec"].split("(")[0] for row in rows}
-        how = "arithmetic, seed shared: no stage yet" if codecs == {""} else f"codec {codecs.pop()}(k/d) | f32"
+        how = f"codec {codecs.pop()}(k/d) | f32"
         axes.plot([float(row["bits_per_element"]) for row in rows], [float(row["normalized_error"]) for row in rows], marker, color=color,
                   markersize=4, label=f"{name} ({how})")
     bits = [0.1 * step for step in range(321)]
@@ -101,9 +101,8 @@ def deltas(folder):
             style.update(markersize=10, linestyle="none", color="black")
         if "scaled by its bound" in name:
             style.update(linestyle=":", markerfacecolor="white")
-        how = " (arithmetic: no stage yet)" if not rows[0]["codec"] else ""
         for axes in (whole, part):
-            axes.plot(*zip(*points), label=name + how, **style)
+            axes.plot(*zip(*points), label=name, **style)
     whole.set_title("Every operator on one vector of 10,000 standard normal numbers", fontsize=11)
     whole.set_ylim(-0.03, 2)
     part.set_title("The same, near exact", fontsize=10)

@@ -157,6 +157,8 @@ TEST_P(OperatorFeedback, Contracts_at_every_step) {
 std::string reason_without_row(std::string_view stage) {
     if (stage == "variance" || stage == "variance_hybrid")
         return "what it sends depends on the steps before: VarianceRates, VarianceSpecials";
+    if (stage == "gaussian_k" || stage == "sidco")
+        return "how much it sends depends on how the values are distributed: ThresholdEstimate";
     if (stage == "momentum") return "changes what is coded, not how: Momentum, MomentumRate";
     return "";
 }
