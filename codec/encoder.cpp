@@ -160,6 +160,7 @@ DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const
     span.first_index = static_cast<std::uint32_t>(first % kChunkElements);
     if (pipeline_.selector.kind == SelectorKind::kThreshold)
         span.magnitude_floor = element::magnitude_bits(plan_.tau) + 1;  // the test is strict
+    if (pipeline_.selector.kind == SelectorKind::kBlockTopK) span.magnitude_floor = block_floor_;
     if (has_residual(plan_.rule)) span.residual_out = request_.out.residual + first;
     if (has_variance(pipeline_)) span.variance_out = request_.out.variance + first;
     return span;

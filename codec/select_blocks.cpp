@@ -87,15 +87,4 @@ std::optional<std::size_t> keep_block_best(const BlockRule& rule, const ListedBl
     return kept;
 }
 
-std::size_t list_blocks(const float* residual, std::uint32_t first, std::size_t elements,
-                        SpanCells& ret_cells) noexcept {
-    std::size_t listed = 0;
-    for (std::size_t element = 0; element < elements; ++element) {
-        ret_cells.indices.data()[listed] = first + static_cast<std::uint32_t>(element);
-        ret_cells.values.data()[listed] = residual[element];
-        listed += residual[element] != 0.0F ? 1U : 0U;
-    }
-    return listed;
-}
-
 }  // namespace gradsieve::codec

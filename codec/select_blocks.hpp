@@ -28,8 +28,4 @@ struct ListedBlocks {
 [[nodiscard]] std::optional<std::size_t> keep_block_best(const BlockRule& rule, const ListedBlocks& span,
                                                          SpanCells& inout_cells, std::uint32_t& ret_floor) noexcept;
 
-/// Cells of all elements of r but zeros, [first, first + elements) of a chunk; returns how many.
-std::size_t list_blocks(const float* residual, std::uint32_t first, std::size_t elements,
-                        SpanCells& ret_cells) noexcept;
-
 }  // namespace gradsieve::codec

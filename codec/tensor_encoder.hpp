@@ -44,7 +44,7 @@ private:
     bool collect_candidates(std::uint32_t floor);
     bool collect_estimated();
     void restore_guessed();
-    void collect_again();
+    void collect_residual(bool has_gate);
     void emit_list();
     void emit_list_chunk(std::size_t position, float tensor_maximum);
 
@@ -57,7 +57,9 @@ private:
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
     bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
     bool list_span(DenseSpan& span);
+    std::size_t list_residual(ElementCount first, std::size_t elements, std::uint32_t floor);
     std::size_t keep_of_blocks(const DenseSpan& span, std::size_t listed);
+    std::size_t keep_gated(ElementCount first, std::size_t listed);
     void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {

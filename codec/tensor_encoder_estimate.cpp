@@ -113,20 +113,8 @@ bool TensorEncoder::collect_estimated() {
     list.clear();
     EstimateState state;
     if (!estimate_floor(rule, state)) return false;
-    SpanCells& cells = scratch_.span_cells;
     scratch_.top_k.begin(list, rule.most, state.floor);
-    for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {
-        const std::size_t elements = std::min<ElementCount>(kListSpanElements, request_.elements - first);
-        if (first % kChunkElements == 0) list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
-        scratch_.top_k.raise_floor();
-        const float* residual = request_.out.residual + first;
-        const auto in_chunk = static_cast<std::uint32_t>(first % kChunkElements);
-        const std::uint32_t listed = kernels_.list_above(residual, static_cast<std::uint32_t>(elements),
-                                                         scratch_.top_k.floor(), in_chunk, cells.indices.data());
-        for (std::uint32_t cell = 0; cell < listed; ++cell)
-            cells.values.data()[cell] = residual[cells.indices.data()[cell] - in_chunk];
-        list.append(cells, listed, false);
-    }
+    collect_residual(false);
     static_cast<void>(scratch_.top_k.finish());
     return true;
 }

@@ -17,7 +17,6 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     span.values = cells.values.data();
     span.variances = cells.variances.data();
     span.guess_floor = guess_floor_;
-    if (pipeline_.selector.kind == SelectorKind::kBlockTopK) span.magnitude_floor = block_floor_;
     DenseOutcome outcome;
     if (!run_pass(span, outcome)) return false;
     std::size_t listed = outcome.listed;
@@ -30,6 +29,19 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     return true;
 }
 
+/// Cells of a span whose |r| has bits of at least `floor`, from r as the pass left it; nothing was taken to be sent.
+/// Their variances mean nothing. Returns how many.
+std::size_t TensorEncoder::list_residual(ElementCount first, std::size_t elements, std::uint32_t floor) {
+    SpanCells& cells = scratch_.span_cells;
+    const float* residual = request_.out.residual + first;
+    const auto first_index = static_cast<std::uint32_t>(first % kChunkElements);
+    const std::uint32_t listed =
+        kernels_.list_above(residual, static_cast<std::uint32_t>(elements), floor, first_index, cells.indices.data());
+    for (std::uint32_t cell = 0; cell < listed; ++cell)
+        cells.values.data()[cell] = residual[cells.indices.data()[cell] - first_index];
+    return listed;
+}
+
 /// Of a span's listed cells those that their blocks send. Nothing was taken to be sent, so that what the floor hid can
 /// be read in the residual.
 std::size_t TensorEncoder::keep_of_blocks(const DenseSpan& span, std::size_t listed) {
@@ -37,7 +49,7 @@ std::size_t TensorEncoder::keep_of_blocks(const DenseSpan& span, std::size_t lis
     ListedBlocks blocks{span.first_index, span.first_index + static_cast<std::uint32_t>(span.elements), listed,
                         span.magnitude_floor};
     if (const auto kept = keep_block_best(rule, blocks, scratch_.span_cells, block_floor_)) return *kept;
-    blocks.listed = list_blocks(span.residual_out, span.first_index, span.elements, scratch_.span_cells);
+    blocks.listed = list_residual(span.first, span.elements, 1);
     blocks.floor = 1;
     return *keep_block_best(rule, blocks, scratch_.span_cells, block_floor_);
 }
@@ -94,27 +106,32 @@ void TensorEncoder::restore_guessed() {
     guess_floor_ = kNeverGuess;
 }
 
-/// The guess of the threshold was too high: lists again from the residual, which is the accumulated gradient once
-/// nothing is taken to be sent.
-void TensorEncoder::collect_again() {
-    restore_guessed();
-    const bool has_gate = plan_.rule == DenseRule::kGatedMagnitude;
+/// Of a span's cells those that passed the gate.
+std::size_t TensorEncoder::keep_gated(ElementCount first, std::size_t listed) {
     SpanCells& cells = scratch_.span_cells;
-    scratch_.top_k.begin(scratch_.list, top_k_count(pipeline_.selector.ratio, request_.elements), 1);
+    const ElementCount chunk = first - first % kChunkElements;
+    std::size_t kept = 0;
+    for (std::size_t cell = 0; cell < listed; ++cell) {
+        const std::uint32_t index = cells.indices.data()[cell];
+        const ElementCount element = chunk + index;
+        cells.indices.data()[kept] = index;
+        cells.values.data()[kept] = cells.values.data()[cell];
+        cells.variances.data()[kept] = 0.0F;  // never asked for: nothing is taken to be sent
+        kept += (scratch_.gate_words.data()[element / 32] >> (element % 32)) & 1U;
+    }
+    return kept;
+}
+
+/// Lists the tensor from the residual, which is the accumulated gradient where nothing is taken to be sent, down to the
+/// collector's floor; the collector was begun.
+void TensorEncoder::collect_residual(bool has_gate) {
     for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {
         const std::size_t elements = std::min<ElementCount>(kListSpanElements, request_.elements - first);
         if (first % kChunkElements == 0) scratch_.list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
         scratch_.top_k.raise_floor();
-        std::size_t listed = 0;
-        for (ElementCount element = first; element < first + elements; ++element) {
-            const float value = request_.out.residual[element];
-            if ((std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFU) < scratch_.top_k.floor()) continue;
-            if (has_gate && ((scratch_.gate_words.data()[element / 32] >> (element % 32)) & 1U) == 0) continue;
-            cells.indices.data()[listed] = static_cast<std::uint32_t>(element % kChunkElements);
-            cells.variances.data()[listed] = 0.0F;  // never asked for: nothing is taken to be sent
-            cells.values.data()[listed++] = value;
-        }
-        scratch_.list.append(cells, listed, has_gate);
+        std::size_t listed = list_residual(first, elements, scratch_.top_k.floor());
+        if (has_gate) listed = keep_gated(first, listed);
+        scratch_.list.append(scratch_.span_cells, listed, has_gate);
     }
 }
 
@@ -122,7 +139,11 @@ bool TensorEncoder::collect_top_k() {
     const TopKHint hint(request_.selection_hint == nullptr ? 0 : *request_.selection_hint);
     guess_floor_ = hint.is_known() ? hint.threshold() : kNeverGuess;
     if (!collect_candidates(hint.is_known() ? hint.floor() : 1U)) return false;
-    if (!scratch_.top_k.has_enough()) collect_again();
+    if (!scratch_.top_k.has_enough()) {  // the guess of the threshold was too high
+        restore_guessed();
+        scratch_.top_k.begin(scratch_.list, top_k_count(pipeline_.selector.ratio, request_.elements), 1);
+        collect_residual(plan_.rule == DenseRule::kGatedMagnitude);
+    }
     const std::uint32_t threshold = scratch_.top_k.finish();
     for (const DroppedCell& cell : scratch_.top_k.dropped())
         settle_unsent(plan_, request_.out, cell.element, cell.value, cell.variance);

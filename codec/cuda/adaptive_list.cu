@@ -3,6 +3,7 @@
 // so this is one launch. Blocks: one per group of tiles of one chunk, a warp for a tile.
 #include "codec/adaptive_random.hpp"
 #include "codec/cuda/encode_kernels.hpp"
+#include "codec/cuda/list_cut.cuh"
 #include "codec/cuda/tile_group.cuh"
 
 namespace gradsieve::codec::cuda {
@@ -74,17 +75,6 @@ __device__ inline void draw_candidates(const DrawBlock& block, const RandomStrea
     }
 }
 
-/// How many of a list's entries lie below an index. A whole warp.
-__device__ inline std::uint32_t entries_below(const std::uint16_t* indices, std::uint32_t from, std::uint32_t count,
-                                              std::uint32_t limit) {
-    for (std::uint32_t begin = from; begin < count; begin += 32) {
-        const std::uint32_t entry = begin + threadIdx.x % 32;
-        const std::uint32_t below = __ballot_sync(~0U, entry < count && indices[entry] < limit);
-        if (below != ~0U) return begin + __popc(below);
-    }
-    return count;
-}
-
 /// Leaves of the tile's list what is drawn. One warp.
 __device__ inline void draw_tile(const EncodeRound& round, const GroupWork& work, std::uint32_t number,
                                  DrawShared& shared) {
@@ -108,19 +98,11 @@ __device__ inline void draw_tile(const EncodeRound& round, const GroupWork& work
                         is_whole ? plan.keep_count : plan.last_keep_count, shared);
         for (std::uint32_t stretch = 0; stretch < block.stretches(); ++stretch) {
             const std::uint32_t entry = begin + 32 * stretch + lane;
-            const float value = entry < end ? values[entry] : 0.0F;
-            const std::uint16_t index = entry < end ? target.indices[entry] : std::uint16_t{0};
+            const WaitingEntry read = waiting_entry(target.indices, values, entry, end);
             const std::uint32_t keepers = shared.drawn[stretch];
             const bool is_kept = ((keepers >> lane) & 1U) != 0;
-            largest = max(largest, __reduce_max_sync(~0U, is_kept ? element::magnitude_bits(value) : 0U));
-            __syncwarp();  // everyone has read
-            if (is_kept) {
-                const std::uint32_t at = kept + __popc(keepers & ((1U << lane) - 1U));
-                target.indices[at] = index;
-                values[at] = value;
-            }
-            kept += __popc(keepers);
-            __syncwarp();
+            largest = max(largest, __reduce_max_sync(~0U, is_kept ? element::magnitude_bits(read.value) : 0U));
+            kept = move_down(read, keepers, kept, target.indices, values);
         }
         begin = end;
     }

@@ -2,21 +2,11 @@
 // index first among equals, before the list is sent. Integer counts only. Nothing of other tiles is needed, so this is
 // one launch. Blocks: one per group of tiles of one chunk, a warp for a tile.
 #include "codec/cuda/encode_kernels.hpp"
+#include "codec/cuda/list_cut.cuh"
 #include "codec/cuda/tile_group.cuh"
 
 namespace gradsieve::codec::cuda {
 namespace {
-
-/// How many of a list's entries lie below an index. A whole warp.
-__device__ inline std::uint32_t entries_below(const std::uint16_t* indices, std::uint32_t from, std::uint32_t count,
-                                              std::uint32_t limit) {
-    for (std::uint32_t begin = from; begin < count; begin += 32) {
-        const std::uint32_t entry = begin + threadIdx.x % 32;
-        const std::uint32_t below = __ballot_sync(~0U, entry < count && indices[entry] < limit);
-        if (below != ~0U) return begin + __popc(below);
-    }
-    return count;
-}
 
 /// How many magnitudes are at least `least`. A whole warp.
 __device__ inline std::uint32_t count_from(const float* values, std::uint32_t count, std::uint32_t least) {
@@ -57,22 +47,15 @@ __device__ inline void cut_tile(const EncodeRound& round, const GroupWork& work,
         for (; begin < end; begin += 32) {
             const std::uint32_t entry = begin + lane;
             const bool exists = entry < end;
-            const float value = exists ? values[entry] : 0.0F;
-            const std::uint16_t index = exists ? target.indices[entry] : std::uint16_t{0};
-            const std::uint32_t size = element::magnitude_bits(value);
+            const WaitingEntry read = waiting_entry(target.indices, values, entry, end);
+            const std::uint32_t size = element::magnitude_bits(read.value);
             const std::uint32_t lower = (1U << lane) - 1U;
             const std::uint32_t ties = __ballot_sync(~0U, exists && size == threshold);
             const bool is_kept =
                 size > threshold || (size == threshold && static_cast<std::uint32_t>(__popc(ties & lower)) < ties_left);
-            const std::uint32_t keepers = __ballot_sync(~0U, exists && is_kept);  // everyone has read by now
-            if (((keepers >> lane) & 1U) != 0) {
-                const std::uint32_t at = kept + __popc(keepers & lower);
-                target.indices[at] = index;
-                values[at] = value;
-            }
+            const std::uint32_t keepers = __ballot_sync(~0U, exists && is_kept);
+            kept = move_down(read, keepers, kept, target.indices, values);
             ties_left -= min(ties_left, static_cast<std::uint32_t>(__popc(ties)));
-            kept += __popc(keepers);
-            __syncwarp();
         }
         begin = end;
     }
