@@ -23,30 +23,16 @@ constexpr std::uint64_t kSecondsPerDay = 86'400;
 constexpr std::string_view kChoiceSuffix = "choice";
 constexpr std::size_t kChoiceLineLimitBytes = 1024;
 
-Status failed(const std::string& path, const char* call) {
-    const auto code = errno == ENOSPC   ? StatusCode::kResourceExhausted
-                      : errno == EACCES ? StatusCode::kPermissionDenied
-                      : errno == ENOENT ? StatusCode::kNotFound
-                                        : StatusCode::kUnavailable;
-    return {code, fmt::format("snapshot {}: {}: {}: needed is a folder that gradsieved can write to, with room; see "
-                              "daemon.state_directory",
-                              path, call, std::strerror(errno))};
-}
-
-void sync_folder(const std::string& folder) {
-    const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.is_open()) static_cast<void>(::fsync(directory.get()));  // the file itself is synced already
-}
-
 /// A second name for the file; what had that name goes at the same moment.
 Status link_as(const std::string& folder, const std::string& from, const std::string& to) {
     const auto beside = folder + "/." + to;
     ::unlink(beside.c_str());
-    if (::link((folder + "/" + from).c_str(), beside.c_str()) != 0) return failed(folder + "/" + from, "link");
-    if (::rename(beside.c_str(), (folder + "/" + to).c_str()) != 0) return failed(folder + "/" + to, "rename");
+    if (::link((folder + "/" + from).c_str(), beside.c_str()) != 0)
+        return snapshot_call_failed(folder + "/" + from, "link", errno);
+    if (::rename(beside.c_str(), (folder + "/" + to).c_str()) != 0)
+        return snapshot_call_failed(folder + "/" + to, "rename", errno);
     ::unlink(beside.c_str());  // rename does nothing if both were names of one file already
-    sync_folder(folder);
-    return {};
+    return sync_snapshot_folder(folder);
 }
 
 std::string mebibytes(ByteCount bytes) { return std::to_string((bytes + (1U << 20U) - 1) >> 20U); }
@@ -135,7 +121,7 @@ Result<SnapshotHead> take_in_pinned(const std::string& folder, int fd, const exc
         return Status(StatusCode::kInvalidArgument,
                       "a snapshot that was handed over in a file that can change: allowed is a memfd sealed against "
                       "writing and shrinking; use the library's call, or gradsieve state load");
-    if (::lseek(fd, 0, SEEK_SET) != 0) return failed(name, "lseek");
+    if (::lseek(fd, 0, SEEK_SET) != 0) return snapshot_call_failed(name, "lseek", errno);
     GRADSIEVE_ASSIGN(auto head, read_snapshot_head(fd, name));
     if (head.table.job_name != key.name || head.table.run_id != key.run_id)
         return Status(StatusCode::kInvalidArgument,
@@ -163,15 +149,14 @@ Status write_resume_choice(const std::string& folder, const exchange::JobKey& ke
     const auto path = choice_path(folder, key);
     if (choice.empty()) {
         if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
-        return failed(path, "unlink");
+        return snapshot_call_failed(path, "unlink", errno);
     }
     const auto beside = path + ".new";
     std::ofstream file(beside, std::ios::trunc);
     for (const auto& [group, step] : choice) file << step << '\t' << group << '\n';
     file.close();
-    if (!file || ::rename(beside.c_str(), path.c_str()) != 0) return failed(path, "write");
-    sync_folder(folder);
-    return {};
+    if (!file || ::rename(beside.c_str(), path.c_str()) != 0) return snapshot_call_failed(path, "write", errno);
+    return sync_snapshot_folder(folder);
 }
 
 ResumeChoice read_resume_choice(const std::string& folder, const exchange::JobKey& key) {

@@ -36,21 +36,11 @@ constexpr ByteCount kPieceBytes = 8U << 20U;
 Status refused(const std::string& path, const std::string& what, const std::string& allowed) {
     return {StatusCode::kCorrupt, "snapshot " + path + ": " + what + ": allowed is " + allowed + "; it is not used"};
 }
-Status failed(const std::string& path, const char* call, int error) {
-    const auto code = error == ENOENT   ? StatusCode::kNotFound
-                      : error == EACCES ? StatusCode::kPermissionDenied
-                      : error == ENOSPC ? StatusCode::kResourceExhausted
-                                        : StatusCode::kUnavailable;
-    return {code, fmt::format("snapshot {}: {}: {}: needed is a folder that gradsieved can write to, with room; see "
-                              "daemon.state_directory",
-                              path, call, std::strerror(error))};
-}
-
 Status write_all(int fd, ByteView bytes, const std::string& path) {
     while (!bytes.empty()) {
         const auto count = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), kPieceBytes));
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) return failed(path, "write", count < 0 ? errno : ENOSPC);
+        if (count <= 0) return snapshot_call_failed(path, "write", count < 0 ? errno : ENOSPC);
         bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
     return {};
@@ -59,7 +49,7 @@ Status read_all(int fd, std::span<std::byte> ret_bytes, const std::string& path)
     while (!ret_bytes.empty()) {
         const auto count = ::read(fd, ret_bytes.data(), std::min<std::size_t>(ret_bytes.size(), kPieceBytes));
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return failed(path, "read", errno);
+        if (count < 0) return snapshot_call_failed(path, "read", errno);
         if (count == 0) return refused(path, "it ends early", "a whole file");
         ret_bytes = ret_bytes.subspan(static_cast<std::size_t>(count));
     }
@@ -156,11 +146,27 @@ Result<std::uint64_t> read_digest(int fd, ByteCount file_bytes, const std::strin
 
 Result<UniqueFd> open_file(const std::string& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd.is_open()) return failed(path, "open", errno);
+    if (!fd.is_open()) return snapshot_call_failed(path, "open", errno);
     return fd;
 }
 
 }  // namespace
+
+Status snapshot_call_failed(const std::string& path, const char* call, int error) {
+    const auto code = error == ENOENT   ? StatusCode::kNotFound
+                      : error == EACCES ? StatusCode::kPermissionDenied
+                      : error == ENOSPC ? StatusCode::kResourceExhausted
+                                        : StatusCode::kUnavailable;
+    return {code, fmt::format("snapshot {}: {}: {}: needed is a folder that gradsieved can write to, with room; see "
+                              "daemon.state_directory",
+                              path, call, std::strerror(error))};
+}
+
+Status sync_snapshot_folder(const std::string& folder) {
+    const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (directory.is_open() && ::fsync(directory.get()) != 0) return snapshot_call_failed(folder, "fsync", errno);
+    return {};
+}
 
 Result<SnapshotHead> read_snapshot_head(int fd, const std::string& path) {
     struct stat seen {};
@@ -266,7 +272,7 @@ Status write_snapshot_as(const std::string& folder, const std::string& name, con
     const auto path = folder + "/" + name;
     const auto beside = folder + "/." + name;
     UniqueFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd.is_open()) return failed(beside, "open", errno);
+    if (!fd.is_open()) return snapshot_call_failed(beside, "open", errno);
     const auto fill = [&]() -> Status {
         GRADSIEVE_TRY(write_all(fd.get(), build_head(head), path));
         alignas(64) XXH3_state_t hash{};
@@ -277,8 +283,8 @@ Status write_snapshot_as(const std::string& folder, const std::string& name, con
         }
         const std::uint64_t checksum = XXH3_64bits_digest(&hash);
         GRADSIEVE_TRY(write_all(fd.get(), std::as_bytes(std::span(&checksum, 1)), path));
-        if (::fsync(fd.get()) != 0) return failed(path, "fsync", errno);
-        if (::rename(beside.c_str(), path.c_str()) != 0) return failed(path, "rename", errno);
+        if (::fsync(fd.get()) != 0) return snapshot_call_failed(path, "fsync", errno);
+        if (::rename(beside.c_str(), path.c_str()) != 0) return snapshot_call_failed(path, "rename", errno);
         return {};
     };
     const auto status = fill();
@@ -286,9 +292,7 @@ Status write_snapshot_as(const std::string& folder, const std::string& name, con
         ::unlink(beside.c_str());
         return status;
     }
-    const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.is_open() && ::fsync(directory.get()) != 0) return failed(folder, "fsync", errno);
-    return {};
+    return sync_snapshot_folder(folder);
 }
 
 Result<SnapshotHead> read_snapshot_head(const std::string& path) {

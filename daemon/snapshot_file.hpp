@@ -58,6 +58,12 @@ struct CommittedGroup {
 [[nodiscard]] std::uint64_t snapshot_digest(std::span<const std::span<float>> arrays) noexcept;
 [[nodiscard]] ByteCount snapshot_bytes(const SnapshotHead& head) noexcept;
 
+/// What a call on a snapshot's file or folder ended with: kNotFound, kPermissionDenied, kResourceExhausted or
+/// kUnavailable with the path, the call and `error` in words.
+[[nodiscard]] Status snapshot_call_failed(const std::string& path, const char* call, int error);
+/// Once names in the folder are to outlive a loss of power. Errors: snapshot_call_failed's.
+[[nodiscard]] Status sync_snapshot_folder(const std::string& folder);
+
 /// Errors: kUnavailable, kResourceExhausted (what the file system says); nothing is left behind then.
 [[nodiscard]] Status write_snapshot(const std::string& folder, const SnapshotHead& head,
                                     std::span<const std::span<float>> arrays);
