@@ -1,5 +1,5 @@
 // Which step a job goes on from when nodes kept state of an earlier life.
-#include "tests/exchange/sim.hpp"
+#include "tests/exchange/two_nodes.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,19 +8,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-SimOptions two_nodes(std::uint32_t groups = 1) {
-    return {.ranks = {{0, 1}, {2, 3}}, .spec = make_spec(4, 2 * groups, groups)};
-}
-const StartJob* start_of(Sim& sim, std::size_t node) {
-    for (const auto& action : sim.node(node).log)
-        if (const auto* start = std::get_if<StartJob>(&action)) return start;
-    return nullptr;
-}
 std::vector<Step> first_steps(Sim& sim, std::size_t node) {
     const auto* start = start_of(sim, node);
     return start == nullptr ? std::vector<Step>{} : start->first_steps;
 }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(KeptState, Both_nodes_at_one_step_go_on_after_it) {
     Sim sim(two_nodes());

@@ -1,26 +1,17 @@
 // A job that goes on from a step that somebody named, as a checkpoint does: all nodes from it, or none.
 #include "exchange/formation.hpp"
 
-#include "tests/exchange/sim.hpp"
+#include "tests/exchange/two_nodes.hpp"
 
 #include <gtest/gtest.h>
 
 namespace gradsieve::exchange {
 namespace {
 
-SimOptions two_nodes(std::uint32_t groups = 1) {
-    return {.ranks = {{0, 1}, {2, 3}}, .spec = make_spec(4, 2 * groups, groups)};
-}
-const StartJob* start_of(Sim& sim, std::size_t node) {
-    for (const auto& action : sim.node(node).log)
-        if (const auto* start = std::get_if<StartJob>(&action)) return start;
-    return nullptr;
-}
 const std::vector<Rank>& ranks_of(std::size_t node) {
     static const std::vector<Rank> low{0, 1}, high{2, 3};
     return node == 0 ? low : high;
 }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(NamedStep, All_go_on_from_it_though_they_kept_newer_ones) {
     Sim sim(two_nodes());
