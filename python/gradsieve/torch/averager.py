@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from ..errors import GradsieveError, InvalidArgument, Timeout
 from ..job import Job, NonFinitePolicy
-from .checkpoints import Checkpoint, make_state_dict, why_not_now
+from .checkpoints import Checkpoint, Checkpointed
 from .intake import Intake, check_weight
 from .members import Member, Scale, finish_step, trainable
 from .refusals import refuse_sharding, refuse_sparse
@@ -29,7 +29,7 @@ class _OpenStep:
     is_resumed: bool = False
 
 
-class Averager:
+class Averager(Checkpointed):
     """Averages a model's gradients over all ranks, which have the same model.
 
     model: any module; each parameter that needs a gradient now is a tensor of the job. job, codec, run_id, non_finite,
@@ -71,21 +71,8 @@ class Averager:
             if self._is_own:
                 self.job.start(self._start_timeout)
 
-    def state_dict(self, portable: bool = False) -> dict[str, Any]:
-        """As State.state_dict: between two calls of `average_gradients`."""
-        return make_state_dict(self.job, self.last_step, self._group, portable, self._timeout)
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """As State.load_state_dict: before the first call of `average_gradients` and after `broadcast_parameters`' last."""
-        checkpoint = Checkpoint.of(saved, self.job.name, self._group, self.job.world_size)
-        if error := why_not_now(self.last_step):
-            raise error
-        if not self._is_own:
-            return checkpoint.apply(self.job, self._timeout)
-        self._intake.close()
-        self.job.detach(self._start_timeout)
-        self.job = self._make_job(checkpoint.run_id)
-        self._join(checkpoint)
+    def _kept_step(self) -> int:
+        return self.last_step
 
     def close(self, timeout: float = 10.0) -> None:
         """After training: takes hooks off the model and leaves the job, where it was made here. Call it on all ranks after the

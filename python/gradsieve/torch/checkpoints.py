@@ -73,3 +73,41 @@ def why_not_now(last_step: int) -> GradsieveError | None:
         return None
     return FailedPrecondition(f"load_state_dict after step {last_step}: allowed is before the first backward pass; make the "
                               "object anew and load then")
+
+
+class Checkpointed:
+    """state_dict and load_state_dict of what averages a model's gradients through a job: State and Averager. They have the
+    attributes below and `_make_job(run_id)`, `_join(checkpoint)` and `_kept_step()`, the step that a state_dict names."""
+
+    job: Job
+    last_step: int
+    _group: str
+    _timeout: float
+    _start_timeout: float
+    _is_own: bool
+    _intake: Any
+
+    def state_dict(self, portable: bool = False) -> dict[str, Any]:
+        """A small dictionary that names the last step (job, run id, step, digests), for a checkpoint. Asks every daemon of
+        the job to keep what it has of that step, and waits until all have it on disk, which takes as long as writing the
+        residuals and variances. Call it between two steps, which is after `backward()` and before the next one or between
+        two calls of `average_gradients`, on one rank or on all; save the model's and the optimizer's state of the same step
+        beside it. portable: this node's part is in the dictionary too, so that it may go on on another machine: call it on
+        one rank of each node then, and load it there. Errors: Job.request_snapshot's, naming the node."""
+        return make_state_dict(self.job, self._kept_step(), self._group, portable, self._timeout)
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Goes back to the step of a `state_dict()`, on every node or on none. Called by all ranks, with the same step, before
+        the first step (and after `broadcast_parameters`' last). A job that was made here is left and started again under the
+        checkpoint's run id: giving `resume=` when this is made saves that. A Job of the caller's is not started yet and has
+        the checkpoint's run id. Errors: NotFound naming the node that lacks the step and what it has, InvalidArgument,
+        Mismatch, FailedPrecondition (too late), Job.start's."""
+        checkpoint = Checkpoint.of(saved, self.job.name, self._group, self.job.world_size)
+        if error := why_not_now(self.last_step):
+            raise error
+        if not self._is_own:
+            return checkpoint.apply(self.job, self._timeout)
+        self._intake.close()
+        self.job.detach(self._start_timeout)
+        self.job = self._make_job(checkpoint.run_id)
+        self._join(checkpoint)

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import GradsieveError, InvalidArgument
 from ..job import Job, NonFinitePolicy
-from .checkpoints import Checkpoint, make_state_dict, why_not_now
+from .checkpoints import Checkpoint, Checkpointed
 from .fallback import MISSING, Fallback, check_fallback
 from .intake import Intake, check_weight
 from .members import Member, Scale, finish_step, trainable
@@ -54,7 +54,7 @@ def _settled(work: _Work, buffer: torch.Tensor) -> torch.Tensor:
     return buffer
 
 
-class State:
+class State(Checkpointed):
     """What the hook keeps for one model: its job, its step numbers and its waiter thread.
 
     model: a DistributedDataParallel, the same on all ranks. job: the job's name, for one that is made and started here
@@ -122,30 +122,8 @@ class State:
             elif self._is_own:
                 self.job.start(self._start_timeout)
 
-    def state_dict(self, portable: bool = False) -> dict[str, Any]:
-        """A small dictionary that names the last step (job, run id, step, digests), for a checkpoint. Asks every daemon of
-        the job to keep what it has of that step, and waits until all have it on disk, which takes as long as writing the
-        residuals and variances. Call it after `backward()` and before the next one, on one rank or on all; save the model's
-        and the optimizer's state of the same step beside it. portable: this node's part is in the dictionary too, so that it
-        may go on on another machine: call it on one rank of each node then, and load it there. Errors:
-        Job.request_snapshot's, naming the node."""
-        return make_state_dict(self.job, 0 if self._is_plain() else self._step, self._group, portable, self._timeout)
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Goes back to the step of a `state_dict()`, on every node or on none. Called by all ranks, with the same step, before
-        the first backward pass. A job that was made here is left and started again under the checkpoint's run id: giving
-        `resume=` when the State is made saves that. A Job of the caller's is not started yet and has the checkpoint's run
-        id. Errors: NotFound naming the node that lacks the step and what it has, InvalidArgument, Mismatch,
-        FailedPrecondition (too late), Job.start's."""
-        checkpoint = Checkpoint.of(saved, self.job.name, self._group, self.job.world_size)
-        if error := why_not_now(self._step):
-            raise error
-        if not self._is_own:
-            return checkpoint.apply(self.job, self._timeout)
-        self._intake.close()
-        self.job.detach(self._start_timeout)
-        self.job = self._make_job(checkpoint.run_id)
-        self._join(checkpoint)
+    def _kept_step(self) -> int:
+        return 0 if self._is_plain() else self._step
 
     @property
     def weight(self) -> float:
