@@ -1,10 +1,10 @@
 // Payload kernels that touch every element of a run: sums, digests, copies, signs, bf16. Part of payload_kernels.inl.
 #pragma once
 
-#include "codec/payload_kernels.hpp"
 #include "codec/dither_kernel.inl"
 #include "codec/f16_kernel.inl"
 #include "codec/natural_kernel.inl"
+#include "codec/payload_kernels.hpp"
 
 namespace gradsieve::codec {
 namespace {
@@ -39,14 +39,16 @@ namespace {
 }
 
 /// Codes of a run of dither, a vector of bytes each, widened. Loads eight bytes at a time, none of them outside.
-[[gnu::always_inline]] inline void run_codes(const DenseTerm& term, std::uint32_t first, Words (&ret_codes)[kRunVectors]) {
+[[gnu::always_inline]] inline void run_codes(const DenseTerm& term, std::uint32_t first,
+                                             Words (&ret_codes)[kRunVectors]) {
     const std::byte* packed = term.values + std::size_t{first} / 8 * term.code_bits;
     const std::uint32_t last_load = kRunElements / 8 * term.code_bits - 8;
     alignas(64) std::uint8_t bytes[kRunElements];
     for (std::uint32_t group = 0; group < kRunElements / 8; ++group) {
         const std::uint32_t at = group * term.code_bits;
         const std::uint32_t from = at < last_load ? at : last_load;
-        const std::uint64_t word = unpack_eight(load_as<std::uint64_t>(packed + from, 0) >> (8 * (at - from)), term.code_bits);
+        const std::uint64_t word =
+            unpack_eight(load_as<std::uint64_t>(packed + from, 0) >> (8 * (at - from)), term.code_bits);
         __builtin_memcpy(bytes + std::size_t{8} * group, &word, sizeof(word));
     }
     for (unsigned j = 0; j < kRunVectors; ++j) {
@@ -110,7 +112,8 @@ namespace {
 /// Element i of dither.
 [[gnu::always_inline]] inline float level_value(const DenseTerm& term, std::uint32_t i) {
     const std::uint32_t code = code_at(term, i);
-    const float size = static_cast<float>(static_cast<std::int32_t>(code & ((1U << (term.code_bits - 1U)) - 1U))) * term.scale;
+    const float size =
+        static_cast<float>(static_cast<std::int32_t>(code & ((1U << (term.code_bits - 1U)) - 1U))) * term.scale;
     return float_of(bits_of(size) | (code >> (term.code_bits - 1U)) << 31U);
 }
 
@@ -129,7 +132,8 @@ namespace {
 }
 
 /// One element, for the end of a run.
-[[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum, bool* inout_is_finite) {
+[[gnu::always_inline]] inline float add_element(const DenseTerm& term, std::uint32_t i, float sum,
+                                                bool* inout_is_finite) {
     if (term.kind == DenseTerm::Kind::kSign) {
         const auto bit = (static_cast<std::uint32_t>(term.values[i / 8]) >> (i % 8)) & 1U;
         return sum + (bit != 0 ? -term.scale : term.factor);
@@ -163,7 +167,8 @@ bool add_dense(const DenseTerm* shared_term, float* inout_result, std::uint32_t 
     return is_finite && !has_any(bad);
 }
 
-/// Digests of one vector of results, added lane by lane; `keys`: key + (index << 32) of the vector's first half's lanes.
+/// Digests of one vector of results, added lane by lane; `keys`: key + (index << 32) of the vector's first half's
+/// lanes.
 [[gnu::always_inline]] inline void add_digests(Floats values, Longs keys, Longs& inout_sum) {
     constexpr std::uint64_t kHalf = static_cast<std::uint64_t>(kLanes / 2) << 32U;
     HalfWords halves[2];
@@ -186,7 +191,8 @@ template <bool kVotes>
     Words bad{};
     Longs digests{};
     Longs lane_keys{};
-    for (unsigned lane = 0; lane < kLanes / 2; ++lane) lane_keys[lane] = key + (static_cast<std::uint64_t>(lane) << 32U);
+    for (unsigned lane = 0; lane < kLanes / 2; ++lane)
+        lane_keys[lane] = key + (static_cast<std::uint64_t>(lane) << 32U);
     const std::uint32_t whole = count / kRunElements * kRunElements;
     for (std::uint32_t first = 0; first < whole; first += kRunElements) {
         Floats sum[kRunVectors] = {};
@@ -274,25 +280,34 @@ double magnitude_sum(const float* values, std::uint32_t count) {
 }
 
 SideSums side_sums(const float* values, std::uint32_t count) {
-    constexpr std::uint32_t kHalf = 16;  // lanes in hand: those of both sides stay in registers
+    constexpr unsigned kWide = kLanes / 2;  // lanes of a vector of doubles
+    constexpr unsigned kHeld = 16 / kWide;  // vectors of a side in hand, so that both sides stay in registers
     double lanes[2][32] = {};
     SideSums sides;
     const std::uint32_t whole = count & ~31U;
-    for (std::uint32_t half = 0; half < 32; half += kHalf) {
-        double positive[kHalf] = {};
-        double negative[kHalf] = {};
-        for (std::uint32_t first = half; first < whole; first += 32)
-            for (std::uint32_t i = 0; i < kHalf; ++i) {
-                const float value = values[first + i];
-                positive[i] += static_cast<double>(value > 0.0F ? value : 0.0F);
-                negative[i] += static_cast<double>(value < 0.0F ? -value : 0.0F);
+    HalfIntegers negatives = {};
+    for (std::uint32_t half = 0; half < 32; half += 16) {
+        Doubles positive[kHeld] = {};
+        Doubles negative[kHeld] = {};
+        for (std::uint32_t first = half; first < whole; first += 32) {
+#pragma GCC unroll 8
+            for (unsigned j = 0; j < kHeld; ++j) {
+                HalfFloats value;
+                __builtin_memcpy(&value, values + first + j * kWide, sizeof(value));
+                const HalfIntegers is_negative = value < 0.0F;
+                const auto bits = reinterpret_cast<HalfIntegers>(value) & 0x7FFFFFFF;
+                negatives -= is_negative;
+                positive[j] += __builtin_convertvector(reinterpret_cast<HalfFloats>(bits & ~is_negative), Doubles);
+                negative[j] += __builtin_convertvector(reinterpret_cast<HalfFloats>(bits & is_negative), Doubles);
             }
+        }
         __builtin_memcpy(lanes[0] + half, positive, sizeof(positive));
         __builtin_memcpy(lanes[1] + half, negative, sizeof(negative));
     }
+    for (unsigned lane = 0; lane < kWide; ++lane) sides.negatives += static_cast<std::uint32_t>(negatives[lane]);
     for (std::uint32_t i = whole; i < count; ++i)
         lanes[values[i] < 0.0F ? 1 : 0][i - whole] += static_cast<double>(__builtin_fabsf(values[i]));
-    for (std::uint32_t i = 0; i < count; ++i) sides.negatives += values[i] < 0.0F ? 1U : 0U;
+    for (std::uint32_t i = whole; i < count; ++i) sides.negatives += values[i] < 0.0F ? 1U : 0U;
     for (unsigned side = 0; side < 2; ++side) {
         for (std::uint32_t width = 16; width > 0; width /= 2)
             for (std::uint32_t i = 0; i < width; ++i) lanes[side][i] += lanes[side][i + width];

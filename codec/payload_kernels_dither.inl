@@ -7,9 +7,6 @@
 namespace gradsieve::codec {
 namespace {
 
-/// A vector's worth of longs of squares.
-typedef double Doubles __attribute__((vector_size(4 * kLanes)));
-typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));
 inline constexpr std::uint32_t kGroupLanes = 4 * 32;  ///< elements of a stretch that its squares fold onto first
 
 /// Sums of pairs: of a square and its neighbour's, or (the second time) of those; a's, then b's.
@@ -114,8 +111,7 @@ std::uint32_t dither_list(const DitherStep& shared_step, const float* values, co
         std::uint32_t index[kLanes] = {};
         copy_part<float, kLanes>(&value, values + first, valid);
         copy_part<std::uint32_t, kLanes>(index, indices + first, valid);
-        const DitheredLanes lanes =
-            dither_lanes(step, value, random_words_at(step.random, step.first_element, index));
+        const DitheredLanes lanes = dither_lanes(step, value, random_words_at(step.random, step.first_element, index));
         const Octets codes = __builtin_convertvector(lanes.codes, Octets);
         copy_part<float, kLanes>(ret_decoded + first, &lanes.decoded, valid);
         copy_part<std::uint8_t, kLanes>(ret_codes + first, &codes, valid);

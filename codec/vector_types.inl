@@ -31,7 +31,10 @@ typedef std::int32_t Integers __attribute__((vector_size(4 * kLanes)));
 typedef std::uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 typedef std::uint8_t Octets __attribute__((vector_size(kLanes)));
 typedef std::uint32_t HalfWords __attribute__((vector_size(2 * kLanes)));
+typedef std::int32_t HalfIntegers __attribute__((vector_size(2 * kLanes)));
+typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));
 typedef std::uint64_t Longs __attribute__((vector_size(4 * kLanes)));
+typedef double Doubles __attribute__((vector_size(4 * kLanes)));
 
 /// Elements in hand at a time: a word of signs, and few enough for registers.
 inline constexpr std::uint32_t kRunElements = 32;
