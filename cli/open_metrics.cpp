@@ -143,7 +143,7 @@ std::string gpus_text(const std::vector<GpuView>& gpus) {
     return context.text() + state.text() + workspace.text() + misses.text();
 }
 
-Labels labels_of(const JobView& job) { return {{"job", job.name}, {"run", job.run_id}}; }
+Labels labels_of(const JobView& job) { return {{"job_name", job.name}, {"run", job.run_id}}; }
 
 std::string job_times_text(const std::vector<JobView>& jobs) {
     auto step = seconds("gradsieve_job_step_seconds",

@@ -86,9 +86,9 @@ TEST(OpenMetrics, Names_are_escaped_and_sums_taken) {
     const auto text = open_metrics_text(status, health("live"));
     expect_well_formed(text);
     EXPECT_THAT(text, HasSubstr("gradsieve_errors_total 7\n"));
-    EXPECT_THAT(text, HasSubstr(R"(gradsieve_job_missing_ranks{job="a \"quoted\" \\ name",run=""} 2)"));
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_job_missing_ranks{job_name="a \"quoted\" \\ name",run=""} 2)"));
     EXPECT_THAT(text, HasSubstr(R"(statistic="median"} 0.005)"));
-    EXPECT_THAT(text, HasSubstr(R"(gradsieve_job_waiting_seconds{job="a \"quoted\" \\ name",run=""} 2.5)"));
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_job_waiting_seconds{job_name="a \"quoted\" \\ name",run=""} 2.5)"));
 }
 TEST(OpenMetrics, Page_names_every_family) {
     std::ifstream file(std::string(GRADSIEVE_SOURCE_DIR) + "/docs/metrics.md");
