@@ -51,6 +51,7 @@ check "members of the group may attach, others not" same "660 root gradsieve" "$
 check "reload leaves it running" bash -c 'pid=$(systemctl show --value -p MainPID gradsieved); systemctl reload gradsieved && [[ $pid == "$(systemctl show --value -p MainPID gradsieved)" ]]'
 
 # ---- metrics ----
+check "the package ships alert rules and a dashboard" test -s /usr/share/doc/gradsieve/examples/alerts.yml -a -s /usr/share/doc/gradsieve/examples/grafana-dashboard.json
 check "the metrics' timer waits to be enabled" same disabled "$(systemctl is-enabled gradsieve-metrics.timer)"
 mkdir -p /var/lib/prometheus/node-exporter && chown 65534 /var/lib/prometheus/node-exporter
 check "the timer starts" systemctl enable --now gradsieve-metrics.timer
