@@ -1,6 +1,7 @@
 // Signatures of gradients against true angles, and the stage that asks for them.
 #include "codec/similarity.hpp"
 
+#include "codec/noise_trial.hpp"
 #include "codec/pipeline.hpp"
 
 #include <gmock/gmock.h>
@@ -135,6 +136,20 @@ TEST(Similarity, Stage_stands_first_and_changes_nothing_that_nodes_agree_on) {
     plain.measures_similarity = false;
     EXPECT_EQ(canonical_text(*pipeline, Knobs::kBlank), canonical_text(plain, Knobs::kBlank))
         << "each node measures for itself";
+}
+TEST(Similarity, Stage_changes_no_payload) {
+    const auto bytes_of = [](const char* text) {
+        auto trial = NoiseTrial::make(*parse_pipeline(text), 5'000, kSeed);
+        std::vector<std::byte> all;
+        for (int step = 0; step < 3; ++step) {
+            EXPECT_TRUE(trial->step().is_ok());
+            for (const auto& chunk : trial->payloads()) all.insert(all.end(), chunk.bytes.begin(), chunk.bytes.end());
+        }
+        return all;
+    };
+    const auto plain = bytes_of("topk(0.1) | dither");
+    EXPECT_GT(plain.size(), 1'000U);
+    EXPECT_EQ(bytes_of("similarity | topk(0.1) | dither"), plain);
 }
 TEST(Similarity, Stage_elsewhere_is_refused) {
     const auto refusal = [](const char* text) { return parse_pipeline(text).status().text(); };
