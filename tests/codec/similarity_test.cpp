@@ -143,7 +143,10 @@ TEST(Similarity, Stage_changes_no_payload) {
         std::vector<std::byte> all;
         for (int step = 0; step < 3; ++step) {
             EXPECT_TRUE(trial->step().is_ok());
-            for (const auto& chunk : trial->payloads()) all.insert(all.end(), chunk.bytes.begin(), chunk.bytes.end());
+            for (const auto& chunk : trial->payloads()) {
+                const ByteView bytes = chunk.bytes;
+                all.insert(all.end(), bytes.begin(), bytes.end());
+            }
         }
         return all;
     };
