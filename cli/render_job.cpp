@@ -203,7 +203,8 @@ Row row_of(const TensorView& tensor, const std::vector<std::string>& codecs) {
             {figure(tensor.bits_per_kept)},
             {figure(tensor.payload_ratio)},
             {residual},
-            {tensor.variance_source.empty() ? "-" : tensor.variance_source}};
+            {tensor.variance_source.empty() ? "-" : tensor.variance_source},
+            {tensor.similarity ? fmt::format("{:.3f}", *tensor.similarity) : "-"}};
 }
 
 std::string render_tensors(const JobView& job, const std::vector<std::string>& codecs, const Look& look,
@@ -211,7 +212,8 @@ std::string render_tensors(const JobView& job, const std::vector<std::string>& c
     if (job.tensors.empty()) return "";
     std::vector<Column> columns = {{"TENSOR", false, 12, 9}, {"GROUP", false, 6, 4},   {"ELEMENTS", true, 0, 6},
                                    {"CODEC", false, 0, 8},   {"KEPT", true, 0, 8},     {"BITS/KEPT", true, 0, 7},
-                                   {"RATIO", true, 0, 8},    {"RESIDUAL", true, 0, 5}, {"VARIANCE", false, 0, 3}};
+                                   {"RATIO", true, 0, 8},    {"RESIDUAL", true, 0, 5}, {"VARIANCE", false, 0, 3},
+                                   {"SIMILAR", true, 0, 4}};
     std::vector<Row> rows;
     const auto shown = largest(job.tensors, limit);
     for (const auto* tensor : shown) rows.push_back(row_of(*tensor, codecs));
@@ -219,6 +221,9 @@ std::string render_tensors(const JobView& job, const std::vector<std::string>& c
         columns.erase(columns.begin() + static_cast<std::ptrdiff_t>(column));
         for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
     };
+    const bool has_similarity = std::any_of(job.tensors.begin(), job.tensors.end(),
+                                            [](const auto& tensor) { return tensor.similarity.has_value(); });
+    if (!has_similarity) remove_column(9);
     if (codecs.size() == 1) remove_column(3);
     if (job.groups.size() < 2) remove_column(1);
     auto text = render_table(columns, rows, look);

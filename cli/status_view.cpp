@@ -140,6 +140,7 @@ TensorView tensor_of(const Json& object) {
     tensor.bits_per_kept = figure(object, "bits_per_kept");
     tensor.payload_ratio = figure(object, "payload_ratio");
     tensor.residual_norm = figure(object, "residual_norm");
+    tensor.similarity = figure(object, "similarity");
     return tensor;
 }
 

@@ -69,6 +69,7 @@ struct TensorView {
     std::string name, group, place, codec, variance_source;
     std::uint64_t elements = 0, kept_elements = 0, payload_bytes = 0, residual_step = 0;
     std::optional<double> bits_per_kept, payload_ratio, residual_norm;
+    std::optional<double> similarity;  ///< only of codecs that measure it
 };
 struct JobView {
     std::string name, run_id, phase, epoch, codec, codec_origin, last_refusal, state_text;

@@ -15,6 +15,7 @@ namespace gradsieve::codec {
 namespace {
 
 // Numbers of quantizers have gaps.
+constexpr std::string_view kSimilarityName = "similarity";
 constexpr std::string_view kSignName = "sign";
 constexpr std::string_view kTernaryName = "ternary";
 constexpr std::string_view kRoundingName = "rounding";
@@ -62,6 +63,7 @@ std::optional<std::size_t> role_of(std::string_view name) {
 
 Status unknown_stage(std::string_view name, std::size_t first_role) {
     std::vector<std::string_view> candidates;
+    if (first_role == 0) candidates.push_back(kSimilarityName);
     if (first_role == 0) candidates.insert(candidates.end(), front_names().begin(), front_names().end());
     if (first_role <= 0) candidates.insert(candidates.end(), selector_names().begin(), selector_names().end());
     if (first_role == 1) candidates.insert(candidates.end(), kQuantizerNames.begin(), kQuantizerNames.end());
@@ -250,6 +252,13 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
 Result<Pipeline> parse_pipeline(std::string_view text) {
     GRADSIEVE_ASSIGN(std::vector<StageText> stages, split_pipeline(text));
     Pipeline pipeline;
+    if (stages.front().name == kSimilarityName) {
+        GRADSIEVE_TRY(ArgumentReader(stages.front()).finish());
+        pipeline.measures_similarity = true;
+        stages.erase(stages.begin());
+        if (stages.empty())
+            return bad_text("codec", text, "a selector behind similarity", "write e.g. similarity | topk(0.01)");
+    }
     if (is_front(stages.front().name)) {
         const std::string front_name(stages.front().name);
         GRADSIEVE_TRY(read_front(stages.front(), pipeline.front));
@@ -261,7 +270,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
     std::size_t next_role = 0;
     bool has_quantizer = false;
     for (const StageText& stage : stages) {
-        if (is_front(stage.name))
+        if (is_front(stage.name) || stage.name == kSimilarityName)
             return bad_text("codec stage", stage.name, "once, before the selector", "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 2) return unknown_stage(stage.name, next_role);
@@ -287,8 +296,9 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
 }
 
 std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
-    return front_text(pipeline.front) + selector_text(pipeline.selector, knobs) + " | " +
-           quantizer_text(pipeline, knobs) + " | " +
+    const bool shows_similarity = pipeline.measures_similarity && knobs == Knobs::kKeep;
+    return (shows_similarity ? std::string(kSimilarityName) + " | " : std::string()) + front_text(pipeline.front) +
+           selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
            std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]);
 }
 

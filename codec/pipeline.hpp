@@ -92,10 +92,12 @@ struct Pipeline {
     Quantizer quantizer;
     IndexCoderKind index_coder = IndexCoderKind::kAuto;
     Front front = {};
+    bool measures_similarity = false;  ///< similarity: asks for signatures (similarity.hpp); changes no payload
     bool operator==(const Pipeline&) const = default;
 };
 
-/// Whether a number that each node may tune alone is written out or replaced by `*` (records describe themselves).
+/// Whether a number that each node may tune alone is written out or replaced by `*` (records describe themselves); the
+/// stage similarity, which each node may have or not, is left out then.
 enum class Knobs : std::uint8_t { kKeep, kBlank };
 
 /// Parses e.g. "topk(0.01, gate=1) | pow2(bits=4) | auto". Missing stages take their defaults (quantizer f32, coder

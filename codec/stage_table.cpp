@@ -20,6 +20,12 @@ constexpr std::array kStages = {
         "cleared, but for all; the optimizer applies no momentum of its own",
         "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction and "
         "momentum factor masking"},
+    StageRow{"similarity", "front", "", "tensor", "none; 16 KiB per tensor on the host, not kept",
+             "measures how alike this step's gradient and that of the last committed step are, for status: the cosine "
+             "from sums of 1,024 buckets with random signs, and how many of their signs, SimHash bits, differ; stands "
+             "before all others, changes nothing that is sent, and works on the host only",
+             "Charikar 2002, Similarity Estimation Techniques from Rounding Algorithms; Charikar, Chen, Farach-Colton "
+             "2002, Finding Frequent Items in Data Streams"},
     StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",

@@ -131,6 +131,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         elements.push_back(tensor.on_device ? 0 : tensor.elements);
         tensors_.push_back(std::move(tensor));
     }
+    GRADSIEVE_TRY(take_signatures());
     GRADSIEVE_TRY(lay_out_state());
     ByteCount result_bytes = 0;
     for (const auto count : elements) result_bytes += count * sizeof(float);
@@ -139,6 +140,22 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     GRADSIEVE_ASSIGN(results_, shm::ResultArea::make("gradsieve-result:" + key().name, elements));
     for (auto& tensor : tensors_)
         if (!tensor.on_device) tensor.result.emplace(tensor.id, results_->tensor(tensor.number), tensor.elements);
+    return {};
+}
+
+Status HostedJob::take_signatures() {
+    ByteCount bytes = 0;
+    for (const auto& tensor : tensors_) {
+        if (!tensor.pipeline.measures_similarity) continue;
+        if (tensor.on_device)
+            return {StatusCode::kInvalidArgument,
+                    "tensor '" + tensor.name +
+                        "': codec stage 'similarity' on a device: allowed are tensors in host memory; leave the stage "
+                        "out, give host tensors alone a rule with it, or register the tensor in host memory"};
+        bytes += 2 * codec::kSignatureBytes;
+    }
+    GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the signatures of the job's gradients"));
+    memory_bytes_ += bytes;
     return {};
 }
 

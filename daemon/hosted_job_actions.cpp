@@ -238,6 +238,13 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
     auto& totals = tensor.totals;
     totals.kept_elements = encoded.kept_elements;
     totals.variance_source = encoded.variance_source;
+    totals.similarity.reset();
+    totals.bits_differ.reset();
+    if (task.signature && tensor.sent_signature) {
+        totals.similarity = codec::cosine_of(*task.signature, *tensor.sent_signature);
+        totals.bits_differ = codec::differing_bits(*task.signature, *tensor.sent_signature);
+    }
+    tensor.open_signature = std::move(task.signature);
     totals.payload_bytes = 0;
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     for (auto& chunk : encoded.chunks) {
@@ -276,6 +283,9 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     group.committed = action.step;
     group.ended = action.step;
     if (state_) state_->commit(action.group, action.step);  // before anybody is told
+    for (const auto number : group.tensors)
+        if (auto& open = tensors_[number].open_signature)
+            tensors_[number].sent_signature = std::exchange(open, std::nullopt);
     ++group.steps_committed;
     const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));
     allreduce_bytes_ += 2.0 * (nodes - 1.0) / nodes * 4.0 * static_cast<double>(group.elements);
@@ -299,6 +309,7 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint now) {
     group.open_times = {};
     for (const auto number : group.tensors) {
         close_hand_ins(tensors_[number]);
+        tensors_[number].open_signature.reset();
         for (std::size_t index = 0; index < 2; ++index)
             if (tensors_[number].generations[index].stamp == action.step) invalidate(tensors_[number], index);
     }

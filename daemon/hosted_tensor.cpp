@@ -25,6 +25,8 @@ void CodecTask::run(codec::EncodeWorkspace& workspace) {
         encoded.emplace(codec::encode_tensor(request, workspace));
         if (wants_residual_norm && encoded->is_ok() && request.out.residual != nullptr)
             residual_norm = std::sqrt(codec::residual_square_sum({request.out.residual, tensor->elements}));
+        if (request.pipeline->measures_similarity && encoded->is_ok() && !(*encoded)->non_finite)
+            signature.emplace(request.tensor, request.samples, request.weights, request.elements);
     } else {
         std::vector<std::vector<codec::ChunkView>> views(payloads.size());
         std::vector<codec::Contribution> contributions(payloads.size());

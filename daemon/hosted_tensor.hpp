@@ -8,6 +8,7 @@
 #include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/similarity.hpp"
 #include "exchange/job_machine.hpp"
 #include "shm/segment.hpp"
 
@@ -47,6 +48,8 @@ struct TensorTotals {
     double residual_norm = 0;
     Step residual_step = 0;
     codec::VarianceSource variance_source = codec::VarianceSource::kNone;
+    std::optional<double> similarity;        // of the last step's gradient to that of the committed step before it
+    std::optional<std::size_t> bits_differ;  // between their signatures
 };
 
 struct HostedTensor {
@@ -71,6 +74,8 @@ struct HostedTensor {
     std::vector<RankInput> inputs;              ///< one per local rank, ascending by rank
     std::size_t tasks_out = 0;
     TensorTotals totals;
+    /// Of the open step's gradient and of the last committed one's, where the pipeline measures similarity.
+    std::optional<codec::Signature> open_signature, sent_signature;
 
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
 };
@@ -92,6 +97,7 @@ struct CodecTask {
     bool wants_residual_norm = false;
     std::optional<Result<codec::EncodeResult>> encoded;
     double residual_norm = 0;
+    std::optional<codec::Signature> signature;  ///< pipelines that measure similarity
     // decode
     std::vector<exchange::NodePayload> payloads;
     std::vector<float> factors;  ///< per payload: fl(local ranks / world size)

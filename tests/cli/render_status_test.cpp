@@ -52,6 +52,15 @@ TEST(RenderStatus, Empty_document_says_that_nothing_was_published) {
     EXPECT_THAT(text, testing::Not(HasSubstr("no jobs")));
 }
 
+TEST(RenderStatus, Similarity_has_a_column_where_some_codec_measures_it) {
+    auto view = view_of("two_nodes");
+    EXPECT_THAT(render_status(view, health("live", 0), plain(120)), testing::Not(HasSubstr("SIMILAR")));
+    view.jobs.at(0).tensors.at(1).similarity = 0.98765;
+    const auto text = render_status(view, health("live", 0), plain(120));
+    EXPECT_THAT(text, HasSubstr("SIMILAR"));
+    EXPECT_THAT(text, testing::ContainsRegex("fc1.weight.* 0.988"));
+    EXPECT_THAT(text, testing::ContainsRegex("fc2.weight.* -\n"));
+}
 TEST(RenderStatus, Gpus_that_share_tensors_say_how_they_reach_each_other) {
     auto view = view_of("trouble");
     ASSERT_FALSE(view.gpus.empty());

@@ -259,6 +259,23 @@ TEST(StatusDocument, Running_job_shows_its_figures) {
     EXPECT_NEAR(tensor.at("payload_ratio").get<double>(), 32'000 / bits, 0.1);
     EXPECT_TRUE(tensor.at("residual_norm").is_null()) << "not yet taken";
 }
+TEST(StatusDocument, Similarity_is_shown_of_codecs_that_measure_it) {
+    const auto tensor_after = [](const char* codec, bool has_second_step) {
+        OneJob one(make_request(0, 1, {{.name = "w", .shape = {4}}}, codec));
+        one.step(1, {1, 2, 3, 4}, 5ms);
+        if (has_second_step) one.step(2, {-1, 2, 3, 4}, 5ms);
+        Written written;
+        written.jobs = {&one.job()};
+        return written.document().at("jobs").at(0).at("tensors").at(0);
+    };
+    EXPECT_FALSE(tensor_after("all | f32", true).contains("similarity"));
+    EXPECT_TRUE(tensor_after("similarity | all | f32", false).at("similarity").is_null());
+    EXPECT_TRUE(tensor_after("similarity | all | f32", false).at("similarity_bits_differ").is_null());
+    const auto tensor = tensor_after("similarity | all | f32", true);
+    EXPECT_EQ(tensor.at("similarity"), 0.9333) << "28 / 30";
+    EXPECT_EQ(tensor.at("similarity_bits_differ"), 1);
+    EXPECT_EQ(tensor.at("codec"), "similarity | all | f32 | auto");
+}
 TEST(StatusDocument, Place_of_a_tensor_in_host_memory_says_whether_a_rank_stages_it) {
     const auto request =
         make_request(0, 1, {{.name = "b", .shape = {4}, .staged = true}, {.name = "a", .shape = {4}}}, "all | f32");

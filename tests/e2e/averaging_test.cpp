@@ -43,6 +43,23 @@ TEST(Averaging, Every_codec_family_is_identical_on_every_rank) {
         EXPECT_EQ(digests(ranks).size(), 1U) << codec;
     }
 }
+TEST(Averaging, One_node_measures_similarity_and_the_other_does_not) {
+    Cluster cluster(2);
+    std::vector<Process> ranks;
+    for (std::size_t rank = 0; rank < 2; ++rank)
+        ranks.push_back(cluster.rank(
+            rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "1000", "--codec",
+                   rank == 0 ? "all | f32; *: similarity | topk(0.05) | pow2" : "all | f32; *: topk(0.05) | pow2"}));
+    const auto is_measured = [](const auto& json) {
+        for (const auto& job : json.at("jobs"))
+            for (const auto& tensor : job.at("tensors"))
+                if (tensor.contains("similarity") && tensor.at("similarity").is_number()) return true;
+        return false;
+    };
+    ASSERT_TRUE(cluster.wait_for_status(0, is_measured));
+    EXPECT_FALSE(is_measured(cluster.status(1)));
+    EXPECT_EQ(digests(ranks).size(), 1U);
+}
 TEST(Averaging, Three_nodes_with_unequal_ranks_weigh_each_rank_the_same) {
     Cluster cluster(3);
     std::vector<Process> ranks;
