@@ -20,6 +20,11 @@ constexpr std::array kStages = {
         "cleared, but for all; the optimizer applies no momentum of its own",
         "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction and "
         "momentum factor masking"},
+    StageRow{"compensate", "front", "beta=1, gamma=1", "element", "-",
+             "adds gamma times the gradient, or what momentum makes of it, to beta times the residual; below beta = 1 "
+             "what is not sent fades",
+             "Xu et al. 2021, GRACE: A Compressed Communication Framework for Distributed Machine Learning, residual "
+             "memory"},
     StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",
