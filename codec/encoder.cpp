@@ -124,7 +124,7 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
         plan_.second_moment_count = request_.second_moments.size();
     }
     plan_.in = request_.in;
-    plan_.rescale = request_.rescale;
+    plan_.rescale = residual_factor(pipeline_.front, request_.rescale);
     plan_.rescale_squared = request_.rescale * request_.rescale;
     plan_.ratio_floor = static_cast<float>(selector.kind == SelectorKind::kTopK ? selector.gate : selector.alpha);
     plan_.zeta = static_cast<float>(selector.zeta);
@@ -144,7 +144,14 @@ void TensorEncoder::plan_samples() {
     plan_.samples = request_.samples.data();
     plan_.weights = request_.weights.data();
     plan_.sample_count = request_.samples.size();
-    if (!has_momentum(pipeline_)) return;
+    if (!has_momentum(pipeline_) && pipeline_.front.gamma == 1) return;
+    if (!has_momentum(pipeline_)) {
+        scratch_.sample_weights.ensure(plan_.sample_count);
+        for (std::size_t sample = 0; sample < plan_.sample_count; ++sample)
+            scratch_.sample_weights.data()[sample] = gradient_weight(pipeline_.front, request_.weights[sample]);
+        plan_.weights = scratch_.sample_weights.data();
+        return;
+    }
     momentum_ = momentum_step(request_);
     momentum_samples_ =
         momentum_samples(pipeline_.front, request_.rescale, request_.in.momentum, request_.out.momentum);

@@ -24,7 +24,8 @@ std::optional<std::uint32_t> find_trouble(const EncodeRequest& request, const Mo
     const MomentumSamples effective = momentum_samples(request.pipeline->front, request.rescale, &before, &after);
     float gradient = effective.weights[0] * after;
     if (effective.count > 1) gradient = gradient + effective.weights[1] * before;
-    const float residual = has_residual ? request.rescale * request.in.residual[element] + gradient : gradient;
+    const float carry = residual_factor(request.pipeline->front, request.rescale);
+    const float residual = has_residual ? carry * request.in.residual[element] + gradient : gradient;
     if (!is_finite(residual)) return 0U;
     return std::nullopt;
 }
@@ -38,8 +39,11 @@ bool is_momentum_masked(const Pipeline& pipeline) noexcept {
 }
 
 MomentumSamples momentum_samples(const Front& front, float rescale, const float* before, const float* after) noexcept {
-    if (!front.is_nesterov) return {{after, nullptr}, {1.0F, 0.0F}, 1};
-    return {{after, before}, {1.0F + static_cast<float>(front.factor), -momentum_factor(front, rescale)}, 2};
+    if (!front.is_nesterov) return {{after, nullptr}, {gradient_weight(front, 1.0F), 0.0F}, 1};
+    return {{after, before},
+            {gradient_weight(front, 1.0F + static_cast<float>(front.factor)),
+             gradient_weight(front, -momentum_factor(front, rescale))},
+            2};
 }
 
 MomentumStep momentum_step(const EncodeRequest& request) noexcept {

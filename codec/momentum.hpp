@@ -1,9 +1,9 @@
 // Momentum in front of the selector: u = fl(m c) u + gbar, and what the dense pass then takes for the step's gradient,
-// e = u, or with nesterov e = fl(1 + m) u - fl(m c) u_before, which is m u + gbar. gbar is the weighted sum of the
-// samples in their order; all in fp32, every product rounded. Where an element is sent (decodes to something), u is
-// cleared afterwards (momentum factor masking), unless the selector sends everything: then nothing is ever delayed, and
-// u is SGD's own. Source: Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, 3.2 and 3.3.
-// Plain values; any thread.
+// e = u, or with nesterov e = fl(1 + m) u - fl(m c) u_before, which is m u + gbar; with compensate each of these
+// factors times gamma. gbar is the weighted sum of the samples in their order; all in fp32, every product rounded.
+// Where an element is sent (decodes to something), u is cleared afterwards (momentum factor masking), unless the
+// selector sends everything: then nothing is ever delayed, and u is SGD's own. Source: Lin, Han, Mao, Wang, Dally 2018,
+// Deep Gradient Compression, arXiv:1712.01887, 3.2 and 3.3. Plain values; any thread.
 #pragma once
 
 #include "codec/encoder.hpp"

@@ -82,19 +82,21 @@ Status NoiseTrial::decode() {
 }
 
 float NoiseTrial::handed_in(const StateView& before, ElementCount element) const {
-    if (!has_momentum(pipeline_)) return gradient()[element];
+    const auto gamma = static_cast<float>(pipeline_.front.gamma);
+    if (!has_momentum(pipeline_)) return gamma * gradient()[element];
     const auto factor = static_cast<float>(pipeline_.front.factor);
     const float u = factor * before.momentum[element] + gradient()[element];
-    return pipeline_.front.is_nesterov ? factor * u + gradient()[element] : u;
+    return gamma * (pipeline_.front.is_nesterov ? factor * u + gradient()[element] : u);
 }
 
 double NoiseTrial::normalized_error() {
     const StateView before = state(1 - live_);
+    const auto beta = static_cast<float>(pipeline_.front.beta);
     double lost = 0;
     double whole = 0;
     for (ElementCount i = 0; i < elements_; ++i) {
         const float own = handed_in(before, i);
-        const float x = before.residual == nullptr ? own : before.residual[i] + own;
+        const float x = before.residual == nullptr ? own : beta * before.residual[i] + own;
         const double difference = static_cast<double>(x) - static_cast<double>(decoded_[i]);
         lost += difference * difference;
         whole += static_cast<double>(x) * static_cast<double>(x);

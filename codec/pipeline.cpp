@@ -259,9 +259,12 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
         if (stages.empty())
             return bad_text("codec", text, "a selector behind similarity", "write e.g. similarity | topk(0.01)");
     }
-    if (is_front(stages.front().name)) {
+    for (std::size_t next_front = 0; is_front(stages.front().name);) {
         const std::string front_name(stages.front().name);
+        const std::size_t position = front_position(front_name);
+        if (position < next_front) break;
         GRADSIEVE_TRY(read_front(stages.front(), pipeline.front));
+        next_front = position + 1;
         stages.erase(stages.begin());
         if (stages.empty())
             return bad_text("codec", text, "a selector behind " + front_name,
@@ -271,7 +274,9 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
     bool has_quantizer = false;
     for (const StageText& stage : stages) {
         if (is_front(stage.name) || stage.name == kSimilarityName)
-            return bad_text("codec stage", stage.name, "once, before the selector", "move or remove it");
+            return bad_text("codec stage", stage.name,
+                            "once, before the selector, similarity before momentum before compensate",
+                            "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 2) return unknown_stage(stage.name, next_role);
         if (!role || *role < next_role || (next_role == 0 && *role != 0))

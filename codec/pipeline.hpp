@@ -55,6 +55,8 @@ struct Front {
     FrontKind kind = FrontKind::kNone;
     double factor = 0.9;       ///< momentum: of u from step to step; (0, 1)
     bool is_nesterov = false;  ///< momentum: Nesterov's form
+    double beta = 1;           ///< compensate: of the residual on the way in; [0, 1]
+    double gamma = 1;          ///< compensate: of what is added to it; [1e-6, 1e6]
     bool operator==(const Front&) const = default;
 };
 struct Selector {
@@ -106,7 +108,8 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// pow2 leaves elements out), sign(scale=tau) after a selector without a tau, variance_hybrid with another quantizer
 /// than its +-tau, feedback=none after a selector with a residual of its own, another feedback after one that drops
 /// errors (mode=faithful, where none is the default), sign(scale=none) after anything but all, momentum before what v
-/// judges (v measures gradients, and sums of momentum vary more than sums of those). Selectors with a tau have
+/// judges (v measures gradients, and sums of momentum vary more than sums of those), compensate before that (r^2 and v
+/// would have different scales), its beta before what keeps no residual. Selectors with a tau have
 /// sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage or
 /// parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
@@ -121,6 +124,15 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Needs the array u (4 B per element and generation).
 [[nodiscard]] constexpr bool has_momentum(const Pipeline& pipeline) noexcept {
     return pipeline.front.kind == FrontKind::kMomentum;
+}
+
+/// What the residual is multiplied by on the way in: fl(beta c).
+[[nodiscard]] constexpr float residual_factor(const Front& front, float rescale) noexcept {
+    return static_cast<float>(front.beta) * rescale;
+}
+/// What each sample's weight, or that of u, is multiplied by: fl(gamma weight).
+[[nodiscard]] constexpr float gradient_weight(const Front& front, float weight) noexcept {
+    return static_cast<float>(front.gamma) * weight;
 }
 
 /// Rounds at random and without bias, so that the error may also be dropped (Feedback).

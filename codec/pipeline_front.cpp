@@ -7,10 +7,41 @@ namespace gradsieve::codec {
 namespace {
 
 constexpr std::string_view kMomentumName = "momentum";
-constexpr std::array<std::string_view, 1> kFrontNames = {kMomentumName};
+constexpr std::string_view kCompensateName = "compensate";
+/// In the order in which they may stand.
+constexpr std::array<std::string_view, 2> kFrontNames = {kMomentumName, kCompensateName};
 constexpr std::array<std::string_view, 2> kNoYes = {"no", "yes"};
 /// Above, u remembers longer than fp32 sums can tell.
 constexpr NumberRange kMomentum = {1e-6, 0.9999, false, "[1e-6, 0.9999]"};
+/// Above 1 what is kept grows by itself.
+constexpr NumberRange kBeta = {0, 1, false, "[0, 1]"};
+constexpr NumberRange kGamma = {1e-6, 1e6, false, "[1e-6, 1e6]"};
+
+Status read_momentum(const StageText& text, Front& inout_front) {
+    ArgumentReader arguments(text);
+    inout_front.kind = FrontKind::kMomentum;
+    inout_front.factor = arguments.number("m", 0.9, kMomentum);
+    inout_front.is_nesterov = arguments.word("nesterov", 0, kNoYes) == 1;
+    return arguments.finish();
+}
+
+Status read_compensate(const StageText& text, Front& inout_front) {
+    ArgumentReader arguments(text);
+    inout_front.beta = arguments.number("beta", 1, kBeta);
+    inout_front.gamma = arguments.number("gamma", 1, kGamma);
+    return arguments.finish();
+}
+
+Status check_compensation(const Pipeline& pipeline) {
+    if (pipeline.front.beta != 1 && !has_residual(pipeline))
+        return bad_text("codec stage compensate: beta", number_text(pipeline.front.beta),
+                        "1 before a codec that keeps no residual",
+                        "leave it out: there is nothing that it could multiply");
+    if ((pipeline.front.beta == 1 && pipeline.front.gamma == 1) || !has_variance(pipeline)) return {};
+    return bad_text("codec stage before a variance test", kCompensateName, "none",
+                    "v measures gradients as they are, and r would be of another scale: select with topk without a "
+                    "gate, block_topk, threshold or all, or leave compensate out");
+}
 
 }  // namespace
 
@@ -20,21 +51,27 @@ bool is_front(std::string_view name) noexcept {
     return std::find(kFrontNames.begin(), kFrontNames.end(), name) != kFrontNames.end();
 }
 
-Status read_front(const StageText& text, Front& ret_front) {
-    ArgumentReader arguments(text);
-    ret_front.kind = FrontKind::kMomentum;
-    ret_front.factor = arguments.number("m", 0.9, kMomentum);
-    ret_front.is_nesterov = arguments.word("nesterov", 0, kNoYes) == 1;
-    return arguments.finish();
+std::size_t front_position(std::string_view name) noexcept {
+    return static_cast<std::size_t>(std::find(kFrontNames.begin(), kFrontNames.end(), name) - kFrontNames.begin());
+}
+
+Status read_front(const StageText& text, Front& inout_front) {
+    return text.name == kMomentumName ? read_momentum(text, inout_front) : read_compensate(text, inout_front);
 }
 
 std::string front_text(const Front& front) {
-    if (front.kind == FrontKind::kNone) return {};
-    return std::string(kMomentumName) + "(m=" + number_text(front.factor) +
-           ", nesterov=" + std::string(kNoYes[front.is_nesterov ? 1 : 0]) + ") | ";
+    std::string text;
+    if (front.kind == FrontKind::kMomentum)
+        text = std::string(kMomentumName) + "(m=" + number_text(front.factor) +
+               ", nesterov=" + std::string(kNoYes[front.is_nesterov ? 1 : 0]) + ") | ";
+    if (front.beta != 1 || front.gamma != 1)
+        text += std::string(kCompensateName) + "(beta=" + number_text(front.beta) +
+                ", gamma=" + number_text(front.gamma) + ") | ";
+    return text;
 }
 
 Status check_front(const Pipeline& pipeline) {
+    GRADSIEVE_TRY(check_compensation(pipeline));
     if (!has_momentum(pipeline) || !has_variance(pipeline)) return {};
     return bad_text("codec stage before a variance test", kMomentumName, "none",
                     "v measures how much gradients vary, and what momentum adds up varies more: select with topk "

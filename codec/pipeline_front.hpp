@@ -9,9 +9,12 @@ namespace gradsieve::codec {
 
 [[nodiscard]] std::span<const std::string_view> front_names() noexcept;
 [[nodiscard]] bool is_front(std::string_view name) noexcept;
-/// `text` has one of those names. Errors: kInvalidArgument.
-[[nodiscard]] Status read_front(const StageText& text, Front& ret_front);
-/// The stage and the `|` behind it; empty without one. Every parameter written out.
+/// Which of those names it is: stages stand in their order.
+[[nodiscard]] std::size_t front_position(std::string_view name) noexcept;
+/// `text` has one of those names; what other stages said stays. Errors: kInvalidArgument.
+[[nodiscard]] Status read_front(const StageText& text, Front& inout_front);
+/// The stages, and the `|` behind each; empty without one, and for a stage that changes nothing. Every parameter
+/// written out.
 [[nodiscard]] std::string front_text(const Front& front);
 /// Refuses what would not mean what it says. Errors: kInvalidArgument.
 [[nodiscard]] Status check_front(const Pipeline& pipeline);

@@ -26,6 +26,11 @@ constexpr std::array kStages = {
              "before all others, changes nothing that is sent, and works on the host only",
              "Charikar 2002, Similarity Estimation Techniques from Rounding Algorithms; Charikar, Chen, Farach-Colton "
              "2002, Finding Frequent Items in Data Streams"},
+    StageRow{"compensate", "front", "beta=1, gamma=1", "element", "-",
+             "adds gamma times the gradient, or what momentum makes of it, to beta times the residual; below beta = 1 "
+             "what is not sent fades",
+             "Xu et al. 2021, GRACE: A Compressed Communication Framework for Distributed Machine Learning, residual "
+             "memory"},
     StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",

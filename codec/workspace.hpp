@@ -19,6 +19,7 @@ struct EncodeWorkspace::Impl {
     ScratchArray<float> keyed_values;
     std::vector<std::uint64_t> weights;      ///< of a block's candidates, added up
     ScratchArray<float> samples;             ///< one block of every sample, between the two passes over it
+    ScratchArray<float> sample_weights;      ///< compensate: gamma times the request's
     ScratchArray<std::uint32_t> gate_words;  ///< one bit per element: passed the gate of topk
 };
 

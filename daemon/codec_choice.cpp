@@ -83,8 +83,9 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
 
     GRADSIEVE_ASSIGN(auto small, codec::parse_pipeline(config.small_codec));
     // The optimizer has no momentum of its own then, whatever a tensor's size.
-    const bool has_own_front = small.front.kind != codec::FrontKind::kNone;
+    const bool has_own_front = !(small.front == codec::Front{});
     if (!has_own_front && !codec::has_variance(small)) small.front = main.front;
+    if (!codec::has_residual(small)) small.front.beta = 1;
     std::vector<std::size_t> candidates;
     double main_bits = 0;
     for (std::size_t index = 0; index < tensors.size(); ++index) {

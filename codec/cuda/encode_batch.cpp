@@ -159,7 +159,7 @@ void fill_random(const EncodeRequest& request, const GpuEncodePart& part, Tensor
 
 void fill_state(const EncodeRequest& request, const GpuEncodePart& part, const VarianceRule& rule,
                 TensorPlan& ret_plan) {
-    ret_plan.rescale = request.rescale;
+    ret_plan.rescale = residual_factor(request.pipeline->front, request.rescale);
     ret_plan.rescale_squared = request.rescale * request.rescale;
     ret_plan.moment_scale = rule.moment_scale;
     ret_plan.deviation_scale = rule.deviation_scale;
@@ -297,7 +297,9 @@ void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncod
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
         const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
         auto source = source_of(request.samples, part.samples, type, gpu_request.sample_devices, sample);
-        source.weight = request.weights[sample];
+        source.weight = has_momentum(*request.pipeline)
+                            ? request.weights[sample]  // of u, whose own weight has gamma
+                            : gradient_weight(request.pipeline->front, request.weights[sample]);
         staged_.add_sample(source);
     }
     for (std::size_t rank = 0; has_moments && rank < request.second_moments.size(); ++rank)

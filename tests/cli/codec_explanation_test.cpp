@@ -35,6 +35,7 @@ TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
     EXPECT_EQ(explain("variance", 100).state_bytes, 1'600U);
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).state_bytes, 1'600U);
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).stages.front().parameters, "m=0.9, nesterov=no");
+    EXPECT_EQ(explain("compensate(0.5) | topk(0.05)", 100).stages.front().parameters, "beta=0.5, gamma=1");
 }
 TEST(CodecExplanation, A_large_model_is_scaled_from_a_trial_of_a_quarter_chunk) {
     auto found = explain("all | bf16", 1'000'000'000);

@@ -127,7 +127,7 @@ TEST(EncoderProperty, Feedback_changes_what_is_sent) {
             is_same = is_same && same_bits(with, decode_payloads(dropped.step(gradient).chunks, 4000));
         }
         const bool sends_everything = named.name == "variance(0)|f32";  // nothing is left to feed back
-        EXPECT_EQ(is_same, sends_everything) << named.name;
+        EXPECT_EQ(is_same, sends_everything || named.pipeline.front.beta == 0) << named.name;
     }
 }
 TEST(EncoderProperty, A_client_that_writes_meanwhile_harms_nobody) {

@@ -265,12 +265,20 @@ float momentum_after(const Input& input, const State& before, ElementCount eleme
 }
 
 float handed_in(const Input& input, const State& before, ElementCount element) {
-    if (input.pipeline.front.kind != FrontKind::kMomentum) return mean_of_samples(input, element);
+    const auto gamma = static_cast<float>(input.pipeline.front.gamma);
+    if (input.pipeline.front.kind != FrontKind::kMomentum) {
+        float sum = (gamma * input.weights[0]) * input.samples[0][element];
+        for (std::size_t sample = 1; sample < input.samples.size(); ++sample) {
+            const float product = (gamma * input.weights[sample]) * input.samples[sample][element];
+            sum = sum + product;
+        }
+        return sum;
+    }
     const float u = momentum_after(input, before, element);
-    if (!input.pipeline.front.is_nesterov) return u;
-    const float ahead = (1.0F + static_cast<float>(input.pipeline.front.factor)) * u;
+    if (!input.pipeline.front.is_nesterov) return gamma * u;
+    const float ahead = (gamma * (1.0F + static_cast<float>(input.pipeline.front.factor))) * u;
     const float factor = static_cast<float>(input.pipeline.front.factor) * input.rescale;
-    const float behind = -factor * before.momentum[element];
+    const float behind = (gamma * -factor) * before.momentum[element];
     return ahead + behind;
 }
 
@@ -344,7 +352,8 @@ Output encode(const Input& input, const State& before) {
         const float own = handed_in(input, before, element);
         residual[element] = own;
         if (!has_residual(input.pipeline)) continue;
-        const float carried = input.rescale * before.residual[element];
+        const float kept = static_cast<float>(input.pipeline.front.beta) * input.rescale;
+        const float carried = kept * before.residual[element];
         residual[element] = carried + own;
     }
     output.non_finite = find_non_finite(input, residual);

@@ -62,6 +62,17 @@ TEST(CodecChoice, Small_tensors_have_the_codec_s_momentum) {
     EXPECT_EQ(text_of(choose_codecs(config, "momentum(0.5) | topk(0.01) | pow2", kModel)->pipelines[0]),
               canonical("variance | f32"));
 }
+TEST(CodecChoice, Small_tensors_are_compensated_as_the_codec_is) {
+    auto config = two_nodes();
+    const std::string codec = "compensate(0.5, 0.25) | topk(0.01) | pow2";
+    EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]),
+              canonical("compensate(0.5, 0.25) | all | bf16"));
+    config.small_codec = "all | f32";
+    EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]), canonical("compensate(1, 0.25) | all | f32"))
+        << "without a residual there is nothing for beta";
+    config.small_codec = "compensate(0.9) | all | bf16";
+    EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]), canonical("compensate(0.9) | all | bf16"));
+}
 TEST(CodecChoice, A_model_of_small_tensors_joins_the_codec) {
     const std::vector<shm::TensorEntry> small{entry("a", {900}), entry("b", {900}), entry("c", {900})};
     const auto choice = choose_codecs(two_nodes(), "topk(0.01)", small);

@@ -161,6 +161,7 @@ std::string reason_without_row(std::string_view stage) {
         return "how much it sends depends on how the values are distributed: ThresholdEstimate";
     if (stage == "momentum") return "changes what is coded, not how: Momentum, MomentumRate";
     if (stage == "similarity") return "measures, and changes nothing: Similarity";
+    if (stage == "compensate") return "changes what is coded, not how: Compensate";
     return "";
 }
 TEST(OperatorTable, Every_selector_and_quantizer_has_a_row_or_a_reason) {
