@@ -132,7 +132,8 @@ TEST(EdgeCases, A_change_of_scale_by_a_power_of_two_scales_what_is_sent) {
     for (const NamedPipeline& named : every_pipeline()) {
         // Not those with a number in units of the gradient, f16, whose steps grow towards its smallest numbers, and
         // rounding to powers of which 2^3 is none.
-        const auto& [selector, quantizer, coder, front] = named.pipeline;
+        const Selector& selector = named.pipeline.selector;
+        const Quantizer& quantizer = named.pipeline.quantizer;
         if (selector.tau != 0 || quantizer.tau != 0 || quantizer.kind == QuantizerKind::kF16) continue;
         if (quantizer.is_fixed && quantizer.base != 2) continue;
         if (!has_residual(named.pipeline)) continue;
