@@ -127,8 +127,9 @@ Result<codec::Pipeline> pipeline_alone(const std::string& text) {
 }
 
 StageView view_of(const codec::StageRow& row) {
-    return {std::string(row.name),  std::string(row.role),    std::string(row.parameters), std::string(row.scope),
-            std::string(row.state), std::string(row.meaning), std::string(row.source),     std::string(row.combine)};
+    return {std::string(row.name),   std::string(row.role),    std::string(row.parameters),
+            std::string(row.scope),  std::string(row.state),   std::string(row.meaning),
+            std::string(row.source), std::string(row.combine), std::string(row.backends)};
 }
 
 Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements) {

@@ -30,6 +30,7 @@ std::string render_stage(const StageView& stage, const Look& look) {
     add("scope: ", stage.scope);
     add("state: ", stage.state);
     if (stage.combine != "gather") add("combine: ", stage.combine);
+    if (stage.backends != "CPU, CUDA") add("backends: ", stage.backends);
     add("source: ", stage.source);
     std::string line;
     for (const auto& fact : facts) line += (line.empty() ? "" : "; ") + fact;
@@ -44,7 +45,7 @@ std::string render_stages(const std::vector<StageView>& stages, const Look& look
         if (std::find(roles.begin(), roles.end(), stage.role) == roles.end()) roles.push_back(stage.role);
     auto text = wrapped(
         "A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g. topk(0.01) | pow2(bits=4) | auto; a FRONT may stand "
-        "before it",
+        "before it, an ENTROPY CODER behind it",
         0, Ink::kPlain, look);
     for (const auto& role : roles) {
         text += '\n' + look.paint(Ink::kTitle, role + 's') + '\n';

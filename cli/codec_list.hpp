@@ -9,7 +9,7 @@
 namespace gradsieve::cli {
 
 struct StageView {
-    std::string name, role, parameters, scope, state, meaning, source, combine;
+    std::string name, role, parameters, scope, state, meaning, source, combine, backends;
 };
 /// Grouped by role in the order of their first rows, wrapped to the look's width.
 [[nodiscard]] std::string render_stages(const std::vector<StageView>& stages, const Look& look);

@@ -251,7 +251,8 @@ std::string stages_json(const std::vector<StageView>& stages) {
                         {"state", stage.state},
                         {"meaning", stage.meaning},
                         {"source", stage.source},
-                        {"combine", stage.combine}});
+                        {"combine", stage.combine},
+                        {"backends", stage.backends}});
     return text_of_document(list);
 }
 

@@ -257,9 +257,7 @@ PayloadBytes code_keyed(const Quantizer& quantizer, const ChunkSelection& select
     return payload;
 }
 
-}  // namespace
-
-PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
+PayloadBytes code_plain(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                         std::span<float> ret_decoded) {
     if (selection.keyed != nullptr) return code_keyed(pipeline.quantizer, selection, scratch, ret_decoded);
     if (selection.is_dense && pipeline.quantizer.kind != QuantizerKind::kPow2)
@@ -269,6 +267,15 @@ PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selectio
     scratch.indices.resize(selection.values.size());
     std::iota(scratch.indices.begin(), scratch.indices.end(), 0U);
     return code_list(pipeline, selection, scratch.indices, scratch, ret_decoded);
+}
+
+}  // namespace
+
+PayloadBytes code_chunk(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
+                        std::span<float> ret_decoded) {
+    PayloadBytes plain = code_plain(pipeline, selection, scratch, ret_decoded);
+    if (!pipeline.has_entropy) return plain;
+    return code_entropy(std::move(plain), selection.chunk_elements, scratch.payloads, scratch.entropy);
 }
 
 }  // namespace gradsieve::codec

@@ -6,6 +6,7 @@
 #include "base/bytes.hpp"
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "codec/entropy_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
@@ -36,6 +37,7 @@ struct CodeScratch {
     std::vector<float> decoded;
     std::vector<std::uint32_t> gaps;
     std::vector<std::uint8_t> codes;
+    EntropyScratch entropy;
     /// dither, exponential_dither: by tile of the chunk; sign(scale=two_mean): two for each.
     std::array<float, 2 * kMaximumTiles> scales;
 };

@@ -114,6 +114,7 @@ struct ResultTensor::Impl {
     // Reused from call to call.
     std::vector<std::size_t> cursors;            ///< per contribution: its next chunk
     std::vector<DecodedList> lists;              ///< per contribution
+    std::vector<Bytes> expanded;                 ///< per contribution: payloads whose values were coded
     std::vector<Source> sources;                 ///< of the chunk in hand
     std::vector<std::array<float, 256>> tables;  ///< per contribution
     std::vector<DenseTerm> terms;                ///< of the tile in hand
@@ -159,7 +160,7 @@ Status ResultTensor::Impl::collect_sources(std::size_t chunk, std::span<const Co
         const auto& node_chunks = contributions[node].chunks;
         if (cursors[node] == node_chunks.size() || node_chunks[cursors[node]].chunk_index != chunk) continue;
         const ByteView payload = node_chunks[cursors[node]++].bytes;
-        auto view = open_payload(payload, chunk_elements(chunk));
+        auto view = open_payload(payload, chunk_elements(chunk), expanded[node]);
         Status status = view.status();
         if (status.is_ok() && !sources.empty()) status = check_combine(sources.front().view.header, view->header);
         if (status.is_ok() && view->is_list()) status = decode_list(*view, lists[node]);
@@ -333,6 +334,7 @@ Result<DecodeResult> ResultTensor::decode_average(Step step, std::span<const Con
     if (impl.lists.size() < contributions.size()) {
         impl.lists.resize(contributions.size());
         impl.tables.resize(contributions.size());
+        impl.expanded.resize(contributions.size());
     }
     DecodeResult result;
     for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {

@@ -40,7 +40,9 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     const unsigned width_code = byte & 7U;
     const unsigned scale_code = (byte >> 3U) & 3U;
-    if (byte >> 5U != 0) return corrupt_payload("reserved value bits", byte >> 5U, "0");
+    if (byte >> 6U != 0) return corrupt_payload("reserved value bits", byte >> 6U, "0");
+    ret_header.is_coded = (byte & kCodedValues) != 0;
+    if (ret_header.is_coded && width_code == 0) return corrupt_payload("coded values of one bit", 1, "0");
     ret_header.code_bits = width_code + 1;
     ret_header.has_chunk_scale = scale_code == 1;
     if (ret_header.quantizer == QuantizerKind::kSign) {
@@ -62,6 +64,13 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     if (width_code == 0) return corrupt_payload(name + " width code", width_code, "1 to 7");
     if (scale_code != 0) return corrupt_payload(name + " scale code", scale_code, "0");
     return {};
+}
+
+/// Coded values say so behind the form byte.
+std::uint32_t due_version(const PayloadHeader& header, ByteView payload) noexcept {
+    const bool is_coded = has_value_byte(header.quantizer) && payload.size() > 2 &&
+                          (static_cast<std::uint32_t>(payload[2]) & kCodedValues) != 0;
+    return is_coded ? kNewestPayloadVersion : payload_version(header.quantizer, header.index_form);
 }
 
 // At most 3 bytes, shortest form only: one count has one spelling.
@@ -160,9 +169,10 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
 
 std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
-    put(payload_version(header.quantizer, header.index_form));
+    put(header.is_coded ? kNewestPayloadVersion : payload_version(header.quantizer, header.index_form));
     put(form_byte(header.quantizer, header.index_form));
-    if (has_value_byte(header.quantizer)) put(value_byte(header.code_bits, header.has_chunk_scale));
+    if (has_value_byte(header.quantizer))
+        put(value_byte(header.code_bits, header.has_chunk_scale) | (header.is_coded ? kCodedValues : 0U));
     if (header.is_list()) {
         std::uint32_t count = header.count;
         for (; count >= 0x80U; count >>= 7U) put((count & 0x7FU) | 0x80U);
@@ -193,7 +203,7 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     ParsedHeader parsed;
     PayloadHeader& header = parsed.header;
     GRADSIEVE_TRY(read_form(form, header));
-    if (const std::uint32_t due = payload_version(header.quantizer, header.index_form); version != due)
+    if (const std::uint32_t due = due_version(header, payload); version != due)
         return corrupt_payload(header.index_form > IndexForm::kRaw32
                                    ? "version of index form " + std::to_string(form >> 5U)
                                    : "version of quantizer " + std::to_string(form & 31U),
@@ -216,6 +226,8 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     if (has_base(header.quantizer)) header.base = reader.read<float>();
     if (header.has_chunk_scale) header.chunk_scale = reader.read<float>();
     if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
+    if (header.is_coded && header.is_paper_word())
+        return corrupt_payload("coded values of words that hold them", 1, "0");
     if (header.quantizer == QuantizerKind::kPow2 && (header.base_exponent == 0 || header.base_exponent == 255))
         return corrupt_payload("base exponent", header.base_exponent, "1 to 254");
     if (!std::isfinite(header.chunk_scale) || std::signbit(header.chunk_scale))

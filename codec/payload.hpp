@@ -85,6 +85,7 @@ struct PayloadHeader {
     IndexForm index_form = IndexForm::kEvery;
     unsigned code_bits = 0;           ///< pow2, dither, exponential_dither: 2..8; signs: 1; natural: 8
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
+    bool is_coded = false;            ///< the value section is coded: see entropy_coder.hpp; sizes are of plain codes
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
     unsigned index_parameter = 0;     ///< kRice: its parameter; kEliasFano: lower bits of an index; 0..20
     unsigned exponent_parameter = 0;  ///< pow2: Rice parameter of tile exponents, 0..6, or kNoTileExponents
@@ -108,6 +109,9 @@ struct PayloadHeader {
     /// Bits of one element in the value section.
     [[nodiscard]] unsigned value_bits() const noexcept;
 };
+
+/// Bit of the value form byte that says that the value section is coded; such payloads are of version 5.
+inline constexpr std::uint32_t kCodedValues = 32;
 
 /// What the size of a payload depends on besides its header.
 struct PayloadContent {

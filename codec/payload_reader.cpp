@@ -2,6 +2,7 @@
 
 #include "codec/bit_stream.hpp"
 #include "codec/decoder.hpp"
+#include "codec/entropy_coder.hpp"
 #include "codec/exponential_coder.hpp"
 #include "codec/index_coder.hpp"
 #include "codec/natural.hpp"
@@ -242,12 +243,17 @@ Status check_combine(const PayloadHeader& first, const PayloadHeader& other) {
                            std::string(combine_name(expected)) + ", as of the chunk's first payload");
 }
 
-Result<PayloadView> open_payload(ByteView payload, ElementCount elements) {
+Result<PayloadView> open_payload(ByteView payload, ElementCount elements, Bytes& inout_memory) {
     GRADSIEVE_ASSIGN(const ParsedHeader parsed, parse_header(payload, elements));
     PayloadView view;
     view.header = parsed.header;
     view.elements = elements;
     view.body = payload.subspan(parsed.header_bytes);
+    if (parsed.header.is_coded) {
+        GRADSIEVE_ASSIGN(view.body, expand_entropy(parsed.header, view.body, inout_memory));
+        view.header.is_coded = false;
+        view.is_expanded = true;
+    }
     if (!view.is_list()) GRADSIEVE_TRY(open_dense(view));
     return view;
 }
@@ -275,7 +281,8 @@ Status decode_list(const PayloadView& view, DecodedList& ret_list) {
 }
 
 Status validate_chunk(ByteView payload, ElementCount elements) {
-    GRADSIEVE_ASSIGN(const PayloadView view, open_payload(payload, elements));
+    Bytes memory;
+    GRADSIEVE_ASSIGN(const PayloadView view, open_payload(payload, elements, memory));
     if (view.is_list()) {
         DecodedList list;
         return decode_list(view, list);

@@ -12,9 +12,10 @@ namespace gradsieve::codec {
 struct PayloadView {
     PayloadHeader header;
     ElementCount elements = 0;
-    ByteView body;    ///< behind the header
-    ByteView scales;  ///< dense: fp32, of each tile as many as its quantizer has, or empty
-    ByteView values;  ///< dense: value section
+    bool is_expanded = false;  ///< values were coded: `body` and its parts lie in the memory given to open_payload
+    ByteView body;             ///< behind the header
+    ByteView scales;           ///< dense: fp32, of each tile as many as its quantizer has, or empty
+    ByteView values;           ///< dense: value section
     /// To be read with decode_list: a list, or pow2, whose elements are always read as one.
     [[nodiscard]] bool is_list() const noexcept { return header.is_list() || header.quantizer == QuantizerKind::kPow2; }
     /// Dense, a quantizer with scales: number `side` of a tile's.
@@ -24,8 +25,9 @@ struct PayloadView {
 /// Refuses payloads of one chunk of which one says a vote and the other a value. Errors: kCorrupt.
 [[nodiscard]] Status check_combine(const PayloadHeader& first, const PayloadHeader& other);
 
-/// Errors: kCorrupt, kVersionMismatch.
-[[nodiscard]] Result<PayloadView> open_payload(ByteView payload, ElementCount elements);
+/// Coded values are expanded into `inout_memory`, which the view then borrows too; it is left alone otherwise, and may
+/// be used again. Errors: kCorrupt, kVersionMismatch.
+[[nodiscard]] Result<PayloadView> open_payload(ByteView payload, ElementCount elements, Bytes& inout_memory);
 
 /// Reusable memory for one list.
 struct DecodedList {

@@ -36,7 +36,8 @@ constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
 constexpr std::array<std::string_view, 2> kNormNames = {"max", "l2"};
 constexpr std::array<std::string_view, 2> kCombineNames = {"gather", "majority"};
-constexpr std::array<std::string_view, 3> kRoleNames = {"selector", "quantizer", "index coder"};
+constexpr std::array<std::string_view, 1> kEntropyCoderNames = {"entropy"};
+constexpr std::array<std::string_view, 4> kRoleNames = {"selector", "quantizer", "index coder", "entropy coder"};
 
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
@@ -58,6 +59,7 @@ std::optional<std::size_t> role_of(std::string_view name) {
     if (position_of(selector_names(), name)) return 0;
     if (position_of(kQuantizerNames, name)) return 1;
     if (position_of(kIndexCoderNames, name)) return 2;
+    if (position_of(kEntropyCoderNames, name)) return 3;
     return std::nullopt;
 }
 
@@ -67,7 +69,9 @@ Status unknown_stage(std::string_view name, std::size_t first_role) {
     if (first_role == 0) candidates.insert(candidates.end(), front_names().begin(), front_names().end());
     if (first_role <= 0) candidates.insert(candidates.end(), selector_names().begin(), selector_names().end());
     if (first_role == 1) candidates.insert(candidates.end(), kQuantizerNames.begin(), kQuantizerNames.end());
-    if (first_role >= 1) candidates.insert(candidates.end(), kIndexCoderNames.begin(), kIndexCoderNames.end());
+    if (first_role == 1 || first_role == 2)
+        candidates.insert(candidates.end(), kIndexCoderNames.begin(), kIndexCoderNames.end());
+    if (first_role >= 1) candidates.insert(candidates.end(), kEntropyCoderNames.begin(), kEntropyCoderNames.end());
     std::string allowed;
     for (const auto candidate : candidates) allowed.append(allowed.empty() ? "" : ", ").append(candidate);
     return bad_text("codec stage", name, allowed, "did you mean " + std::string(nearest_name(name, candidates)) + "?");
@@ -171,12 +175,22 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
     return arguments.finish();
 }
 
+/// Codes of one bit are as short as codes get, and fp numbers are not codes.
+Status check_entropy(const Pipeline& pipeline) {
+    const std::uint32_t bits = code_bits(pipeline.quantizer);
+    if (!pipeline.has_entropy || (bits >= 2 && bits <= 8)) return {};
+    return bad_text("quantizer before entropy", name_of(pipeline.quantizer),
+                    "one with codes of 2 to 8 bits, as pow2, natural, dither, ternary, exponential_dither and rounding",
+                    "leave entropy out, or write e.g. natural | entropy");
+}
+
 /// Refuses what would not mean what it says.
 Status check_combination(const Pipeline& pipeline) {
     const Selector& selector = pipeline.selector;
     const Quantizer& quantizer = pipeline.quantizer;
     const IndexCoderKind index_coder = pipeline.index_coder;
     GRADSIEVE_TRY(check_front(pipeline));
+    GRADSIEVE_TRY(check_entropy(pipeline));
     if (selector.kind == SelectorKind::kVarianceHybrid &&
         (quantizer.kind != QuantizerKind::kSign || quantizer.tau != selector.tau))
         return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
@@ -278,15 +292,19 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
                             "once, before the selector, similarity before momentum before compensate",
                             "move or remove it");
         const auto role = role_of(stage.name);
-        if (!role && next_role <= 2) return unknown_stage(stage.name, next_role);
+        if (!role && next_role <= 3) return unknown_stage(stage.name, next_role);
         if (!role || *role < next_role || (next_role == 0 && *role != 0))
             return bad_text(
-                "codec stage", stage.name, "selector | quantizer | index coder, each once, in this order",
+                "codec stage", stage.name, "selector | quantizer | index coder | entropy, each once, in this order",
                 role ? "its role is " + std::string(kRoleNames[*role]) + ": move or remove it" : "remove it");
         if (*role == 0) GRADSIEVE_TRY(read_selector(stage, pipeline.selector));
         if (*role == 1) GRADSIEVE_TRY(read_quantizer(stage, pipeline.selector, pipeline.quantizer));
         if (*role == 2) {
             pipeline.index_coder = static_cast<IndexCoderKind>(*position_of(kIndexCoderNames, stage.name));
+            GRADSIEVE_TRY(ArgumentReader(stage).finish());
+        }
+        if (*role == 3) {
+            pipeline.has_entropy = true;
             GRADSIEVE_TRY(ArgumentReader(stage).finish());
         }
         has_quantizer = has_quantizer || *role == 1;
@@ -304,7 +322,8 @@ std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
     const bool shows_similarity = pipeline.measures_similarity && knobs == Knobs::kKeep;
     return (shows_similarity ? std::string(kSimilarityName) + " | " : std::string()) + front_text(pipeline.front) +
            selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
-           std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]);
+           std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]) +
+           (pipeline.has_entropy ? " | entropy" : "");
 }
 
 bool has_residual(const Pipeline& pipeline) noexcept {

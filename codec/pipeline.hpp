@@ -1,5 +1,5 @@
-// A codec as text: `front | selector | quantizer | index coder`, parsed into one Pipeline value. Parsing happens at
-// configuration time and at job start, never on the gradient's path. Any thread; plain values.
+// A codec as text: `front | selector | quantizer | index coder | entropy coder`, parsed into one Pipeline value.
+// Parsing happens at configuration time and at job start, never on the gradient's path. Any thread; plain values.
 #pragma once
 
 #include "base/id.hpp"
@@ -95,6 +95,7 @@ struct Pipeline {
     IndexCoderKind index_coder = IndexCoderKind::kAuto;
     Front front = {};
     bool measures_similarity = false;  ///< similarity: asks for signatures (similarity.hpp); changes no payload
+    bool has_entropy = false;  ///< value codes are Huffman coded, see entropy_coder.hpp
     bool operator==(const Pipeline&) const = default;
 };
 
@@ -157,19 +158,20 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return selector.is_faithful || (is_keyed(selector) && selector.feedback == Feedback::kNone);
 }
 
-/// Bits of one code, of a quantizer that has codes.
+/// Bits of one code, of a quantizer that has codes; 0 of others. The entropy stage takes codes of 2 to 8 bits.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
 struct StageRow {
     std::string_view name;
-    std::string_view role;        ///< "front", "selector", "quantizer", "index coder"
+    std::string_view role;        ///< "front", "selector", "quantizer", "index coder", "entropy coder"
     std::string_view parameters;  ///< e.g. "alpha=1.5, zeta=0.999, mode=conserving|faithful"
     std::string_view scope;
     std::string_view state;  ///< e.g. "r, v: 8 B per element and generation"
     std::string_view meaning;
     std::string_view source;              ///< citation
     std::string_view combine = "gather";  ///< combine_name of its payloads, or of each form
+    std::string_view backends = "CPU, CUDA";
 };
 [[nodiscard]] std::span<const StageRow> stage_table() noexcept;
 

@@ -141,6 +141,12 @@ constexpr std::array kStages = {
              "the lower bits of each index, and its upper part in a bitmap: the position of the j-th one is that plus "
              "j; each index is read without those before it",
              "Elias 1974, Efficient Storage and Retrieval by Content and Address of Static Files; Fano 1971"},
+    StageRow{"entropy", "entropy coder", "", "chunk", "-",
+             "value codes of 2 to 8 bits in a Huffman code of the chunk's own, without loss, where that is shorter; "
+             "after pow2, natural, dither, ternary, exponential_dither or rounding",
+             "Huffman 1952, A Method for the Construction of Minimum-Redundancy Codes; canonical codes of Schwartz, "
+             "Kallick 1964",
+             "gather", "CPU; with CUDA, by the host"},
 };
 
 }  // namespace

@@ -36,7 +36,10 @@ void TensorEncoder::encode_dense() {
             DenseOutcome outcome;
             if (!run_pass(span, outcome)) return;
         }
-        append_payload(chunk, payload.take(), elements);
+        PayloadBytes bytes = payload.take();
+        if (pipeline_.has_entropy)
+            bytes = code_entropy(std::move(bytes), elements, scratch_.code.payloads, scratch_.code.entropy);
+        append_payload(chunk, std::move(bytes), elements);
     }
     finish_dense_pass(plan_);
 }

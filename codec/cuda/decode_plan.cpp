@@ -143,6 +143,7 @@ void DecodePlan::clear() {
     fetched_bytes_ = 0;
     mask_bytes_ = 0;
     units_ = 0;
+    expanded_count_ = 0;
 }
 
 Status DecodePlan::plan_tensor(const GpuDecodeRequest& request, const DevicePlace& place) {
@@ -215,8 +216,10 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     sources_.push_back(source);
     payloads_.emplace_back();
     ++inout_chunk.payloads;
-    const auto view = open_payload(source.chunk->bytes, elements);
+    if (expanded_.size() == expanded_count_) expanded_.emplace_back();
+    const auto view = open_payload(source.chunk->bytes, elements, expanded_[expanded_count_]);
     if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
+    expanded_count_ += view->is_expanded ? 1 : 0;
     const PayloadHeader& header = view->header;
     const bool is_vote = combine_of(header.quantizer) == Combine::kMajority;
     if (inout_chunk.payloads > 1 && is_vote != (inout_chunk.votes > 0)) return false;

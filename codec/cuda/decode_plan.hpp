@@ -99,6 +99,8 @@ private:
     std::vector<std::uint32_t> last_touched_;
     std::vector<UploadPiece> pieces_, fetched_pieces_;
     std::vector<DecodeRound> rounds_;
+    std::vector<Bytes> expanded_;  ///< payloads whose values were coded, of which expanded_count_ are in use
+    std::size_t expanded_count_ = 0;
     UploadLayout layout_;
     ByteCount piece_bytes_ = 0, fetched_bytes_ = 0, mask_bytes_ = 0;
     std::uint32_t units_ = 0;

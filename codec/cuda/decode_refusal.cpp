@@ -12,7 +12,8 @@ namespace {
 /// What the decoder finds before it adds anything of the chunk: header, lengths, what payloads make of each other,
 /// lists. `inout_first`: the chunk's first header, once there is one.
 Status read_source(const PlannedPayload& payload, ElementCount elements, std::optional<PayloadHeader>& inout_first) {
-    const auto view = open_payload(payload.chunk->bytes, elements);
+    Bytes memory;
+    const auto view = open_payload(payload.chunk->bytes, elements, memory);
     if (!view.is_ok()) return view.status();
     if (!inout_first) inout_first = view->header;
     GRADSIEVE_TRY(check_combine(*inout_first, view->header));

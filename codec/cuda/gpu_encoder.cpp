@@ -1,6 +1,7 @@
 #include "codec/cuda/gpu_encoder.hpp"
 
 #include "codec/cuda/encode_lane.hpp"
+#include "codec/entropy_coder.hpp"
 
 #include <algorithm>
 
@@ -31,6 +32,7 @@ private:
     Status wait_for_others(std::size_t place);
     Status synchronize() const;
     void take_result(std::size_t tensor, EncodeResult& ret_result);
+    void code_values(const EncodeRequest& request, EncodeResult& inout_result);
 
     // Constant after construction.
     GpuEncoderLimits limits_;
@@ -42,6 +44,7 @@ private:
     // Kept from batch to batch.
     PinnedMemory shared_;  ///< SharedCounts
     PayloadPool pool_;     ///< of requests that bring none
+    EntropyScratch entropy_;
     std::uint64_t threshold_misses_ = 0;
 };
 
@@ -131,7 +134,20 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
     for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor) take_result(tensor, ret_results[tensor]);
     for (const auto& lane : lanes_) lane->take_chunks(requests_, pool_, ret_results);
     for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->fetch());
+    for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor)
+        if (requests_[tensor].request.pipeline->has_entropy)
+            code_values(requests_[tensor].request, ret_results[tensor]);
     return {};
+}
+
+/// The entropy stage is the host's: it reads payloads that have arrived there anyway.
+void Encoder::code_values(const EncodeRequest& request, EncodeResult& inout_result) {
+    const PayloadPool& pool = request.payloads != nullptr ? *request.payloads : pool_;
+    for (ChunkPayload& chunk : inout_result.chunks) {
+        const ElementCount first = chunk.chunk_index * kChunkElements;
+        chunk.bytes =
+            code_entropy(std::move(chunk.bytes), std::min(kChunkElements, request.elements - first), pool, entropy_);
+    }
 }
 
 /// Everything but the chunks. The parts stand in ascending order, so the first with trouble has the first element of

@@ -353,7 +353,9 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
 
 std::optional<EducationalElements> educational_decode(const std::vector<std::uint8_t>& bytes, std::uint32_t n) {
     try {
-        Cursor in(bytes);
+        const auto plain = educational_plain(bytes, n);
+        require(plain.has_value(), "coded values");
+        Cursor in(*plain);
         Payload payload;
         read_header(in, n, payload);
         read_indices(in, n, payload);

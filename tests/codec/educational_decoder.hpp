@@ -13,6 +13,9 @@ namespace gradsieve::test {
 /// Index in the chunk and decoded value of every element that the payload holds, ascending.
 using EducationalElements = std::vector<std::pair<std::uint32_t, float>>;
 
+/// The payload in plain codes that one with coded values stands for; any other as it is.
+std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std::uint8_t>& payload, std::uint32_t n);
+
 std::optional<EducationalElements> educational_decode(const std::vector<std::uint8_t>& payload, std::uint32_t n);
 
 }  // namespace gradsieve::test

@@ -174,6 +174,8 @@ std::vector<NamedPipeline> every_pipeline() {
             {"biased_random|bf16", *parse_pipeline("biased_random(0.9, 0.01) | bf16")},
             {"biased_random|ternary", *parse_pipeline("biased_random(0.1, 1) | ternary")},
             {"all|rounding(1.1)", *parse_pipeline("all | rounding(1.1)")},
+            {"all|natural|entropy", *parse_pipeline("all | natural | entropy")},
+            {"topk|pow2|entropy", *parse_pipeline("topk(0.2) | pow2 | entropy")},
             {"topk|ternary(1)", *parse_pipeline("topk(0.2) | ternary(clip=1)")},
             {"all|natural", natural_pipeline({})},
             {"all|natural(unscaled)", natural_pipeline({}, Feedback::kUnscaled)},

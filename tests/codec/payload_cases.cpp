@@ -73,6 +73,19 @@ std::vector<PipelineCase> make_pipeline_cases() {
         add("randk(0.2) | " + quantizer, false);
         add("biased_random(0.95, 0.1) | " + quantizer, false);
     }
+    for (const auto& quantizer : quantizers) {
+        if (codec::code_bits(codec::parse_pipeline("all | " + quantizer)->quantizer) < 2) continue;
+        const bool is_pow2 = quantizer.rfind("pow2", 0) == 0;
+        for (const std::string coder : {"auto", "raw32"}) {
+            if (is_pow2 || coder == "auto") add("all | " + quantizer + " | " + coder + " | entropy", true);
+            add("topk(0.01) | " + quantizer + " | " + coder + " | entropy", false);
+        }
+        if (!is_pow2) add("randk(0.2) | " + quantizer + " | entropy", false);
+    }
+    add("topk(0.01) | natural | rice | entropy", false);
+    add("topk(0.01) | natural | bitmap | entropy", false);
+    add("topk(0.01) | natural | elias_fano | entropy", false);
+    add("biased_random(0.95, 0.1) | natural | entropy", false);
     add("randk(1) | f32", false);
     add("randk(0.7, none) | dither(feedback=none)", false);
     add("bernoulli(0.9) | bf16", false);

@@ -21,7 +21,8 @@ using codec::PayloadView;
 
 /// All elements by the fast reader; nothing if it refuses.
 std::optional<EducationalElements> read_fast(const Bytes& payload, std::size_t elements, DecodedList& list) {
-    const auto view = codec::open_payload(payload, elements);
+    Bytes expanded;
+    const auto view = codec::open_payload(payload, elements, expanded);
     if (!view.is_ok()) return std::nullopt;
     EducationalElements result;
     if (view->is_list()) {

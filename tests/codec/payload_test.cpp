@@ -91,14 +91,15 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({2, 0x07, 0x07}), HasSubstr("version of quantizer 7 2: allowed is 3"));
     EXPECT_THAT(refusal({3, 0x07, 0x06}), HasSubstr("natural width code 6: allowed is 7"));
     EXPECT_THAT(refusal({3, 0x07, 0x0F}), HasSubstr("natural scale code 1"));
-    EXPECT_THAT(refusal({3, 0x07, 0x27}), HasSubstr("reserved value bits 1"));
+    EXPECT_THAT(refusal({3, 0x07, 0x47}), HasSubstr("reserved value bits 1"));
     EXPECT_THAT(refusal({2, 0x01}), HasSubstr("version of quantizer 1 2: allowed is 3"));
     for (const unsigned quantizer : {10U, 11U, 31U})
         EXPECT_THAT(refusal({2, quantizer, 0, 0}),
                     HasSubstr("quantizer " + std::to_string(quantizer) + ": allowed is 0"));
     EXPECT_THAT(refusal({2, 0x03, 0x00, 0, 127}), HasSubstr("pow2 width code 0"));
     EXPECT_THAT(refusal({2, 0x03, 0x0B, 0, 127}), HasSubstr("pow2 scale code 1"));
-    EXPECT_THAT(refusal({2, 0x03, 0x23, 0, 127}), HasSubstr("reserved value bits 1"));
+    EXPECT_THAT(refusal({2, 0x03, 0x43, 0, 127}), HasSubstr("reserved value bits 1"));
+    EXPECT_THAT(refusal({2, 0x03, 0x23, 0, 127}), HasSubstr("version of quantizer 3 2: allowed is 5"));
     EXPECT_THAT(refusal({2, 0x04, 0x10}), HasSubstr("sign scale code 2"));
     EXPECT_THAT(refusal({2, 0x04, 0x01}), HasSubstr("sign width code 1"));
     EXPECT_THAT(refusal({2, 0x08, 0x00}), HasSubstr("dither width code 0"));

@@ -23,7 +23,7 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
                         ? "(0.1)"
                         : "";
         else
-            text = "topk(0.1) | " + text;
+            text = "topk(0.1) | " + std::string(row.role == "entropy coder" ? "natural | " : "") + text;
         const auto pipeline = parse_pipeline(text);
         EXPECT_TRUE(pipeline.is_ok()) << text << ": " << pipeline.status().to_string();
     }

@@ -44,6 +44,11 @@ std::vector<codec::NamedPipeline> pipelines_with_coders() {
             result.push_back(named);
             result.back().pipeline.index_coder = coder;
             result.back().name = codec::canonical_text(result.back().pipeline, codec::Knobs::kKeep);
+            const std::uint32_t bits = codec::code_bits(named.pipeline.quantizer);
+            if (coder != IndexCoderKind::kAuto || bits < 2 || bits > 8) continue;
+            result.push_back(result.back());
+            result.back().pipeline.has_entropy = true;
+            result.back().name = codec::canonical_text(result.back().pipeline, codec::Knobs::kKeep);
         }
     }
     return result;

@@ -90,7 +90,11 @@ std::vector<NamedPipeline> all_pipelines() {
                              "topk(0.02, gate=0.5) | natural | rice",
                              "topk(0.3) | dither(levels=3) | bitmap",
                              "variance(alpha=0.5) | dither(levels=127, norm=l2) | raw32",
-                             "topk(0.02, gate=0.5) | dither(levels=7, feedback=unscaled) | rice"})
+                             "topk(0.02, gate=0.5) | dither(levels=7, feedback=unscaled) | rice",
+                             "all | natural | entropy",
+                             "all | ternary | entropy",
+                             "topk(0.3) | pow2 | bitmap | entropy",
+                             "randk(0.6) | dither(31, l2) | entropy"})
         pipelines.push_back({text, parsed(text)});
     return pipelines;
 }
