@@ -1,6 +1,7 @@
 #include "codec/payload.hpp"
 
 #include "codec/exponential.hpp"
+#include "codec/minmax.hpp"
 #include "codec/natural.hpp"
 
 #include <cmath>
@@ -30,17 +31,23 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
         case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: return {};
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax: return {};
     }
     return corrupt_payload("quantizer", quantizer,
                            "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 5 (sign of two means), 6 (vote), 7 "
-                           "(natural), 8 (dither) or 9 (exponential_dither)");
+                           "(natural), 8 (dither), 9 (exponential_dither) or 11 (minmax)");
 }
 
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     const unsigned width_code = byte & 7U;
     const unsigned scale_code = (byte >> 3U) & 3U;
-    if (byte >> 5U != 0) return corrupt_payload("reserved value bits", byte >> 5U, "0");
+    const bool is_minmax = ret_header.quantizer == QuantizerKind::kMinMax;
+    if (is_minmax) {
+        ret_header.bucket_log2 = (byte >> 5U) + kLeastBucketLog2;
+        if (ret_header.bucket_log2 > kMostBucketLog2) return corrupt_payload("minmax bucket code", byte >> 5U, "0 to 6");
+    }
+    if (byte >> 5U != 0 && !is_minmax) return corrupt_payload("reserved value bits", byte >> 5U, "0");
     ret_header.code_bits = width_code + 1;
     ret_header.has_chunk_scale = scale_code == 1;
     if (ret_header.quantizer == QuantizerKind::kSign) {
@@ -55,6 +62,7 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     const bool is_natural = ret_header.quantizer == QuantizerKind::kNatural;
     const std::string name = is_natural                                       ? "natural"
                              : ret_header.quantizer == QuantizerKind::kPow2   ? "pow2"
+                             : is_minmax                                      ? "minmax"
                              : ret_header.quantizer == QuantizerKind::kDither ? "dither"
                                                                               : "exponential_dither";
     if (is_natural && width_code != kNaturalCodeBits - 1)
@@ -109,7 +117,8 @@ unsigned PayloadHeader::value_bits() const noexcept {
         case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: return code_bits;
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax: return code_bits;
     }
     return 0;
 }
@@ -140,6 +149,9 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
         sizes.scales = bytes_of_bits(content.exponent_bits);
     if (header.has_tile_scales()) sizes.scales = content.tiles * header.tile_scale_bytes();
+    if (header.quantizer == QuantizerKind::kMinMax)
+        sizes.scales = std::uint64_t{buckets_of(static_cast<std::uint32_t>(content.chunk_elements), header.bucket_log2)} *
+                       (2 * sizeof(float));
     sizes.values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
     return sizes;
 }
@@ -151,6 +163,8 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
     header.count = static_cast<std::uint32_t>(count);
     header.code_bits = code_bits(quantizer);
     if (has_base(quantizer.kind)) header.base = static_cast<float>(quantizer.base);
+    if (quantizer.kind == QuantizerKind::kMinMax)
+        header.bucket_log2 = static_cast<std::uint32_t>(std::countr_zero(static_cast<std::uint32_t>(quantizer.bucket)));
     if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
         header.has_chunk_scale = true;
         header.chunk_scale = static_cast<float>(quantizer.tau);
@@ -162,7 +176,9 @@ std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
     put(payload_version(header.quantizer, header.index_form));
     put(form_byte(header.quantizer, header.index_form));
-    if (has_value_byte(header.quantizer)) put(value_byte(header.code_bits, header.has_chunk_scale));
+    if (has_value_byte(header.quantizer))
+        put(value_byte(header.code_bits, header.has_chunk_scale) |
+            (header.quantizer == QuantizerKind::kMinMax ? bucket_field(header.bucket_log2) : 0U));
     if (header.is_list()) {
         std::uint32_t count = header.count;
         for (; count >= 0x80U; count >>= 7U) put((count & 0x7FU) | 0x80U);
@@ -198,6 +214,8 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
                                    ? "version of index form " + std::to_string(form >> 5U)
                                    : "version of quantizer " + std::to_string(form & 31U),
                                version, std::to_string(due));
+    if (header.quantizer == QuantizerKind::kMinMax && header.is_list())
+        return corrupt_payload("index form of minmax", static_cast<unsigned>(header.index_form), "0 (every)");
     if (header.quantizer == QuantizerKind::kVote && header.is_list())
         return corrupt_payload("index form of votes", static_cast<unsigned>(header.index_form), "0 (every)");
     if (is_keyed(header.index_form) &&

@@ -44,7 +44,9 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t key_bytes(IndexForm form) noexcept
 /// What a payload says as its version: the first one that knows its quantizer and its index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer, IndexForm form) noexcept {
     if (form == IndexForm::kEliasFano || is_keyed(form)) return 5;
-    if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote) return 5;
+    if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote ||
+        quantizer == QuantizerKind::kMinMax)
+        return 5;
     if (quantizer == QuantizerKind::kExponentialDither) return 4;
     return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
 }
@@ -56,7 +58,8 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer,
 GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
     return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kF16 && quantizer != QuantizerKind::kBf16;
 }
-/// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk.
+/// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk. Of minmax bits 5-7 say the
+/// bucket, see bucket_field.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits, bool has_chunk_scale) noexcept {
     return (code_bits - 1U) | (has_chunk_scale ? 8U : 0U);
 }
@@ -80,10 +83,15 @@ GRADSIEVE_HOST_DEVICE constexpr bool has_base(QuantizerKind quantizer) noexcept 
     return quantizer == QuantizerKind::kExponentialDither;
 }
 
+/// What minmax adds to its value form byte: log2 of a bucket's elements, less that of the smallest.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t bucket_field(std::uint32_t bucket_log2) noexcept {
+    return (bucket_log2 - 6U) << 5U;
+}
+
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither: 2..8; signs: 1; natural: 8
+    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither, minmax: 2..8; signs: 1; natural: 8
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
     unsigned index_parameter = 0;     ///< kRice: its parameter; kEliasFano: lower bits of an index; 0..20
@@ -91,6 +99,7 @@ struct PayloadHeader {
     std::uint8_t base_exponent = 0;   ///< pow2: biased fp32 exponent, 1..254
     float base = 0;                   ///< exponential_dither: a level over the next
     float chunk_scale = 0;            ///< sign with has_chunk_scale: finite, sign bit clear
+    std::uint32_t bucket_log2 = 0;    ///< minmax: of a bucket's elements, 6..12
 
     [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
     /// The variance paper's word: index, sign and exponent in 32 bits, no value section.
