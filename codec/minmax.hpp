@@ -1,6 +1,6 @@
 // minmax: each bucket of consecutive elements says its least and its largest one, and an element is rounded at random,
-// without bias, to one of 2^bits levels that divide the range between them evenly. The arithmetic is shared: CPU and GPU
-// give the same bytes. Any thread; no state.
+// without bias, to one of 2^bits levels that divide the range between them evenly. The arithmetic is shared: CPU and
+// GPU give the same bytes. Any thread; no state.
 //
 // Source: dithering of a range in buckets is the max-min quantizer of Markov, Ramezanikebrya, Alistarh 2022, CGX,
 // arXiv:2111.08617.
@@ -8,8 +8,8 @@
 // Its bound z, with L steps of size u = (max - min) / L for n elements: an element between two levels has variance at
 // most u^2 / 4, and the least and the largest one have none, so that
 // E ||C(x)||^2 <= ||x||^2 + (n - 2) u^2 / 4 = z ||x||^2. Since (max - min)^2 <= 2 (max^2 + min^2) <= 2 ||x||^2, z is at
-// most 1 + (n - 2) / (2 L^2), which (c, -c, 0, .., 0) attains: L is odd, so 0 lies halfway between two levels. Times 1/z,
-// for a z of the bucket's own, the operator is a contraction with delta = z.
+// most 1 + (n - 2) / (2 L^2), which (c, -c, 0, .., 0) attains: L is odd, so 0 lies halfway between two levels. Times
+// 1/z, for a z of the bucket's own, the operator is a contraction with delta = z.
 #pragma once
 
 #include "codec/dither.hpp"
@@ -53,8 +53,8 @@ GRADSIEVE_HOST_DEVICE inline float square_units(const MinMaxRange& range) {
 /// A magnitude's square in those units, rounded down.
 GRADSIEVE_HOST_DEVICE inline std::uint32_t whole_square(float magnitude, float units) {
     const float scaled = magnitude * units;
-    const auto whole = static_cast<std::uint32_t>(
-        static_cast<std::int32_t>(scaled < static_cast<float>(kSquareUnits) ? scaled : static_cast<float>(kSquareUnits)));
+    const auto whole = static_cast<std::uint32_t>(static_cast<std::int32_t>(
+        scaled < static_cast<float>(kSquareUnits) ? scaled : static_cast<float>(kSquareUnits)));
     return whole * whole;
 }
 /// z of a bucket of `count` elements; `squares`: the sum of their whole_square.

@@ -45,7 +45,8 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     const bool is_minmax = ret_header.quantizer == QuantizerKind::kMinMax;
     if (is_minmax) {
         ret_header.bucket_log2 = (byte >> 5U) + kLeastBucketLog2;
-        if (ret_header.bucket_log2 > kMostBucketLog2) return corrupt_payload("minmax bucket code", byte >> 5U, "0 to 6");
+        if (ret_header.bucket_log2 > kMostBucketLog2)
+            return corrupt_payload("minmax bucket code", byte >> 5U, "0 to 6");
     }
     if (byte >> 5U != 0 && !is_minmax) return corrupt_payload("reserved value bits", byte >> 5U, "0");
     ret_header.code_bits = width_code + 1;
@@ -150,8 +151,9 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
         sizes.scales = bytes_of_bits(content.exponent_bits);
     if (header.has_tile_scales()) sizes.scales = content.tiles * header.tile_scale_bytes();
     if (header.quantizer == QuantizerKind::kMinMax)
-        sizes.scales = std::uint64_t{buckets_of(static_cast<std::uint32_t>(content.chunk_elements), header.bucket_log2)} *
-                       (2 * sizeof(float));
+        sizes.scales =
+            std::uint64_t{buckets_of(static_cast<std::uint32_t>(content.chunk_elements), header.bucket_log2)} *
+            (2 * sizeof(float));
     sizes.values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
     return sizes;
 }

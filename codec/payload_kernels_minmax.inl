@@ -68,7 +68,8 @@ std::uint64_t whole_squares(const float* values, std::uint32_t count, float unit
     const Floats most = Floats{} + step.most;
     const auto whole = reinterpret_cast<Words>(__builtin_convertvector(exact < most ? exact : most, Integers));
     const Words level = (whole + (random >> (32U - kMinMaxFractionBits))) >> kMinMaxFractionBits;
-    const Floats steps = __builtin_convertvector(reinterpret_cast<Integers>(level), Floats) * (Floats{} + step.step_size);
+    const Floats steps =
+        __builtin_convertvector(reinterpret_cast<Integers>(level), Floats) * (Floats{} + step.step_size);
     return {(Floats{} + step.unit.sent_low) + steps, level};
 }
 

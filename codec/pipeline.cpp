@@ -18,8 +18,9 @@ namespace {
 constexpr std::string_view kSignName = "sign";
 constexpr std::string_view kTernaryName = "ternary";
 constexpr std::string_view kRoundingName = "rounding";
-constexpr std::array<std::string_view, 11> kQuantizerNames = {"f32",         "f16",    "bf16",       "pow2",
- kSignName, "natural", "dither", kTernaryName, "exponential_dither", kRoundingName, "minmax"};
+constexpr std::array<std::string_view, 11> kQuantizerNames = {
+    "f32",         "f16",   "bf16", "pow2", kSignName, "natural", "dither", kTernaryName, "exponential_dither",
+    kRoundingName, "minmax"};
 constexpr std::array<QuantizerKind, 11> kQuantizers = {QuantizerKind::kF32,
                                                        QuantizerKind::kF16,
                                                        QuantizerKind::kBf16,
@@ -254,7 +255,8 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
                ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) +
                (quantizer.is_biased ? ")" : ", " + feedback);
     if (quantizer.kind == QuantizerKind::kMinMax)
-        return name + "(bits=" + std::to_string(quantizer.bits) + ", bucket=" + std::to_string(quantizer.bucket) + ", " + feedback;
+        return name + "(bits=" + std::to_string(quantizer.bits) + ", bucket=" + std::to_string(quantizer.bucket) +
+               ", " + feedback;
     if (quantizer.kind == QuantizerKind::kNatural) return name + "(" + feedback;
     if (quantizer.kind == QuantizerKind::kTwoMean) return name + "(scale=two_mean)";
     if (quantizer.kind == QuantizerKind::kVote) return name + "(scale=none)";

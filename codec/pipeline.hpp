@@ -104,11 +104,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// auto). Parameters are positional in the order of `stage_table`, then named. Numbers outside their range, and
 /// combinations that would not mean what they say, are refused: an index coder after `all` (nothing is indexed; but
 /// pow2 leaves elements out), sign(scale=tau) after a selector without a tau, variance_hybrid with another quantizer
-/// than its +-tau, minmax after anything but all, feedback=none after a selector with a residual of its own, another feedback after one that drops
-/// errors (mode=faithful, where none is the default), sign(scale=none) after anything but all, momentum before what v
-/// judges (v measures gradients, and sums of momentum vary more than sums of those). Selectors with a tau have
-/// sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage or
-/// parameter, the value seen, what is allowed, and the nearest known name.
+/// than its +-tau, minmax after anything but all, feedback=none after a selector with a residual of its own, another
+/// feedback after one that drops errors (mode=faithful, where none is the default), sign(scale=none) after anything but
+/// all, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those).
+/// Selectors with a tau have sign(scale=tau) as their default, which is how they were published. Errors:
+/// kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.

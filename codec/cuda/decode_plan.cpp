@@ -228,6 +228,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     payload.factor = request.contributions[source.node].factor;
     payload.chunk_scale = header.chunk_scale;
     payload.base = header.base;
+    payload.bucket_log2 = static_cast<std::uint8_t>(header.bucket_log2);
     payload.quantizer = header.quantizer;
     payload.index_form = header.index_form;
     payload.value_bits = static_cast<std::uint8_t>(header.value_bits());

@@ -52,6 +52,7 @@ struct DevicePayload {
     bool is_direct = false;
     bool has_chunk_scale = false;
     bool is_paper_word = false;
+    std::uint8_t bucket_log2 = 0;   ///< minmax
     float base = 0;                 ///< exponential_dither
     std::uint64_t bits_offset = 0;  ///< direct: where the index bits begin, among the bytes or, keyed, the masks
     SelectionRule rule;             ///< keyed

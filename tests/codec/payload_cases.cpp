@@ -73,6 +73,8 @@ std::vector<PipelineCase> make_pipeline_cases() {
         add("randk(0.2) | " + quantizer, false);
         add("biased_random(0.95, 0.1) | " + quantizer, false);
     }
+    for (const std::string minmax : {"minmax", "minmax(2, 64)", "minmax(5, 128, unscaled)", "minmax(8, 4096, none)"})
+        add("all | " + minmax, true);
     add("randk(1) | f32", false);
     add("randk(0.7, none) | dither(feedback=none)", false);
     add("bernoulli(0.9) | bf16", false);
