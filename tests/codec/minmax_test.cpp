@@ -1,10 +1,11 @@
 // The forms of minmax against the formulas written out element by element, and its edges. Its statistics are rows of
 // theory/operator_theory.cpp.
+#include "codec/decoder.hpp"
 #include "codec/minmax_coder.hpp"
-#include "codec/payload_reader.hpp"
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
 #include "tests/codec/payload_form.hpp"
+#include "tests/codec/random_trials.hpp"
 
 #include <gmock/gmock.h>
 
@@ -190,7 +191,8 @@ TEST(MinMax, Damaged_ranges_and_sections_are_refused) {
     const std::vector<float> values = make_values(Shape::kGaussian, 130, 1);
     EncodeLoop loop(*parse_pipeline("all | minmax(4, 64)"), values.size(), 1, 0);
     const auto result = loop.step(values);
-    const auto bytes = std::vector<std::byte>(result.chunks[0].bytes.begin(), result.chunks[0].bytes.end());
+    const auto& sent = result.chunks[0].bytes;
+    const std::vector<std::byte> bytes(sent.data(), sent.data() + sent.size());
     ASSERT_EQ(bytes.size(), 3U + 3 * 8 + 65);
     ASSERT_TRUE(validate_chunk(bytes, values.size()).is_ok());
     const auto refusal_with = [&](std::size_t bucket, float low, float high) {

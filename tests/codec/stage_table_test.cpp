@@ -23,11 +23,11 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
                         ? "(0.1)"
                         : "";
         else
-            text = "topk(0.1) | " + text;
+            text = (row.name == "minmax" ? "all | " : "topk(0.1) | ") + text;
         const auto pipeline = parse_pipeline(text);
         EXPECT_TRUE(pipeline.is_ok()) << text << ": " << pipeline.status().to_string();
     }
-    EXPECT_EQ(names.size(), 28U);
+    EXPECT_EQ(names.size(), 29U);
 }
 TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
     for (const StageRow& row : stage_table()) {
@@ -35,6 +35,8 @@ TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
             EXPECT_EQ(*parse_pipeline("variance(alpha=1.5, zeta=0.999, mode=conserving)"), *parse_pipeline("variance"));
             EXPECT_EQ(row.parameters, "alpha=1.5, zeta=0.999, mode=conserving|faithful");
         }
+        if (row.name == "minmax")
+            EXPECT_EQ(*parse_pipeline("all | minmax(bits=4, bucket=512, feedback=scaled)"), *parse_pipeline("all | minmax"));
         if (row.name == "variance_hybrid") {
             EXPECT_EQ(*parse_pipeline("variance_hybrid(1, alpha=2, zeta=0.999)"),
                       *parse_pipeline("variance_hybrid(1)"));
