@@ -35,8 +35,11 @@ TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
             EXPECT_EQ(*parse_pipeline("variance(alpha=1.5, zeta=0.999, mode=conserving)"), *parse_pipeline("variance"));
             EXPECT_EQ(row.parameters, "alpha=1.5, zeta=0.999, mode=conserving|faithful");
         }
-        if (row.name == "minmax")
-            EXPECT_EQ(*parse_pipeline("all | minmax(bits=4, bucket=512, feedback=scaled)"), *parse_pipeline("all | minmax"));
+        if (row.name == "minmax") {
+            EXPECT_EQ(*parse_pipeline("all | minmax(bits=4, bucket=512, feedback=scaled)"),
+                      *parse_pipeline("all | minmax"));
+            EXPECT_EQ(row.parameters, "bits=4, bucket=512, feedback=scaled|unscaled|none");
+        }
         if (row.name == "variance_hybrid") {
             EXPECT_EQ(*parse_pipeline("variance_hybrid(1, alpha=2, zeta=0.999)"),
                       *parse_pipeline("variance_hybrid(1)"));
