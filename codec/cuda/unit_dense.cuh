@@ -138,7 +138,7 @@ __device__ inline void add_ranges(const DevicePayload& payload, const std::byte*
     const BitSection codes(bytes + payload.body_offset);
     const std::uint32_t bits = payload.code_bits;
     const auto* ranges = reinterpret_cast<const float2*>(bytes + payload.scale_offset);
-#pragma unroll 1
+#pragma unroll
     for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
         const std::uint32_t group = group_of(half, part);
         if (valid_of(unit, group) == 0) continue;
@@ -169,6 +169,10 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
             add_levels<QuantizerKind::kExponentialDither>(payload, tables.bytes, unit, half, inout_sums);
             return __syncwarp();
         }
+        if (payload.quantizer == QuantizerKind::kMinMax) {
+            add_ranges(payload, tables.bytes, unit, half, inout_sums);
+            return __syncwarp();
+        }
     }
     if (payload.quantizer == QuantizerKind::kF32)
         add_numbers<FourF32>(payload, tables.bytes, unit, half, inout_sums, is_bad);
@@ -178,8 +182,6 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
         add_numbers<FourF16>(payload, tables.bytes, unit, half, inout_sums, is_bad);
     else if (payload.quantizer == QuantizerKind::kDither)
         add_levels<QuantizerKind::kDither>(payload, tables.bytes, unit, half, inout_sums);
-    else if (payload.quantizer == QuantizerKind::kMinMax)
-        add_ranges(payload, tables.bytes, unit, half, inout_sums);
     else if (payload.quantizer == QuantizerKind::kNatural)
         add_natural(payload, tables.bytes, unit, half, inout_sums);
     else
