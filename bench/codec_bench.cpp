@@ -95,6 +95,8 @@ const std::vector<Case>& cases() {
                                           {"all | dither(feedback=none)", 1, 1, 0},
                                           {"all | ternary", 1, 2, 1},
                                           {"all | exponential_dither", 1, 2, 1},
+                                          {"all | minmax", 1, 2, 1},
+                                          {"all | minmax(feedback=none)", 1, 1, 0},
                                           {"all | rounding", 1, 2, 1, 1},
                                           {"all | natural", 1, 2, 1, 1},
                                           {"all | natural | entropy", 1, 2, 1, 1},
@@ -129,6 +131,7 @@ Pipeline pipeline_of(const std::string& name) {
     if (name.find("| dither") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kDither;
     if (name.find("rounding") != std::string::npos) pipeline = *parse_pipeline("all | rounding");
     if (name.find("exponential") != std::string::npos) pipeline = *parse_pipeline("all | exponential_dither");
+    if (name.find("minmax") != std::string::npos) pipeline = *parse_pipeline("all | minmax");
     if (name.find("ternary") != std::string::npos) pipeline = *parse_pipeline("all | ternary");
     if (name.find("feedback=none") != std::string::npos) pipeline.quantizer.feedback = Feedback::kNone;
     return pipeline;

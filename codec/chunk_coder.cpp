@@ -164,6 +164,7 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax:
         case QuantizerKind::kPow2:
             if (header.is_paper_word()) return out;
             return build_codes(std::span(scratch.codes).first(sent.indices.size()), header.code_bits, *scratch.kernels,

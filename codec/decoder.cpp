@@ -190,8 +190,10 @@ Status ResultTensor::Impl::decode_dense(std::size_t chunk, std::uint64_t key, De
     const bool streams = is_streamed() && is_line_aligned(result);
     const bool is_vote = combine_of(sources.front().view.header.quantizer) == Combine::kMajority;
     bool is_finite = true;
-    for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
-        const std::uint32_t count = std::min(static_cast<std::uint32_t>(kTileElements), chunk_count - first);
+    auto step = static_cast<std::uint32_t>(kTileElements);
+    for (const Source& source : sources) step = std::min(step, term_elements(source.view.header));
+    for (std::uint32_t first = 0; first < chunk_count; first += step) {
+        const std::uint32_t count = std::min(step, chunk_count - first);
         terms.clear();
         for (const Source& source : sources)
             terms.push_back(dense_term(source.view, source.factor, first, *source.table));
@@ -222,8 +224,11 @@ Status ResultTensor::Impl::decode_mixed(std::size_t chunk, std::uint64_t key, bo
                 add_list(source, tile, bits);
                 continue;
             }
-            const DenseTerm term = dense_term(source.view, source.factor, first, *source.table);
-            is_finite &= kernels.add_dense(&term, tile.result, tile.count);
+            const std::uint32_t step = term_elements(source.view.header);
+            for (std::uint32_t part = 0; part < tile.count; part += step) {
+                const DenseTerm term = dense_term(source.view, source.factor, first + part, *source.table);
+                is_finite &= kernels.add_dense(&term, tile.result + part, std::min(step, tile.count - part));
+            }
         }
         const std::uint32_t touched = bits.take(0, indices.data());
         inout_result.digest += is_dense ? kernels.digest_run(tile.result, first, tile.count, key)

@@ -2,6 +2,7 @@
 
 #include "codec/dither_coder.hpp"
 #include "codec/exponential_coder.hpp"
+#include "codec/minmax_coder.hpp"
 #include "codec/natural_coder.hpp"
 
 #include <algorithm>
@@ -79,6 +80,15 @@ void code_exponential_levels(const Quantizer& quantizer, const ChunkSelection& s
     }
 }
 
+void code_ranges(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadKernels& kernels,
+                 DensePayload& payload, std::span<float> ret_decoded) {
+    const std::span<const float> values = selection.values;
+    for (std::size_t first = 0, tile = 0; first < values.size(); first += kTileElements, ++tile)
+        code_minmax_tile(quantizer, values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first)),
+                         selection.random, selection.first_element + first, kernels, payload.tile_ranges(tile),
+                         payload.tile_codes(tile), ret_decoded.data() + first, nullptr);
+}
+
 }  // namespace
 
 DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool)
@@ -116,6 +126,8 @@ PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& select
         code_levels(quantizer, selection, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kExponentialDither) {
         code_exponential_levels(quantizer, selection, kernels, payload, ret_decoded);
+    } else if (quantizer.kind == QuantizerKind::kMinMax) {
+        code_ranges(quantizer, selection, kernels, payload, ret_decoded);
     } else if (is_sign_bit(quantizer.kind)) {
         code_signs(quantizer, values, kernels, payload, ret_decoded);
     } else if (quantizer.kind == QuantizerKind::kNatural) {

@@ -31,6 +31,10 @@ public:
     /// the chunk has one scale for all.
     float write_mean(std::size_t tile, double magnitude_sum, std::size_t elements) noexcept;
     void write_scale(std::size_t tile, float scale) noexcept;
+    /// minmax: where the ranges of a tile's buckets belong, two fp32 numbers each.
+    [[nodiscard]] std::byte* tile_ranges(std::size_t tile) noexcept {
+        return bytes_.data() + scales_at_ + (tile * kTileElements >> header_.bucket_log2) * (2 * sizeof(float));
+    }
     void write_scales(std::size_t tile, const TwoMeans& means) noexcept;
     /// Once every value and scale is written.
     [[nodiscard]] PayloadBytes take() noexcept { return std::move(bytes_); }

@@ -1,8 +1,14 @@
 #include "codec/dense_term.hpp"
 
 #include "codec/exponential_coder.hpp"
+#include "codec/minmax_coder.hpp"
 
 namespace gradsieve::codec {
+
+std::uint32_t term_elements(const PayloadHeader& header) noexcept {
+    return header.quantizer == QuantizerKind::kMinMax ? 1U << header.bucket_log2
+                                                      : static_cast<std::uint32_t>(kTileElements);
+}
 
 DenseTerm dense_term(const PayloadView& view, float factor, std::uint32_t first, std::array<float, 256>& table) {
     const std::byte* values = view.values.data();
@@ -29,6 +35,15 @@ DenseTerm dense_term(const PayloadView& view, float factor, std::uint32_t first,
         case QuantizerKind::kExponentialDither: {
             const PayloadHeader& header = view.header;
             list_exponential_values(header.code_bits, header.base, view.scale_of(first / kTileElements), table.data());
+            DenseTerm term{DenseTerm::Kind::kTable, factor, values + std::size_t{first} / 8 * header.code_bits};
+            term.code_bits = header.code_bits;
+            term.table = table.data();
+            return term;
+        }
+        case QuantizerKind::kMinMax: {
+            const PayloadHeader& header = view.header;
+            const MinMaxRange range = view.range_of(first >> header.bucket_log2);
+            list_minmax_values(header.code_bits, range.low, range.high, table.data());
             DenseTerm term{DenseTerm::Kind::kTable, factor, values + std::size_t{first} / 8 * header.code_bits};
             term.code_bits = header.code_bits;
             term.table = table.data();

@@ -9,8 +9,11 @@
 
 namespace gradsieve::codec {
 
-/// A dense payload's values from element `first` of the chunk on, a tile's first. `table`: where a quantizer whose
-/// codes are looked up leaves what they decode to.
+/// How many elements from a tile's first one on have one term: a tile, or a bucket of minmax.
+[[nodiscard]] std::uint32_t term_elements(const PayloadHeader& header) noexcept;
+
+/// A dense payload's values from element `first` of the chunk on, a multiple of term_elements. `table`: where a
+/// quantizer whose codes are looked up leaves what they decode to.
 [[nodiscard]] DenseTerm dense_term(const PayloadView& view, float factor, std::uint32_t first,
                                    std::array<float, 256>& table);
 

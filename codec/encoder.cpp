@@ -29,6 +29,7 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
         case QuantizerKind::kExponentialDither:
             return is_random(quantizer) && quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean
                                                                                  : DenseRule::kDither;
+        case QuantizerKind::kMinMax:
         case QuantizerKind::kDither:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
     }

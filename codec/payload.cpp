@@ -1,6 +1,7 @@
 #include "codec/payload.hpp"
 
 #include "codec/exponential.hpp"
+#include "codec/minmax.hpp"
 #include "codec/natural.hpp"
 
 #include <cmath>
@@ -30,11 +31,12 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
         case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: return {};
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax: return {};
     }
     return corrupt_payload("quantizer", quantizer,
                            "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 5 (sign of two means), 6 (vote), 7 "
-                           "(natural), 8 (dither) or 9 (exponential_dither)");
+                           "(natural), 8 (dither), 9 (exponential_dither) or 11 (minmax)");
 }
 
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
@@ -57,6 +59,7 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     const bool is_natural = ret_header.quantizer == QuantizerKind::kNatural;
     const std::string name = is_natural                                       ? "natural"
                              : ret_header.quantizer == QuantizerKind::kPow2   ? "pow2"
+                             : ret_header.quantizer == QuantizerKind::kMinMax ? "minmax"
                              : ret_header.quantizer == QuantizerKind::kDither ? "dither"
                                                                               : "exponential_dither";
     if (is_natural && width_code != kNaturalCodeBits - 1)
@@ -118,7 +121,8 @@ unsigned PayloadHeader::value_bits() const noexcept {
         case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: return code_bits;
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax: return code_bits;
     }
     return 0;
 }
@@ -126,6 +130,7 @@ unsigned PayloadHeader::value_bits() const noexcept {
 PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& content) noexcept {
     PayloadSizes sizes;
     sizes.header = has_value_byte(header.quantizer) ? 3 : 2;
+    if (has_bucket_byte(header.quantizer)) sizes.header += 1;
     if (header.is_list()) sizes.header += varint_bytes(header.count);
     if (has_parameter_byte(header)) sizes.header += 1;
     if (header.quantizer == QuantizerKind::kPow2) sizes.header += 1;
@@ -149,6 +154,10 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
         sizes.scales = bytes_of_bits(content.exponent_bits);
     if (header.has_tile_scales()) sizes.scales = content.tiles * header.tile_scale_bytes();
+    if (header.quantizer == QuantizerKind::kMinMax)
+        sizes.scales =
+            std::uint64_t{buckets_of(static_cast<std::uint32_t>(content.chunk_elements), header.bucket_log2)} *
+            (2 * sizeof(float));
     sizes.values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
     return sizes;
 }
@@ -160,6 +169,8 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
     header.count = static_cast<std::uint32_t>(count);
     header.code_bits = code_bits(quantizer);
     if (has_base(quantizer.kind)) header.base = static_cast<float>(quantizer.base);
+    if (quantizer.kind == QuantizerKind::kMinMax)
+        header.bucket_log2 = static_cast<std::uint32_t>(std::countr_zero(static_cast<std::uint32_t>(quantizer.bucket)));
     if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
         header.has_chunk_scale = true;
         header.chunk_scale = static_cast<float>(quantizer.tau);
@@ -173,6 +184,7 @@ std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     put(form_byte(header.quantizer, header.index_form));
     if (has_value_byte(header.quantizer))
         put(value_byte(header.code_bits, header.has_chunk_scale) | (header.is_coded ? kCodedValues : 0U));
+    if (has_bucket_byte(header.quantizer)) put(bucket_code(header.bucket_log2));
     if (header.is_list()) {
         std::uint32_t count = header.count;
         for (; count >= 0x80U; count >>= 7U) put((count & 0x7FU) | 0x80U);
@@ -208,6 +220,8 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
                                    ? "version of index form " + std::to_string(form >> 5U)
                                    : "version of quantizer " + std::to_string(form & 31U),
                                version, std::to_string(due));
+    if (header.quantizer == QuantizerKind::kMinMax && header.is_list())
+        return corrupt_payload("index form of minmax", static_cast<unsigned>(header.index_form), "0 (every)");
     if (header.quantizer == QuantizerKind::kVote && header.is_list())
         return corrupt_payload("index form of votes", static_cast<unsigned>(header.index_form), "0 (every)");
     if (is_keyed(header.index_form) &&
@@ -218,6 +232,11 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
         GRADSIEVE_TRY(read_value_byte(value_form, header));
+    }
+    if (has_bucket_byte(header.quantizer)) {
+        const auto bucket = reader.read<std::uint8_t>();
+        if (bucket > kMostBucketLog2 - kLeastBucketLog2) return corrupt_payload("minmax bucket code", bucket, "0 to 6");
+        header.bucket_log2 = bucket + kLeastBucketLog2;
     }
     header.count = static_cast<std::uint32_t>(elements);
     if (header.is_list()) GRADSIEVE_TRY(read_count(reader, elements, header));

@@ -44,7 +44,9 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t key_bytes(IndexForm form) noexcept
 /// What a payload says as its version: the first one that knows its quantizer and its index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer, IndexForm form) noexcept {
     if (form == IndexForm::kEliasFano || is_keyed(form)) return 5;
-    if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote) return 5;
+    if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote ||
+        quantizer == QuantizerKind::kMinMax)
+        return 5;
     if (quantizer == QuantizerKind::kExponentialDither) return 4;
     return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
 }
@@ -80,10 +82,19 @@ GRADSIEVE_HOST_DEVICE constexpr bool has_base(QuantizerKind quantizer) noexcept 
     return quantizer == QuantizerKind::kExponentialDither;
 }
 
+/// Quantizers whose header says a bucket, in a byte behind the value form byte.
+GRADSIEVE_HOST_DEVICE constexpr bool has_bucket_byte(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kMinMax;
+}
+/// That byte: log2 of a bucket's elements, less that of the smallest.
+GRADSIEVE_HOST_DEVICE constexpr std::uint32_t bucket_code(std::uint32_t bucket_log2) noexcept {
+    return bucket_log2 - 6U;
+}
+
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither: 2..8; signs: 1; natural: 8
+    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither, minmax: 2..8; signs: 1; natural: 8
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     bool is_coded = false;            ///< the value section is coded: see entropy_coder.hpp; sizes are of plain codes
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
@@ -92,6 +103,7 @@ struct PayloadHeader {
     std::uint8_t base_exponent = 0;   ///< pow2: biased fp32 exponent, 1..254
     float base = 0;                   ///< exponential_dither: a level over the next
     float chunk_scale = 0;            ///< sign with has_chunk_scale: finite, sign bit clear
+    std::uint32_t bucket_log2 = 0;    ///< minmax: of a bucket's elements, 6..12
 
     [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
     /// The variance paper's word: index, sign and exponent in 32 bits, no value section.

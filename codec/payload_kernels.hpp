@@ -5,6 +5,7 @@
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
 #include "codec/exponential_step.hpp"
+#include "codec/minmax_step.hpp"
 #include "codec/momentum_step.hpp"
 #include "codec/natural_step.hpp"
 
@@ -141,6 +142,13 @@ struct PayloadKernels {
                               std::byte* ret_codes, float* ret_decoded, float* ret_left);
     std::uint32_t (*exponential_list)(const ExponentialStep& step, const float* values, const std::uint32_t* indices,
                                       std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
+    /// The least and the largest of at least one value, either zero where both are there.
+    void (*find_range)(const float* values, std::uint32_t count, float* ret_least, float* ret_largest);
+    /// Sum of whole_square of at most a tile's values.
+    std::uint64_t (*whole_squares)(const float* values, std::uint32_t count, float units);
+    /// minmax of a bucket's elements, as dither_dense.
+    void (*minmax_dense)(const MinMaxStep& step, const float* values, std::uint32_t count, std::byte* ret_codes,
+                         float* ret_decoded, float* ret_left);
     /// natural of consecutive elements, step.first_element the first, a multiple of 32: codes, a byte each, and what
     /// they decode to, which may be `values`.
     void (*natural_dense)(const NaturalStep& step, const float* values, std::uint32_t count, std::byte* ret_codes,

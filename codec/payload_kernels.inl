@@ -5,6 +5,7 @@
 #include "codec/payload_kernels_exponential.inl"
 #include "codec/payload_kernels_front.inl"
 #include "codec/payload_kernels_list.inl"
+#include "codec/payload_kernels_minmax.inl"
 #include "codec/payload_kernels_natural.inl"
 
 namespace gradsieve::codec {
@@ -47,6 +48,9 @@ constexpr PayloadKernels kKernels = {
     .dither_list = &dither_list,
     .exponential_dense = &exponential_dense,
     .exponential_list = &exponential_list,
+    .find_range = &find_range,
+    .whole_squares = &whole_squares,
+    .minmax_dense = &minmax_dense,
     .natural_dense = &natural_dense,
     .natural_list = &natural_list,
     .decode_levels = &decode_levels,

@@ -35,6 +35,16 @@ Status open_dense(PayloadView& inout_view) {
     inout_view.values = inout_view.body.subspan(sizes.scales);
     if (!has_zero_padding(inout_view.values, std::uint64_t{header.count} * header.value_bits()))
         return corrupt_payload("values", "with set padding", "zero bits");
+    if (header.quantizer == QuantizerKind::kMinMax) {
+        for (std::size_t bucket = 0; bucket < sizes.scales / sizeof(MinMaxRange); ++bucket) {
+            const MinMaxRange range = inout_view.range_of(bucket);
+            if (!is_minmax_range(range.low, range.high))
+                return corrupt_payload("minimum and maximum",
+                                       std::to_string(range.low) + ", " + std::to_string(range.high),
+                                       "ascending, and at most 2^126 in magnitude");
+        }
+        return {};
+    }
     const std::size_t sides = scales_per_tile(header.quantizer);
     for (std::size_t number = 0; number < sizes.scales / sizeof(float); ++number) {
         const float scale = inout_view.scale_of(number / sides, number % sides);
@@ -109,7 +119,8 @@ bool has_finite_values(const PayloadView& view) noexcept {
         case QuantizerKind::kVote:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: break;
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax: break;
     }
     return true;
 }
@@ -233,6 +244,12 @@ float PayloadView::scale_of(std::size_t tile, std::size_t side) const noexcept {
     const std::size_t number = tile * scales_per_tile(header.quantizer) + side;
     std::memcpy(&scale, scales.data() + number * sizeof(scale), sizeof(scale));
     return scale;
+}
+
+MinMaxRange PayloadView::range_of(std::size_t bucket) const noexcept {
+    MinMaxRange range;
+    std::memcpy(&range, scales.data() + bucket * sizeof(range), sizeof(range));
+    return range;
 }
 
 Status check_combine(const PayloadHeader& first, const PayloadHeader& other) {

@@ -2,6 +2,7 @@
 // dense payloads as a view that the decoder adds block by block. Any thread; the view borrows the payload's bytes.
 #pragma once
 
+#include "codec/minmax.hpp"
 #include "codec/payload.hpp"
 
 #include <vector>
@@ -20,6 +21,8 @@ struct PayloadView {
     [[nodiscard]] bool is_list() const noexcept { return header.is_list() || header.quantizer == QuantizerKind::kPow2; }
     /// Dense, a quantizer with scales: number `side` of a tile's.
     [[nodiscard]] float scale_of(std::size_t tile, std::size_t side = 0) const noexcept;
+    /// minmax: the least and the largest element of a bucket.
+    [[nodiscard]] MinMaxRange range_of(std::size_t bucket) const noexcept;
 };
 
 /// Refuses payloads of one chunk of which one says a vote and the other a value. Errors: kCorrupt.

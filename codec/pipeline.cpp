@@ -19,9 +19,10 @@ constexpr std::string_view kSimilarityName = "similarity";
 constexpr std::string_view kSignName = "sign";
 constexpr std::string_view kTernaryName = "ternary";
 constexpr std::string_view kRoundingName = "rounding";
-constexpr std::array<std::string_view, 10> kQuantizerNames = {
-    "f32", "f16", "bf16", "pow2", kSignName, "natural", "dither", kTernaryName, "exponential_dither", kRoundingName};
-constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
+constexpr std::array<std::string_view, 11> kQuantizerNames = {
+    "f32",         "f16",   "bf16", "pow2", kSignName, "natural", "dither", kTernaryName, "exponential_dither",
+    kRoundingName, "minmax"};
+constexpr std::array<QuantizerKind, 11> kQuantizers = {QuantizerKind::kF32,
                                                        QuantizerKind::kF16,
                                                        QuantizerKind::kBf16,
                                                        QuantizerKind::kPow2,
@@ -30,7 +31,8 @@ constexpr std::array<QuantizerKind, 10> kQuantizers = {QuantizerKind::kF32,
                                                        QuantizerKind::kDither,
                                                        QuantizerKind::kDither,
                                                        QuantizerKind::kExponentialDither,
-                                                       QuantizerKind::kExponentialDither};
+                                                       QuantizerKind::kExponentialDither,
+                                                       QuantizerKind::kMinMax};
 constexpr std::array<std::string_view, 5> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32", "elias_fano"};
 constexpr std::array<std::string_view, 2> kRoundingNames = {"unbiased", "biased"};
 constexpr std::array<std::string_view, 2> kScopeNames = {"tile", "tensor"};
@@ -40,6 +42,7 @@ constexpr std::array<std::string_view, 1> kEntropyCoderNames = {"entropy"};
 constexpr std::array<std::string_view, 4> kRoleNames = {"selector", "quantizer", "index coder", "entropy coder"};
 
 constexpr NumberRange kBits = {2, 8, false, "a whole number in [2, 8]"};
+constexpr NumberRange kBucket = {64, kTileElements, false, "a power of two in [64, 4096]"};
 constexpr NumberRange kLevels = {1, 127, false, "a whole number in [1, 127]"};
 constexpr NumberRange kBase = {1.1, 16, false, "[1.1, 16]"};
 constexpr double kUsualClip = 2.5;
@@ -157,6 +160,16 @@ Status read_exponential(ArgumentReader& arguments, const Selector& selector, Qua
                     "write fewer levels or a smaller base");
 }
 
+Status read_minmax(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
+    const double bits = arguments.number("bits", 4, kBits);
+    const double bucket = arguments.number("bucket", 512, kBucket);
+    ret_quantizer.feedback = read_feedback(arguments, selector);
+    GRADSIEVE_TRY(read_whole(arguments, bits, "codec stage minmax: bits", kBits, ret_quantizer.bits));
+    ret_quantizer.bucket = static_cast<int>(bucket);
+    if (bucket == ret_quantizer.bucket && std::has_single_bit(static_cast<std::uint32_t>(bucket))) return {};
+    return bad_text("codec stage minmax: bucket", number_text(bucket), kBucket.text, "write e.g. minmax(4, 512)");
+}
+
 Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer) {
     ArgumentReader arguments(text);
     ret_quantizer.kind = kQuantizers[*position_of(kQuantizerNames, text.name)];
@@ -171,6 +184,7 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
     if (text.name == kRoundingName) return read_rounding(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kExponentialDither)
         return read_exponential(arguments, selector, ret_quantizer);
+    if (ret_quantizer.kind == QuantizerKind::kMinMax) return read_minmax(arguments, selector, ret_quantizer);
     if (ret_quantizer.kind == QuantizerKind::kNatural) ret_quantizer.feedback = read_feedback(arguments, selector);
     return arguments.finish();
 }
@@ -199,6 +213,10 @@ Status check_combination(const Pipeline& pipeline) {
         return bad_text("codec stage sign: scale", "none", "mean, two_mean or a number after a selector but all",
                         "a sign without a size leaves nothing that a residual could keep: select with all, or give "
                         "the scale");
+    if (quantizer.kind == QuantizerKind::kMinMax && selector.kind != SelectorKind::kAll)
+        return bad_text("quantizer after " + std::string(name_of(selector)), "minmax", "all | minmax",
+                        "a range of a list's values has no level for zero that is kept: select with all, or quantize "
+                        "with dither");
     const bool has_own_residual = selector.kind != SelectorKind::kAll && !drops_errors(selector);
     const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer)) + ": feedback";
     if (is_random(quantizer) && has_own_residual && quantizer.feedback == Feedback::kNone)
@@ -252,6 +270,9 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
                ", mode=" + std::string(kRoundingNames[quantizer.is_biased ? 1 : 0]) +
                ", norm=" + std::string(kNormNames[static_cast<std::size_t>(quantizer.norm)]) +
                (quantizer.is_biased ? ")" : ", " + feedback);
+    if (quantizer.kind == QuantizerKind::kMinMax)
+        return name + "(bits=" + std::to_string(quantizer.bits) + ", bucket=" + std::to_string(quantizer.bucket) +
+               ", " + feedback;
     if (quantizer.kind == QuantizerKind::kNatural) return name + "(" + feedback;
     if (quantizer.kind == QuantizerKind::kTwoMean) return name + "(scale=two_mean)";
     if (quantizer.kind == QuantizerKind::kVote) return name + "(scale=none)";
@@ -341,7 +362,8 @@ std::uint32_t code_bits(const Quantizer& quantizer) noexcept {
         case QuantizerKind::kF32:
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: return 0;
-        case QuantizerKind::kPow2: return static_cast<std::uint32_t>(quantizer.bits);
+        case QuantizerKind::kPow2:
+        case QuantizerKind::kMinMax: return static_cast<std::uint32_t>(quantizer.bits);
         case QuantizerKind::kSign:
         case QuantizerKind::kTwoMean:
         case QuantizerKind::kVote: return 1;

@@ -36,7 +36,8 @@ enum class QuantizerKind : std::uint8_t {
     kVote = 6,     ///< sign(scale=none)
     kNatural = 7,
     kDither = 8,
-    kExponentialDither = 9
+    kExponentialDither = 9,
+    kMinMax = 11
 };
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
 /// What happens to a gradient before it is accumulated.
@@ -77,7 +78,8 @@ struct Selector {
 };
 struct Quantizer {
     QuantizerKind kind = QuantizerKind::kF32;
-    int bits = 4;  ///< pow2: sign + exponent bits, 2..8
+    int bits = 4;      ///< pow2: sign + exponent bits, 2..8; minmax: of a level, 2..8
+    int bucket = 512;  ///< minmax: elements with a range of their own, a power of two in [64, 4096]
     Scope scope = Scope::kTile;
     double tau = 0;  ///< sign(scale=tau): decoded as +-tau of the selector; 0 = mean magnitude
     int levels = 7;  ///< dither: S, 1..127; a code is its sign and one of 0..S; exponential_dither: those above 0
@@ -107,12 +109,12 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// auto). Parameters are positional in the order of `stage_table`, then named. Numbers outside their range, and
 /// combinations that would not mean what they say, are refused: an index coder after `all` (nothing is indexed; but
 /// pow2 leaves elements out), sign(scale=tau) after a selector without a tau, variance_hybrid with another quantizer
-/// than its +-tau, feedback=none after a selector with a residual of its own, another feedback after one that drops
-/// errors (mode=faithful, where none is the default), sign(scale=none) after anything but all, momentum before what v
-/// judges (v measures gradients, and sums of momentum vary more than sums of those), compensate before that (r^2 and v
-/// would have different scales), its beta before what keeps no residual. Selectors with a tau have
-/// sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage or
-/// parameter, the value seen, what is allowed, and the nearest known name.
+/// than its +-tau, minmax after anything but all, feedback=none after a selector with a residual of its own, another
+/// feedback after one that drops errors (mode=faithful, where none is the default), sign(scale=none) after anything but
+/// all, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
+/// compensate before that (r^2 and v would have different scales), its beta before what keeps no residual. Selectors
+/// with a tau have sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming
+/// the stage or parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -139,6 +141,7 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Rounds at random and without bias, so that the error may also be dropped (Feedback).
 [[nodiscard]] constexpr bool is_random(const Quantizer& quantizer) noexcept {
     return quantizer.kind == QuantizerKind::kDither || quantizer.kind == QuantizerKind::kNatural ||
+           quantizer.kind == QuantizerKind::kMinMax ||
            (quantizer.kind == QuantizerKind::kExponentialDither && !quantizer.is_biased);
 }
 

@@ -33,6 +33,7 @@ bool codes_zeros(QuantizerKind quantizer) {
         case QuantizerKind::kExponentialDither: return true;
         case QuantizerKind::kPow2:
         case QuantizerKind::kTwoMean:
+        case QuantizerKind::kMinMax:
         case QuantizerKind::kVote: break;
     }
     return false;

@@ -130,6 +130,12 @@ constexpr std::array kStages = {
         "up to 127 levels from the power at or above the tile's largest magnitude down, 0 below; times 1/z where the "
         "error is fed back (scaled); none: nothing is kept",
         "General rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410"},
+    StageRow{
+        "minmax", "quantizer", "bits=4, bucket=512, feedback=scaled|unscaled|none", "bucket", "-",
+        "rounded at random, without bias, to one of 2^bits levels between the least and the largest element of each "
+        "bucket of so many, a power of two; behind all only; beyond 2^126 cut off; times 1/z where the error is "
+        "fed back (scaled); none: nothing is kept",
+        "Markov, Ramezanikebrya, Alistarh 2022, CGX, arXiv:2111.08617, max-min quantizer"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

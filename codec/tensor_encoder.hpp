@@ -34,7 +34,7 @@ private:
 
     // Routes.
     void encode_dense();
-    bool encode_exponential(std::uint32_t chunk, DensePayload& inout_payload);
+    bool encode_tiles(std::uint32_t chunk, DensePayload& inout_payload);
     bool encode_held(std::uint32_t chunk, DensePayload& inout_payload);
     void encode_dense_list(bool observes_first);
     void encode_selected(bool observes_first);

@@ -3,6 +3,7 @@
 #include "codec/dither_coder.hpp"
 #include "codec/encoder_settle.hpp"
 #include "codec/exponential_coder.hpp"
+#include "codec/minmax_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 
 #include <algorithm>
@@ -24,8 +25,8 @@ void TensorEncoder::encode_dense() {
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         const std::size_t elements = chunk_elements(chunk);
         DensePayload payload(pipeline_.quantizer, elements, scratch_.code.payloads);
-        if (quantizer == QuantizerKind::kExponentialDither) {
-            if (!encode_exponential(chunk, payload)) return;
+        if (quantizer == QuantizerKind::kExponentialDither || quantizer == QuantizerKind::kMinMax) {
+            if (!encode_tiles(chunk, payload)) return;
         } else if (quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean ||
                    quantizer == QuantizerKind::kDither) {
             if (!encode_held(chunk, payload)) return;
@@ -70,10 +71,11 @@ bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload
 }
 
 /// A tile is read into the first-level cache and coded from there: its codes cost more than its memory does.
-bool TensorEncoder::encode_exponential(std::uint32_t chunk, DensePayload& inout_payload) {
+bool TensorEncoder::encode_tiles(std::uint32_t chunk, DensePayload& inout_payload) {
     scratch_.tile_values.ensure(kTileElements);
     float* values = scratch_.tile_values.data();
-    const ExponentialRule rule = exponential_rule(pipeline_.quantizer, false);
+    const bool is_minmax = pipeline_.quantizer.kind == QuantizerKind::kMinMax;
+    const ExponentialRule rule = is_minmax ? ExponentialRule{} : exponential_rule(pipeline_.quantizer, false);
     const std::size_t chunk_size = chunk_elements(chunk);
     for (std::size_t first = 0, tile = 0; first < chunk_size; first += kTileElements, ++tile) {
         const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_size - first);
@@ -81,6 +83,11 @@ bool TensorEncoder::encode_exponential(std::uint32_t chunk, DensePayload& inout_
         float* residual_out = std::exchange(span.residual_out, values);
         DenseOutcome outcome;
         if (!run_pass(span, outcome)) return false;
+        if (is_minmax) {
+            code_minmax_tile(pipeline_.quantizer, {values, elements}, random_, span.first, kernels_,
+                             inout_payload.tile_ranges(tile), inout_payload.tile_codes(tile), nullptr, residual_out);
+            continue;
+        }
         inout_payload.write_scale(tile, code_exponential_tile(rule, {values, elements}, random_, span.first, kernels_,
                                                               inout_payload.tile_codes(tile), nullptr, residual_out));
     }

@@ -22,6 +22,7 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
         case codec::QuantizerKind::kNatural:
         case codec::QuantizerKind::kDither:
         case codec::QuantizerKind::kExponentialDither: return codec::code_bits(quantizer);
+        case codec::QuantizerKind::kMinMax: return codec::code_bits(quantizer) + 64.0 / quantizer.bucket;
     }
     return 32;
 }

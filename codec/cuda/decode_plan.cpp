@@ -231,6 +231,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     payload.factor = request.contributions[source.node].factor;
     payload.chunk_scale = header.chunk_scale;
     payload.base = header.base;
+    payload.bucket_log2 = static_cast<std::uint8_t>(header.bucket_log2);
     payload.quantizer = header.quantizer;
     payload.index_form = header.index_form;
     payload.value_bits = static_cast<std::uint8_t>(header.value_bits());
@@ -249,7 +250,8 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_lists |= payload.is_list;
     inout_chunk.has_direct |= payload.is_direct;
     inout_chunk.has_keyed |= is_keyed(header.index_form);
-    inout_chunk.has_exponential |= header.quantizer == QuantizerKind::kExponentialDither;
+    inout_chunk.has_exponential |=
+        header.quantizer == QuantizerKind::kExponentialDither || header.quantizer == QuantizerKind::kMinMax;
     return true;
 }
 

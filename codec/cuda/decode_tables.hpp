@@ -52,6 +52,7 @@ struct DevicePayload {
     bool is_direct = false;
     bool has_chunk_scale = false;
     bool is_paper_word = false;
+    std::uint8_t bucket_log2 = 0;   ///< minmax
     float base = 0;                 ///< exponential_dither
     std::uint64_t bits_offset = 0;  ///< direct: where the index bits begin, among the bytes or, keyed, the masks
     SelectionRule rule;             ///< keyed
@@ -72,7 +73,7 @@ struct DeviceChunk {
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
-    bool has_exponential = false;  ///< a payload of exponential_dither, which has kernels of its own
+    bool has_exponential = false;  ///< a payload of exponential_dither or minmax, which have kernels of their own
     std::uint32_t votes = 0;       ///< all payloads are votes, and so many; 0: values
     bool has_keyed = false;        ///< a list whose positions follow from a key
 };
@@ -126,7 +127,7 @@ struct DecodeTables {
 }
 
 /// A part of the batch whose lists fit into the workspace: consecutive chunks, all with a dense payload or all
-/// without, and the same of exponential_dither.
+/// without, and the same of exponential_dither and minmax.
 struct DecodeRound {
     std::uint32_t first_list = 0, lists = 0;  ///< in `lists`
     std::uint32_t first_chunk = 0, chunks = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
+#include "codec/minmax.hpp"
 #include "codec/natural.hpp"
 #include "codec/payload.hpp"
 
@@ -11,15 +12,23 @@ namespace gradsieve::codec::cuda {
 /// Sections of a chunk's payload; the host placed it so that values and bits begin at a line.
 struct DensePayload {
     std::byte* header;
-    std::byte* scales;  ///< sign, dither: fp32, one per tile; two means: two
+    std::byte* scales;  ///< sign, dither: fp32, one per tile; two means: two; minmax: two per bucket
     std::byte* values;
 };
 __device__ inline DensePayload payload_of(const TileWork& work, QuantizerKind quantizer) {
     DensePayload payload;
     payload.header = work.payload;
-    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0);
+    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) +
+                     (has_bucket_byte(quantizer) ? 1 : 0) + (has_base(quantizer) ? 4 : 0);
     const bool has_scales =
         quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
+    if (quantizer == QuantizerKind::kMinMax) {
+        const auto chunk_elements = min(static_cast<std::uint32_t>(kChunkElements),
+                                        work.plan.elements - (work.first - work.tile_in_chunk * kTile));
+        const std::uint32_t buckets = buckets_of(chunk_elements, work.plan.bucket_log2);
+        payload.values = payload.scales + sizeof(MinMaxRange) * buckets;
+        return payload;
+    }
     const std::uint32_t tile_bytes = has_scales ? sizeof(float) * scales_per_tile(quantizer) : 0U;
     payload.values = payload.scales + tile_bytes * work.chunk_tiles;
     return payload;
@@ -111,6 +120,11 @@ __device__ inline void store_header(std::byte* header, QuantizerKind quantizer, 
     header[0] = static_cast<std::byte>(payload_version(quantizer, IndexForm::kEvery));
     header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
     if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
+}
+
+/// minmax: behind that.
+__device__ inline void store_bucket(std::byte* header, const TensorPlan& plan) {
+    header[3] = static_cast<std::byte>(bucket_code(plan.bucket_log2));
 }
 
 __device__ inline void store_base(std::byte* at, float base) {

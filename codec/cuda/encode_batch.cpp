@@ -120,6 +120,11 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
             ret_plan.value_bytes = 1;
             ret_plan.sign_scale = static_cast<float>(quantizer.tau);
             break;
+        case QuantizerKind::kMinMax:
+            ret_plan.value_bytes = 1;
+            ret_plan.bucket_log2 =
+                static_cast<std::uint8_t>(std::countr_zero(static_cast<std::uint32_t>(quantizer.bucket)));
+            break;
         case QuantizerKind::kExponentialDither:
             ret_plan.base = static_cast<float>(quantizer.base);
             ret_plan.depth_per_bit = depth_per_bit(ret_plan.base);

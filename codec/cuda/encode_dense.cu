@@ -2,6 +2,7 @@
 // residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
 // for another.
 #include "codec/cuda/dense_dither.cuh"
+#include "codec/cuda/dense_minmax.cuh"
 #include "codec/cuda/dense_payload.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
@@ -15,8 +16,6 @@ namespace {
 /// Threads of a block: those that look, the warp that fetches, and with dither one that finds the tiles' units.
 template <QuantizerKind kQuantizer>
 constexpr unsigned kDenseBlock = kPassThreads + (is_dithered(kQuantizer) ? 64 : 32);
-
-constexpr unsigned kAllHaveRead = 1;  ///< barrier of those that look
 
 /// Arrays that come through shared memory: r, and the sample where there is one.
 template <unsigned kSamples>
@@ -42,6 +41,7 @@ struct DenseShared {
     union {
         SignShared sign;
         TwoMeanShared two_mean;
+        MinMaxShared minmax;
     };
     DitherShared dither;
 };
@@ -113,12 +113,6 @@ __device__ inline std::uint32_t accumulate(const TileStage& stage, Vector (&ret_
             any = max(any, bits);
         }
     return max(static_cast<std::uint32_t>(positive), any & element::kMagnitudeMask);
-}
-
-/// Every thread has read the stage's arrays.
-__device__ inline void release(const TileStage& stage) {
-    meet(kAllHaveRead, kPassThreads);
-    if (threadIdx.x == 0) arrive(stage.empty);
 }
 
 /// Codes the tile as it comes.
@@ -350,8 +344,12 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
             const DensePayload payload = payload_of(work, kQuantizer);
             if (work.tile_in_chunk == 0 && threadIdx.x == 0)
                 store_header(payload.header, kQuantizer, work.plan.code_bits);
+            if constexpr (kQuantizer == QuantizerKind::kMinMax)
+                if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_bucket(payload.header, work.plan);
             if constexpr (kQuantizer == QuantizerKind::kSign)
                 code_signs(stage, payload, r, shared.sign);
+            else if constexpr (kQuantizer == QuantizerKind::kMinMax)
+                code_ranges(stage, payload.scales, payload.values, r, shared.minmax);
             else if constexpr (kQuantizer == QuantizerKind::kTwoMean)
                 code_two_means(stage, payload, r, shared.two_mean);
             else
@@ -384,6 +382,7 @@ PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept
         case QuantizerKind::kNatural: return pick<QuantizerKind::kNatural>(samples);
         case QuantizerKind::kDither: return pick<QuantizerKind::kDither>(samples);
         case QuantizerKind::kExponentialDither: return pick<QuantizerKind::kExponentialDither>(samples);
+        case QuantizerKind::kMinMax: return pick<QuantizerKind::kMinMax>(samples);
         case QuantizerKind::kF32:
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }

@@ -98,7 +98,7 @@ struct TensorPlan {
     std::uint8_t has_low_floor;     ///< top-k: floor is 1, so nothing can have been missed
     std::uint8_t has_fine_counts;   ///< top-k: the dense pass counts candidates above the floor
     std::uint8_t is_max_norm;       ///< dither, exponential_dither: else l2
-    std::uint8_t is_scaled;         ///< natural, dither, exponential_dither: by 1/z
+    std::uint8_t is_scaled;         ///< natural, dither, exponential_dither, minmax: by 1/z
     std::uint8_t draws;             ///< Draw
     float clip;                     ///< ternary; 0: not clipped
     float base;                     ///< exponential_dither, as the next two
@@ -114,7 +114,8 @@ struct TensorPlan {
     std::uint32_t shared_rows;      ///< SharedCounts of each part behind `shared` that hold its sums
     std::uint8_t key_form;          ///< IndexForm of a selector whose positions follow from a key; else 0
     std::uint8_t draw_log2;         ///< adaptive_random: of a block's elements; else 0
-    std::uint8_t reserved[2];
+    std::uint8_t bucket_log2;       ///< minmax: of a bucket's elements
+    std::uint8_t reserved;
     float raise_factor;   ///< keyed, with feedback=none: what values are multiplied by; else 0, and r is kept
     RandomStream stream;  ///< adaptive_random
     StreamRounds random;  ///< natural, dither

@@ -16,7 +16,7 @@ bool EncodeBatch::is_dense(std::size_t tensor) const noexcept { return is_dense_
 
 ByteCount EncodeBatch::dense_chunk_bytes(const ChunkPlan& chunk) const noexcept {
     const TensorPlan& plan = tensors_[chunk.tensor];
-    return dense_header_bytes(plan, chunk.tiles) + dense_value_bytes(plan, chunk.elements);
+    return dense_header_bytes(plan, chunk.elements) + dense_value_bytes(plan, chunk.elements);
 }
 
 RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
@@ -127,7 +127,7 @@ void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& i
     plan.group_count += groups;
     ++inout_round.chunk_count;
     if (is_dense_plan(plan)) {
-        const ByteCount header = dense_header_bytes(plan, chunk.tiles);
+        const ByteCount header = dense_header_bytes(plan, elements);
         const ByteCount values = aligned_to_line(dense_payload_bytes_ + header);
         chunk.payload_offset = values - header;
         dense_payload_bytes_ = values + dense_value_bytes(plan, elements);

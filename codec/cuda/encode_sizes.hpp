@@ -3,6 +3,7 @@
 
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/cuda/vector_bytes.hpp"
+#include "codec/minmax.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
 
@@ -32,7 +33,8 @@ inline ByteCount value_bits(const TensorPlan& plan) {
         case QuantizerKind::kPow2:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: return plan.code_bits;
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax: return plan.code_bits;
         case QuantizerKind::kF32:
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: break;
@@ -51,8 +53,11 @@ inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
 }
 
 /// Bytes of a dense payload before its values or codes.
-inline ByteCount dense_header_bytes(const TensorPlan& plan, std::uint32_t tiles) {
+inline ByteCount dense_header_bytes(const TensorPlan& plan, ElementCount elements) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    if (quantizer == QuantizerKind::kMinMax)
+        return 4 + ByteCount{buckets_of(static_cast<std::uint32_t>(elements), plan.bucket_log2)} * sizeof(MinMaxRange);
+    const std::uint32_t tiles = tiles_in(elements);
     const bool has_scales =
         quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
     return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0) +

@@ -53,7 +53,8 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
         case QuantizerKind::kVote: return 1;
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: return plan.code_bits;
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kMinMax: return plan.code_bits;
     }
     return 0;
 }

@@ -167,6 +167,7 @@ __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile
             return value == 0.0F || size == 0.0F ? 0.0F : size;
         }
         case QuantizerKind::kVote:  // no list has them
+        case QuantizerKind::kMinMax:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: break;  // by their codes
@@ -187,6 +188,7 @@ __device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale&
         case QuantizerKind::kVote: return element::bits_of(decoded) >> 31U;
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
+        case QuantizerKind::kMinMax:
         case QuantizerKind::kExponentialDither: break;
     }
     return drawn;

@@ -4,6 +4,7 @@
 
 #include "codec/cuda/list_values.cuh"
 #include "codec/cuda/unit_sums.cuh"
+#include "codec/minmax.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -131,6 +132,32 @@ __device__ inline void add_levels(const DevicePayload& payload, const std::byte*
     }
 }
 
+/// Codes of minmax. A group of four lies in one bucket.
+__device__ inline void add_ranges(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                                  std::uint32_t half, Groups& inout_sums) {
+    const BitSection codes(bytes + payload.body_offset);
+    const std::uint32_t bits = payload.code_bits;
+    const auto* ranges = reinterpret_cast<const float2*>(bytes + payload.scale_offset);
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        const std::uint32_t group = group_of(half, part);
+        if (valid_of(unit, group) == 0) continue;
+        const std::uint32_t first = unit.place * kUnitElements + 4 * group;
+        const float2 range = __ldg(ranges + (first >> payload.bucket_log2));
+        const float step_size = minmax_step_size(range.x, range.y, bits);
+        const std::uint32_t four = codes.read(first * bits, 4 * bits);
+        const auto product = [&](std::uint32_t place) {
+            const std::uint32_t level = (four >> (place * bits)) & ((1U << bits) - 1U);
+            return payload.factor * minmax_decoded(level, range.x, step_size);
+        };
+        float4& sum = inout_sums.of[part];
+        sum.x = sum.x + product(0);
+        sum.y = sum.y + product(1);
+        sum.z = sum.z + product(2);
+        sum.w = sum.w + product(3);
+    }
+}
+
 /// Adds one dense payload; marks it if a value is not finite. All lanes.
 template <bool kMayBeExponential>
 __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place, const Unit& unit, std::uint32_t half,
@@ -140,6 +167,10 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
     if constexpr (kMayBeExponential) {
         if (payload.quantizer == QuantizerKind::kExponentialDither) {
             add_levels<QuantizerKind::kExponentialDither>(payload, tables.bytes, unit, half, inout_sums);
+            return __syncwarp();
+        }
+        if (payload.quantizer == QuantizerKind::kMinMax) {
+            add_ranges(payload, tables.bytes, unit, half, inout_sums);
             return __syncwarp();
         }
     }

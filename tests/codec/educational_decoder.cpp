@@ -63,12 +63,13 @@ float scale(std::uint32_t bits) {
 }
 
 constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kTwoMean = 5, kVote = 6, kNatural = 7;
-constexpr unsigned kDither = 8, kExponential = 9;
+constexpr unsigned kDither = 8, kExponential = 9, kMinMax = 11;
 
 struct Payload {
     unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
     std::uint32_t k = 0;
     unsigned r = 0, p = 0, base = 0;
+    std::uint32_t bucket = 0;
     float chunk_scale = 0;
     float level_base = 0;
     std::vector<std::uint32_t> indices;
@@ -97,24 +98,31 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     require(payload.quantizer == kF32 || payload.quantizer == kF16 || payload.quantizer == kBf16 ||
                 payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kTwoMean ||
                 payload.quantizer == kVote || payload.quantizer == kNatural || payload.quantizer == kDither ||
-                payload.quantizer == kExponential,
+                payload.quantizer == kExponential || payload.quantizer == kMinMax,
             "quantizer");
     const bool is_of_3 = payload.quantizer == kF16 || payload.quantizer == kNatural;
     const bool is_side_bit = payload.quantizer == kTwoMean || payload.quantizer == kVote;
     const bool is_keyed = payload.index_form == 5 || payload.index_form == 6;
-    const bool is_of_5 = is_side_bit || payload.index_form == 4 || is_keyed;
+    const bool is_of_5 = is_side_bit || payload.quantizer == kMinMax || payload.index_form == 4 || is_keyed;
     require(version == (is_of_5 ? 5U : payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
     require(payload.index_form <= 6, "index form");
     require(payload.quantizer != kVote || payload.index_form == 0, "list of votes");
+    require(payload.quantizer != kMinMax || payload.index_form == 0, "list of minmax");
     require(!is_keyed || (payload.quantizer != kPow2 && payload.quantizer != kTwoMean), "no code for zero after a key");
     if (payload.quantizer >= kPow2) {
         payload.width = in.bits(3) + 1;
         payload.scale_code = in.bits(2);
         require(in.bits(3) == 0, "reserved");
     }
+    if (payload.quantizer == kMinMax) {
+        const unsigned bucket = in.bits(8);
+        require(bucket <= 6, "bucket");
+        payload.bucket = 64U << bucket;
+    }
     if (payload.quantizer == kPow2) require(payload.width >= 2 && payload.scale_code == 0, "pow2");
     if (payload.quantizer == kExponential) require(payload.width >= 2 && payload.scale_code == 0, "exponential_dither");
     if (payload.quantizer == kDither) require(payload.width >= 2 && payload.scale_code == 0, "dither");
+    if (payload.quantizer == kMinMax) require(payload.width >= 2 && payload.scale_code == 0, "minmax");
     if (payload.quantizer == kNatural) require(payload.width == 8 && payload.scale_code == 0, "natural");
     if (payload.quantizer == kSign) require(payload.width == 1 && payload.scale_code <= 1, "sign");
     if (is_side_bit) require(payload.width == 1 && payload.scale_code == 0, "two means, votes");
@@ -260,6 +268,14 @@ void read_indices(Cursor& in, std::uint32_t n, Payload& payload) {
 // What the scale section says, by tile: an exponent or a scale.
 void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int>& exponents,
                  std::map<std::uint32_t, float>& scales, std::map<std::uint32_t, float>& negative_scales) {
+    if (payload.quantizer == kMinMax) {
+        for (std::uint32_t first = 0; first < payload.k; first += payload.bucket) {
+            const float low = scales[first / payload.bucket] = fp32(in.bits(32));
+            const float high = negative_scales[first / payload.bucket] = fp32(in.bits(32));
+            require(low <= high && low >= -std::ldexp(1.0F, 126) && high <= std::ldexp(1.0F, 126), "range");
+        }
+        return;
+    }
     std::set<std::uint32_t> tiles;
     for (const std::uint32_t index : payload.indices) tiles.insert(index / 4096);
     for (const std::uint32_t tile : tiles) {
@@ -332,6 +348,13 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
             const std::uint32_t code = in.bits(payload.width);
             const std::uint32_t most = 1U << (payload.width - 1);
             value = static_cast<float>(code % most) * scales[index / 4096] * (code >= most ? -1.0F : 1.0F);
+        }
+        if (payload.quantizer == kMinMax) {
+            const std::uint32_t bucket = index / payload.bucket;
+            const auto steps = static_cast<float>((1U << payload.width) - 1);
+            const float step = (negative_scales[bucket] - scales[bucket]) / steps;
+            const float rise = static_cast<float>(in.bits(payload.width)) * step;
+            value = scales[bucket] + rise;
         }
         if (payload.quantizer == kExponential) {
             const std::uint32_t code = in.bits(payload.width);

@@ -83,7 +83,7 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
     const unsigned width = payload[2] % 8 + 1;
     const bool has_words = quantizer == kPow2 && form == 3 && width == 4;
     if (payload[0] != 5 || width < 2 || has_words) return std::nullopt;
-    std::size_t at = 3;
+    std::size_t at = quantizer == 11 ? 4 : 3;
     std::uint64_t k = n;
     if (form != 0) {
         k = 0;
@@ -121,7 +121,7 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
 
     std::vector<std::uint8_t> plain(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(header_end));
     plain[2] = static_cast<std::uint8_t>(plain[2] - 32);
-    plain[0] = form >= 4 ? 5 : quantizer == 9 ? 4 : quantizer == 7 ? 3 : 2;
+    plain[0] = form >= 4 || quantizer == 11 ? 5 : quantizer == 9 ? 4 : quantizer == 7 ? 3 : 2;
     plain.insert(plain.end(), payload.begin() + static_cast<std::ptrdiff_t>(at),
                  payload.end() - static_cast<std::ptrdiff_t>(all));
     at = payload.size() - all;

@@ -86,6 +86,8 @@ std::vector<PipelineCase> make_pipeline_cases() {
     add("topk(0.01) | natural | bitmap | entropy", false);
     add("topk(0.01) | natural | elias_fano | entropy", false);
     add("biased_random(0.95, 0.1) | natural | entropy", false);
+    for (const std::string minmax : {"minmax", "minmax(2, 64)", "minmax(5, 128, unscaled)", "minmax(8, 4096, none)"})
+        for (const std::string entropy : {"", " | entropy"}) add("all | " + minmax + entropy, true);
     add("randk(1) | f32", false);
     add("randk(0.7, none) | dither(feedback=none)", false);
     add("bernoulli(0.9) | bf16", false);

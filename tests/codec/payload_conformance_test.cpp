@@ -108,7 +108,9 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     if (form == 4) total += (k * (parameters & 31U) + 7) / 8 + (k + ((n - 1) >> (parameters & 31U)) + 7) / 8;
     if (form == 5) total += 8;
     if (form == 6) total += 16;
-    if (quantizer >= 8 || (quantizer == 4 && scale_code == 0)) total += tile_top.size() * (form == 0 ? 4 : 2);
+    if (quantizer == 11) total += (n + (64U << (payload[2] >> 5U)) - 1) / (64U << (payload[2] >> 5U)) * 8;
+    if (quantizer == 8 || quantizer == 9 || (quantizer == 4 && scale_code == 0))
+        total += tile_top.size() * (form == 0 ? 4 : 2);
     if (quantizer == 3 && parameters >> 5U != 7) {
         float top = 0;
         for (const auto& [tile, value] : tile_top) top = std::max(top, value);

@@ -93,7 +93,12 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({3, 0x07, 0x0F}), HasSubstr("natural scale code 1"));
     EXPECT_THAT(refusal({3, 0x07, 0x47}), HasSubstr("reserved value bits 1"));
     EXPECT_THAT(refusal({2, 0x01}), HasSubstr("version of quantizer 1 2: allowed is 3"));
-    for (const unsigned quantizer : {10U, 11U, 31U})
+    EXPECT_THAT(refusal({4, 0x0B, 0x03}), HasSubstr("version of quantizer 11 4: allowed is 5"));
+    EXPECT_THAT(refusal({5, 0x2B, 0x03, 1, 0}), HasSubstr("index form of minmax 1: allowed is 0 (every)"));
+    EXPECT_THAT(refusal({5, 0x0B, 0x03, 7}), HasSubstr("minmax bucket code 7: allowed is 0 to 6"));
+    EXPECT_THAT(refusal({5, 0x0B, 0x60}), HasSubstr("minmax width code 0"));
+    EXPECT_THAT(refusal({5, 0x0B, 0x6B}), HasSubstr("minmax scale code 1"));
+    for (const unsigned quantizer : {10U, 12U, 31U})
         EXPECT_THAT(refusal({2, quantizer, 0, 0}),
                     HasSubstr("quantizer " + std::to_string(quantizer) + ": allowed is 0"));
     EXPECT_THAT(refusal({2, 0x03, 0x00, 0, 127}), HasSubstr("pow2 width code 0"));

@@ -39,6 +39,8 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
     EXPECT_EQ(canonical("all | natural"), "all | natural(feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | exponential_dither"),
               "all | exponential_dither(levels=7, base=2, mode=unbiased, norm=max, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | minmax"), "all | minmax(bits=4, bucket=512, feedback=scaled) | auto");
+    EXPECT_EQ(canonical("all | minmax(8, 64, none)"), "all | minmax(bits=8, bucket=64, feedback=none) | auto");
     EXPECT_EQ(canonical("topk(0.5) | exponential_dither(3, 1.1, biased, l2)"),
               "topk(ratio=0.5, scope=tensor, gate=0) | exponential_dither(levels=3, base=1.1, mode=biased, norm=l2) | "
               "auto");
@@ -137,6 +139,14 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
     EXPECT_THAT(refusal("block_topk"), HasSubstr("ratio 'missing'"));
     for (const char* text : {"all | exponential_dither(base=1)", "all | exponential_dither(base=16.1)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1.1, 16]")) << text;
+    EXPECT_THAT(refusal("all | minmax(1)"), HasSubstr("[2, 8]"));
+    EXPECT_THAT(refusal("all | minmax(9)"), HasSubstr("[2, 8]"));
+    for (const char* text :
+         {"all | minmax(4, 63)", "all | minmax(4, 96)", "all | minmax(4, 64.5)", "all | minmax(4, 8192)"})
+        EXPECT_THAT(refusal(text), HasSubstr("a power of two in [64, 4096]")) << text;
+    EXPECT_THAT(refusal("topk(0.1) | minmax"), HasSubstr("quantizer after topk 'minmax': allowed is all | minmax"));
+    EXPECT_THAT(refusal("randk(0.1) | minmax"), HasSubstr("quantizer after randk 'minmax'"));
+    EXPECT_THAT(refusal("all | minmax | rice"), HasSubstr("index coder after all"));
     EXPECT_THAT(refusal("all | exponential_dither(0)"), HasSubstr("[1, 127]"));
     EXPECT_THAT(refusal("all | exponential_dither(levels=127, base=2.1)"), HasSubstr("up to 2^126"));
     EXPECT_EQ(canonical("all | exponential_dither(127)").substr(0, 29), "all | exponential_dither(leve");
@@ -298,11 +308,17 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind =
-            *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16, QuantizerKind::kPow2,
-                              QuantizerKind::kSign, QuantizerKind::kTwoMean, QuantizerKind::kVote,
-                              QuantizerKind::kNatural, QuantizerKind::kDither, QuantizerKind::kExponentialDither);
+        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16,
+                                           QuantizerKind::kPow2, QuantizerKind::kSign, QuantizerKind::kTwoMean,
+                                           QuantizerKind::kVote, QuantizerKind::kNatural, QuantizerKind::kDither,
+                                           QuantizerKind::kExponentialDither, QuantizerKind::kMinMax);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
+        if (quantizer.kind == QuantizerKind::kMinMax && selector.kind != SelectorKind::kAll)
+            quantizer.kind = QuantizerKind::kBf16;
+        if (quantizer.kind == QuantizerKind::kMinMax) {
+            quantizer.bits = *rc::gen::inRange(2, 9);
+            quantizer.bucket = 1 << *rc::gen::inRange(6, 13);
+        }
         if (quantizer.kind == QuantizerKind::kVote && selector.kind != SelectorKind::kAll)
             quantizer.kind = QuantizerKind::kTwoMean;
         if (quantizer.kind == QuantizerKind::kVote) quantizer.feedback = Feedback::kNone;

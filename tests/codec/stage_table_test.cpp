@@ -23,7 +23,8 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
                         ? "(0.1)"
                         : "";
         else
-            text = "topk(0.1) | " + std::string(row.role == "entropy coder" ? "natural | " : "") + text;
+            text = (row.name == "minmax" ? "all | " : "topk(0.1) | ") +
+                   std::string(row.role == "entropy coder" ? "natural | " : "") + text;
         const auto pipeline = parse_pipeline(text);
         EXPECT_TRUE(pipeline.is_ok()) << text << ": " << pipeline.status().to_string();
     }
@@ -34,6 +35,11 @@ TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
         if (row.name == "variance") {
             EXPECT_EQ(*parse_pipeline("variance(alpha=1.5, zeta=0.999, mode=conserving)"), *parse_pipeline("variance"));
             EXPECT_EQ(row.parameters, "alpha=1.5, zeta=0.999, mode=conserving|faithful");
+        }
+        if (row.name == "minmax") {
+            EXPECT_EQ(*parse_pipeline("all | minmax(bits=4, bucket=512, feedback=scaled)"),
+                      *parse_pipeline("all | minmax"));
+            EXPECT_EQ(row.parameters, "bits=4, bucket=512, feedback=scaled|unscaled|none");
         }
         if (row.name == "variance_hybrid") {
             EXPECT_EQ(*parse_pipeline("variance_hybrid(1, alpha=2, zeta=0.999)"),

@@ -41,6 +41,8 @@ std::vector<Bytes> seeds() {
                                   "all | exponential_dither(15, 1.5)",
                                   "topk(0.05) | exponential_dither | rice",
                                   "all | rounding(3)",
+                                  "all | minmax(3, 64)",
+                                  "all | minmax(8)",
                                   "all | ternary",
                                   "topk(0.05) | ternary | bitmap",
                                   "all | pow2",

@@ -103,6 +103,11 @@ std::vector<OperatorPoint> operator_points(int vectors) {
             add("rounding", rounding + ", feedback=none)", base, Kind::kUnbiased);
             add("rounding, biased", rounding + ", mode=biased)", base, Kind::kContraction);
         }
+        for (const int bits : {2, 3, 4, 5, 6, 8}) {
+            const std::string minmax = "all | minmax(bits=" + std::to_string(bits);
+            add("minmax", minmax + ", feedback=none)", bits, Kind::kUnbiased);
+            add("minmax, scaled by its bound", minmax + ")", bits, Kind::kContraction);
+        }
         for (const double clip : {1.0, 1.5, 2.0, 2.5, 3.0})
             add("ternary, clipped", "all | ternary(clip=" + std::to_string(clip) + ")", clip, Kind::kContraction);
         for (const int bits : {2, 3, 4, 5})

@@ -142,6 +142,37 @@ Moments dithering_of_list(Values values, int levels, bool is_scaled) {
     });
 }
 
+double minmax_second_moment(const MinMaxTheory& rule, std::size_t count) {
+    const double steps = std::ldexp(1, rule.bits) - 1;
+    return count < 2 ? 1 : 1 + static_cast<double>(count - 2) / (2 * steps * steps);
+}
+Moments between_ends(Values values, const MinMaxTheory& rule) {
+    const auto [least, largest] = std::ranges::minmax(values);
+    const double unit = (static_cast<double>(largest) - least) / (std::ldexp(1, rule.bits) - 1);
+    double z = 1;
+    if (rule.is_scaled && unit > 0 && values.size() > 2) {
+        // ||x||^2 of magnitudes that are cut off to whole 2048ths of the largest.
+        const double biggest = largest_magnitude(values);
+        const auto to_whole = static_cast<float>(2048 / biggest);
+        double squares = 0;
+        for (const float value : values)
+            squares += std::pow(std::floor(std::fabs(value) * to_whole) * biggest / 2048, 2);
+        z = std::min(minmax_second_moment(rule, values.size()),
+                     1 + static_cast<double>(values.size() - 2) * unit * unit / (4 * squares));
+    }
+    return each(values, [&](double value) {
+        Moment moment{value / z};
+        if (unit == 0) return moment;
+        const double level = (value - least) / unit;
+        const double low = std::floor(level + 1e-6);  // whole levels stay so in fp32
+        Moment above = unbiased(std::max(level, low), low, low + 1);
+        moment.variance = above.variance * std::pow(unit / z, 2);
+        moment.low = (least + above.low * unit) / z;
+        moment.high = (least + above.high * unit) / z;
+        return moment;
+    });
+}
+
 // ---- selectors ----
 
 std::size_t kept_of(double ratio, std::size_t count) {

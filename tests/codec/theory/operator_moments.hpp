@@ -40,6 +40,15 @@ inline constexpr double kListEnlarged = 1 + 1.0 / 128;
 [[nodiscard]] double list_dither_second_moment(int levels, double count);
 [[nodiscard]] Moments dithering_of_list(Values values, int levels, bool is_scaled);
 
+/// To one of 2^bits levels between the least and the largest value, at random.
+struct MinMaxTheory {
+    int bits = 4;
+    bool is_scaled = false;
+};
+/// The largest E ||C(x)||^2 / ||x||^2 of it (codec/minmax.hpp derives it).
+[[nodiscard]] double minmax_second_moment(const MinMaxTheory& rule, std::size_t count);
+[[nodiscard]] Moments between_ends(Values values, const MinMaxTheory& rule);
+
 /// max(1, floor(ratio * count)).
 [[nodiscard]] std::size_t kept_of(double ratio, std::size_t count);
 /// A quantizer of the kept_of(ratio, n) largest magnitudes; ties go to the lower index.

@@ -322,6 +322,29 @@ void add_rounding(std::vector<OperatorTheory>& rows) {
     }
 }
 
+/// The ends far from zero, and all else there: halfway between two levels, whose number is even.
+std::vector<float> opposite_ends(std::size_t count) {
+    std::vector<float> values(count, 0.0F);
+    values.front() = 4.0F;
+    if (count > 1) values.back() = -4.0F;
+    return values;
+}
+void add_minmax(std::vector<OperatorTheory>& rows) {
+    for (const int bits : {2, 4, 8})
+        for (const std::string feedback : {"none", "unscaled", "scaled"}) {
+            const MinMaxTheory rule{bits, feedback == "scaled"};
+            const auto classes = [rule](std::size_t count) {
+                const double z = minmax_second_moment(rule, count);
+                return rule.is_scaled ? scaled_classes(z) : unbiased_classes(z);
+            };
+            // The bound that scales values is the vector's own: where it is largest, so is what is sent.
+            const Extremal extremal =
+                rule.is_scaled ? Extremal{} : Extremal{one_hot_vector, opposite_ends, opposite_ends, opposite_ends};
+            rows.push_back({"all | minmax(bits=" + std::to_string(bits) + ", bucket=4096, feedback=" + feedback + ")",
+                            true, [rule](Values values) { return between_ends(values, rule); }, classes, extremal});
+        }
+}
+
 std::vector<OperatorTheory> make_rows() {
     std::vector<OperatorTheory> rows;
     add_deterministic(rows);
@@ -332,6 +355,7 @@ std::vector<OperatorTheory> make_rows() {
     add_random(rows);
     add_exponential_dither(rows);
     add_rounding(rows);
+    add_minmax(rows);
     add_random_selectors(rows);
     return rows;
 }
