@@ -3,6 +3,7 @@
 // shared memory, or where it goes if it is too large. docs/payload-format.md is the authority. Device code only.
 #pragma once
 
+#include "codec/cuda/async_copy.cuh"
 #include "codec/cuda/chunk_plan.cuh"
 
 namespace gradsieve::codec::cuda {
@@ -212,10 +213,12 @@ __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk,
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];
     auto* near = reinterpret_cast<std::uint32_t*>(dynamic_shared());
     ChunkShare share{};
-    if (threadIdx.x < kChunkTiles)
+    if (threadIdx.x < kChunkTiles) {
         share = plan_chunk(round, chunk, chunk_plan, plan, shared);
-    else
+    } else {
         clear_words(near, kNearPayloadBytes, kChunkTiles);
+        for (unsigned barrier = 0; barrier < kPlanBarriers; ++barrier) __syncthreads();
+    }
     __syncthreads();
     const bool is_first = threadIdx.x == 0;
     const std::uint32_t bytes = shared.layout.bytes;

@@ -1,9 +1,8 @@
 // What is decided of a chunk's payload before any of it is written: parameters, layout, and what stands before each
-// tile. The first threads of a block have a tile each and meet at a barrier of their own, so that the others can clear
-// memory meanwhile. Device code only.
+// tile. The first threads of a block have a tile each; the others can clear memory meanwhile, and come to the barriers.
+// Device code only.
 #pragma once
 
-#include "codec/cuda/async_copy.cuh"
 #include "codec/cuda/block_scan.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/payload_layout.cuh"
@@ -34,8 +33,9 @@ struct CodeShared {
 inline constexpr unsigned kFirstExponentLane = kLargestRice + 1;
 static_assert(kFirstExponentLane + kNoExponents <= 32);
 
-/// Where the planning threads meet, the first of the block.
-__device__ inline void meet_planners() { meet(1, kChunkTiles); }
+/// How often plan_chunk meets the block's other threads. It could do without them, at a barrier of its own, but
+/// compute-sanitizer's racecheck knows only those of the whole block, and the others have nothing else to do.
+inline constexpr unsigned kPlanBarriers = 3;
 
 /// One tile of the chunk, held by the planning thread of its number.
 struct TileShare {
@@ -88,7 +88,7 @@ __device__ inline TileShare load_tile(const EncodeRound& round, std::uint32_t ch
         shared.last_ends[warp] = ends;
         shared.exponents[warp] = exponent;
     }
-    meet_planners();
+    __syncthreads();
     std::uint32_t before = 0;
     const std::uint32_t all = combine_warps(shared.counts, Sum{}, before);
     ret_shape.count = all & kCountMask;
@@ -139,7 +139,7 @@ __device__ inline void plan_parameters(const TensorPlan& plan, const TileShare& 
         }
     }
     shared.sums[warp][lane] = own;
-    meet_planners();
+    __syncthreads();
     std::uint32_t quotients = 0;
 #pragma unroll
     for (unsigned other = 0; other < kTileWarps; ++other) quotients += shared.sums[other][lane];
@@ -184,7 +184,7 @@ __device__ inline std::uint32_t count_bits(const TileShare& share, const Payload
         shared.quotient_bits[warp] = unary;
         shared.scale_bits[warp] = scale;
     }
-    meet_planners();
+    __syncthreads();
     std::uint32_t before = 0;
     combine_warps(shared.quotient_bits, Sum{}, before);
     shared.unary[threadIdx.x] = before + unary - own_unary;
@@ -207,25 +207,21 @@ struct ChunkShare {
 };
 
 /// The layout of a chunk whose tiles all hold what is sent, and what stands before each tile, in shared memory.
-/// Planning threads; the others need `shared` after a barrier. A layout of no bytes: nothing is sent.
+/// Planning threads; the others come to kPlanBarriers and need `shared` after one more. A layout of no bytes: nothing is sent.
 __device__ inline ChunkShare plan_chunk(const EncodeRound& round, std::uint32_t chunk, const ChunkPlan& chunk_plan,
                                         const TensorPlan& plan, CodeShared& shared) {
     ChunkShare share;
     ListShape shape;
     shape.elements = chunk_plan.elements;
     share.tile = load_tile(round, chunk, chunk_plan.tiles, shared, shape);
-    if (shape.count == 0) {
-        if (threadIdx.x == 0) shared.layout.bytes = 0;
-        return share;
-    }
     plan_parameters(plan, share.tile, shared, shape);
-    const PayloadLayout layout = choose_layout(plan, shape);
+    const PayloadLayout layout = shape.count > 0 ? choose_layout(plan, shape) : PayloadLayout{};
     const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
-    share.sent = sends_all ? shape.elements : shape.count;
+    share.sent = sends_all && shape.count > 0 ? shape.elements : shape.count;
     if (threadIdx.x == 0) {
         shared.layout = layout;
         shared.begins[kChunkTiles] = shape.count;
-        share.offset = make_room(round, layout);  // not waited for before it is needed
+        if (shape.count > 0) share.offset = make_room(round, layout);  // not waited for before it is needed
     }
     shared.begins[threadIdx.x] = share.tile.begin;
     shared.ends[threadIdx.x] = share.tile.end_before;

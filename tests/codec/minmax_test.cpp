@@ -197,7 +197,7 @@ TEST(MinMax, Damaged_ranges_and_sections_are_refused) {
     ASSERT_TRUE(validate_chunk(bytes, values.size()).is_ok());
     const auto refusal_with = [&](std::size_t bucket, float low, float high) {
         auto damaged = bytes;
-        std::memcpy(damaged.data() + 3 + 8 * bucket, &low, sizeof(low));
+        std::memcpy(damaged.data() + 4 + 8 * bucket, &low, sizeof(low));
         std::memcpy(damaged.data() + 7 + 8 * bucket, &high, sizeof(high));
         return validate_chunk(damaged, values.size()).to_string();
     };
