@@ -97,7 +97,7 @@ struct Pipeline {
     IndexCoderKind index_coder = IndexCoderKind::kAuto;
     Front front = {};
     bool measures_similarity = false;  ///< similarity: asks for signatures (similarity.hpp); changes no payload
-    bool has_entropy = false;  ///< value codes are Huffman coded, see entropy_coder.hpp
+    bool has_entropy = false;          ///< value codes are Huffman coded, see entropy_coder.hpp
     bool operator==(const Pipeline&) const = default;
 };
 

@@ -207,7 +207,8 @@ struct ChunkShare {
 };
 
 /// The layout of a chunk whose tiles all hold what is sent, and what stands before each tile, in shared memory.
-/// Planning threads; the others come to kPlanBarriers and need `shared` after one more. A layout of no bytes: nothing is sent.
+/// Planning threads; the others come to kPlanBarriers and need `shared` after one more. A layout of no bytes: nothing
+/// is sent.
 __device__ inline ChunkShare plan_chunk(const EncodeRound& round, std::uint32_t chunk, const ChunkPlan& chunk_plan,
                                         const TensorPlan& plan, CodeShared& shared) {
     ChunkShare share;

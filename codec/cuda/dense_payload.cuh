@@ -18,8 +18,8 @@ struct DensePayload {
 __device__ inline DensePayload payload_of(const TileWork& work, QuantizerKind quantizer) {
     DensePayload payload;
     payload.header = work.payload;
-    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) +
-                     (has_bucket_byte(quantizer) ? 1 : 0) + (has_base(quantizer) ? 4 : 0);
+    payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) + (has_bucket_byte(quantizer) ? 1 : 0) +
+                     (has_base(quantizer) ? 4 : 0);
     const bool has_scales =
         quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
     if (quantizer == QuantizerKind::kMinMax) {

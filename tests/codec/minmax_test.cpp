@@ -193,12 +193,12 @@ TEST(MinMax, Damaged_ranges_and_sections_are_refused) {
     const auto result = loop.step(values);
     const auto& sent = result.chunks[0].bytes;
     const std::vector<std::byte> bytes(sent.data(), sent.data() + sent.size());
-    ASSERT_EQ(bytes.size(), 3U + 3 * 8 + 65);
+    ASSERT_EQ(bytes.size(), 4U + 3 * 8 + 65);
     ASSERT_TRUE(validate_chunk(bytes, values.size()).is_ok());
     const auto refusal_with = [&](std::size_t bucket, float low, float high) {
         auto damaged = bytes;
         std::memcpy(damaged.data() + 4 + 8 * bucket, &low, sizeof(low));
-        std::memcpy(damaged.data() + 7 + 8 * bucket, &high, sizeof(high));
+        std::memcpy(damaged.data() + 8 + 8 * bucket, &high, sizeof(high));
         return validate_chunk(damaged, values.size()).to_string();
     };
     const float beyond = std::nextafter(std::ldexp(1.0F, 126), INFINITY);

@@ -86,6 +86,7 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     const unsigned scale_code = has_value_byte ? payload[2] >> 3U : 0;
     const std::uint64_t k = elements.size();
     std::uint64_t total = has_value_byte ? 3 : 2;
+    if (quantizer == 11) total += 1;
     const auto header_begin = static_cast<std::size_t>(total);
     if (form != 0) total += k < 128 ? 1 : k < 16384 ? 2 : 3;
     const std::size_t parameter_at = form == 0 ? header_begin : static_cast<std::size_t>(total);
@@ -108,7 +109,7 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     if (form == 4) total += (k * (parameters & 31U) + 7) / 8 + (k + ((n - 1) >> (parameters & 31U)) + 7) / 8;
     if (form == 5) total += 8;
     if (form == 6) total += 16;
-    if (quantizer == 11) total += (n + (64U << (payload[2] >> 5U)) - 1) / (64U << (payload[2] >> 5U)) * 8;
+    if (quantizer == 11) total += (n + (64U << payload[3]) - 1) / (64U << payload[3]) * 8;
     if (quantizer == 8 || quantizer == 9 || (quantizer == 4 && scale_code == 0))
         total += tile_top.size() * (form == 0 ? 4 : 2);
     if (quantizer == 3 && parameters >> 5U != 7) {

@@ -96,8 +96,8 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({4, 0x0B, 0x03}), HasSubstr("version of quantizer 11 4: allowed is 5"));
     EXPECT_THAT(refusal({5, 0x2B, 0x03, 1, 0}), HasSubstr("index form of minmax 1: allowed is 0 (every)"));
     EXPECT_THAT(refusal({5, 0x0B, 0x03, 7}), HasSubstr("minmax bucket code 7: allowed is 0 to 6"));
-    EXPECT_THAT(refusal({5, 0x0B, 0x60}), HasSubstr("minmax width code 0"));
-    EXPECT_THAT(refusal({5, 0x0B, 0x6B}), HasSubstr("minmax scale code 1"));
+    EXPECT_THAT(refusal({5, 0x0B, 0x00}), HasSubstr("minmax width code 0"));
+    EXPECT_THAT(refusal({5, 0x0B, 0x0B}), HasSubstr("minmax scale code 1"));
     for (const unsigned quantizer : {10U, 12U, 31U})
         EXPECT_THAT(refusal({2, quantizer, 0, 0}),
                     HasSubstr("quantizer " + std::to_string(quantizer) + ": allowed is 0"));
