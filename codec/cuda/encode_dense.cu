@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
     if constexpr (is_dithered(kQuantizer)) open_units(shared.dither);
     open_pipe(shared.pipe, round.stages);
     begin_kernel();
-    if (threadIdx.x / 32 == kPassWarps) {
+    if (threadIdx.x >= kDenseBlock<kQuantizer> - 32) {
         const auto arrays_of = [](const TileWork& work) {
             ArrayList list{};
             if (work.plan.residual_in != nullptr) {
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
             finder.template find<kQuantizer>(stage, payload.scales, payload.values, shared.dither);
             return false;
         };
-        if (threadIdx.x / 32 > kPassWarps) return look_at_tiles(round, shared.pipe, room, look);
+        if (threadIdx.x >= kPassThreads) return look_at_tiles(round, shared.pipe, room, false, look);
     }
     const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
         }
         return false;
     };
-    look_at_tiles(round, shared.pipe, room, look);
+    look_at_tiles(round, shared.pipe, room, false, look);
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>

@@ -222,7 +222,8 @@ __global__ void __launch_bounds__(kPickBlock, (kListBlocks<kSource, kSamples>))
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
                                            [](const TileWork& work) { return Arrays::of(work); });
     }
-    look_at_tiles(round, shared.pipe, room, [&](const TileStage& stage) {
+    const bool sits_out = threadIdx.x / 32 == kPassWarps;
+    look_at_tiles(round, shared.pipe, room, sits_out, [&](const TileStage& stage) {
         return look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared);
     });
     if constexpr (kIsDeferred) {

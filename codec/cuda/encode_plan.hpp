@@ -21,7 +21,9 @@ inline constexpr unsigned kCodeThreads = 1024;  ///< that code a chunk
 inline constexpr unsigned kScratchThreads = kPassThreads + 64;
 /// Tiles that a block of a dense pass may have in shared memory.
 inline constexpr unsigned kMostStages = 4;
-inline constexpr std::uint32_t kGroupTiles = 32;  ///< tiles of a chunk that a block lists again or codes
+/// Tiles of a chunk that a block works on the lists of: few, since its warps wait for memory most of the time, and each
+/// tile of a warp waits for the one before. Fewer cost large tensors more blocks that have nothing to do.
+inline constexpr std::uint32_t kGroupTiles = 2 * kWarps;
 /// Gaps inside a tile are below 2^12: shifted by more they are 0.
 inline constexpr unsigned kRiceSums = 12;
 /// Counters of a tensor while its k-th magnitude is searched.
@@ -32,7 +34,7 @@ inline constexpr unsigned kSelectLevels = 3;
 inline constexpr std::uint32_t kEstimateRowBytes = 48;
 inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
 inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
-static_assert(kTileThreads == kChunkTiles && kGroupTiles % kWarps == 0);
+static_assert(kTileThreads == kChunkTiles && kChunkTiles % kGroupTiles == 0);
 
 /// How a list's elements are coded: together; one by one at random; the same and by exponential_dither. Each has a
 /// kernel that sends those before it as well, since these do not want its registers.

@@ -69,8 +69,10 @@ __device__ inline EstimateRow sum_tile(const float* values, std::uint32_t count,
 
 __global__ void __launch_bounds__(kTileThreads) measure_tiles(const __grid_constant__ EncodeRound round) {
     begin_kernel();
-    __shared__ EstimateRow rows[kGroupTiles];
+    __shared__ EstimateRow rows[kEstimateGroupTiles];
     const GroupWork work = group_work(round, blockIdx.x);
+    if (work.first_in_chunk % kEstimateGroupTiles != 0) return;  // the first group's block sums up those behind as well
+    const std::uint32_t tiles = round.chunks[work.chunk].tiles - work.first_in_chunk;
     const TensorPlan& plan = *work.plan;
     const TensorState& state = *work.state;
     if (!is_looked_at(plan, state)) return;
@@ -78,9 +80,9 @@ __global__ void __launch_bounds__(kTileThreads) measure_tiles(const __grid_const
     const bool is_gaussian = plan.is_gaussian != 0;
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
-    for (std::uint32_t number = warp; number < kGroupTiles; number += kWarps) {
+    for (std::uint32_t number = warp; number < kEstimateGroupTiles; number += kWarps) {
         EstimateRow row = empty_row();
-        if (number < work.tiles) {
+        if (number < tiles) {
             const GroupTile tile = group_tile(round, work, number);
             const float* values = plan.residual_out + tile.first;
             row = is_counting(is_gaussian, state.looks_done)
@@ -111,7 +113,8 @@ __device__ inline EstimateRow fold_chunk(const EncodeRound& round, std::uint32_t
 #pragma unroll
     for (unsigned group = 0; group < kEstimateGroups; ++group) {
         groups[group] = empty_row();
-        if (group * kGroupTiles < tiles) groups[group] = *row_of_group(round, first_tile + group * kGroupTiles);
+        const std::uint32_t first = group * kEstimateGroupTiles;
+        if (first < tiles) groups[group] = *row_of_group(round, first_tile + first);
     }
 #pragma unroll
     for (unsigned half = kEstimateGroups / 2; half > 0; half /= 2) {

@@ -17,7 +17,7 @@ struct EstimateRow {
     std::uint32_t largest;
 };
 static_assert(sizeof(EstimateRow) == kEstimateRowBytes && sizeof(EstimateRow) == sizeof(TileInfo{}.quotients));
-static_assert(kGroupTiles == kEstimateGroupTiles && kChunkTiles == kGroupTiles * kEstimateGroups);
+static_assert(kEstimateGroupTiles % kGroupTiles == 0 && kChunkTiles == kEstimateGroupTiles * kEstimateGroups);
 
 __device__ inline EstimateRow empty_row() {
     EstimateRow row{};

@@ -90,11 +90,12 @@ __device__ inline void leave_picked(const PickedVectors& picked, unsigned part, 
     std::uint32_t total = 0;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) total += __popc(picked.masks[j]);
-    total = __reduce_add_sync(~0U, total);  // all lanes have read
+    total = __reduce_add_sync(~0U, total);
     if (lane == 0) ret_picks.counts[part] = total;
     if (total == 0) return;
     const PickSegment segment = segment_of(room, ret_picks, part, total);
     std::uint32_t count = 0;
+    __syncwarp();  // picks that are not near lie over what the warp's other lanes have read
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
         if (__any_sync(~0U, picked.masks[j] != 0) == 0) continue;
