@@ -162,6 +162,7 @@ std::string reason_without_row(std::string_view stage) {
     if (stage == "momentum") return "changes what is coded, not how: Momentum, MomentumRate";
     if (stage == "similarity") return "measures, and changes nothing: Similarity";
     if (stage == "compensate") return "changes what is coded, not how: Compensate";
+    if (stage == "entropy") return "loses nothing: EntropyCoder";
     return "";
 }
 TEST(OperatorTable, Every_selector_and_quantizer_has_a_row_or_a_reason) {
