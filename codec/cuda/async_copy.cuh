@@ -80,13 +80,16 @@ inline Barrier& barrier_of(unsigned number) {
     static thread_local Barrier barriers[kMostBarriers];
     return barriers[number];
 }
-inline void meet(unsigned number, unsigned threads) {
+inline void arrive(unsigned number, unsigned threads) {
     Barrier& barrier = barrier_of(number);
+    if (++barrier.arrived < threads) return;
+    barrier.arrived = 0;
+    ++barrier.generation;
+}
+inline void meet(unsigned number, unsigned threads) {
+    const Barrier& barrier = barrier_of(number);
     const unsigned own = barrier.generation;
-    if (++barrier.arrived == threads) {
-        barrier.arrived = 0;
-        ++barrier.generation;
-    }
+    arrive(number, threads);
     while (barrier.generation == own) gradsieve::emulated::pause_fiber();
 }
 
@@ -166,6 +169,10 @@ __device__ inline void before_async_writes() {}
 /// One of the block's barriers, from 1 on, for that many of its threads, whichever come. Whole warps.
 __device__ inline void meet(unsigned barrier, unsigned threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// Counts at such a barrier and goes on: those that meet there see what was written before. `threads`: of both kinds.
+__device__ inline void arrive(unsigned barrier, unsigned threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 #endif

@@ -212,13 +212,8 @@ __device__ inline void code_chunk(const EncodeRound& round, std::uint32_t chunk,
     const ChunkPlan& chunk_plan = round.chunks[chunk];
     const TensorPlan& plan = round.tensors[chunk_plan.tensor];
     auto* near = reinterpret_cast<std::uint32_t*>(dynamic_shared());
-    ChunkShare share{};
-    if (threadIdx.x < kChunkTiles) {
-        share = plan_chunk(round, chunk, chunk_plan, plan, shared);
-    } else {
-        clear_words(near, kNearPayloadBytes, kChunkTiles);
-        for (unsigned barrier = 0; barrier < kPlanBarriers; ++barrier) __syncthreads();
-    }
+    if (!plans_chunk()) clear_words(near, kNearPayloadBytes, kChunkTiles);
+    const ChunkShare share = plan_chunk(round, chunk, chunk_plan, plan, shared);
     __syncthreads();
     const bool is_first = threadIdx.x == 0;
     const std::uint32_t bytes = shared.layout.bytes;

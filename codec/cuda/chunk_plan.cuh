@@ -1,6 +1,5 @@
 // What is decided of a chunk's payload before any of it is written: parameters, layout, and what stands before each
-// tile. The first threads of a block have a tile each; the others can clear memory meanwhile, and come to the barriers.
-// Device code only.
+// tile. The first threads of a block, the planning ones, have a tile each; all come to the barriers. Device code only.
 #pragma once
 
 #include "codec/cuda/block_scan.cuh"
@@ -33,9 +32,9 @@ struct CodeShared {
 inline constexpr unsigned kFirstExponentLane = kLargestRice + 1;
 static_assert(kFirstExponentLane + kNoExponents <= 32);
 
-/// How often plan_chunk meets the block's other threads. It could do without them, at a barrier of its own, but
+/// Whether this is a planning thread. They could do without the others, at barriers of their own, but
 /// compute-sanitizer's racecheck knows only those of the whole block, and the others have nothing else to do.
-inline constexpr unsigned kPlanBarriers = 3;
+__device__ inline bool plans_chunk() { return threadIdx.x < kChunkTiles; }
 
 /// One tile of the chunk, held by the planning thread of its number.
 struct TileShare {
@@ -66,6 +65,7 @@ __device__ inline TileShare load_tile(const EncodeRound& round, std::uint32_t ch
                                       CodeShared& shared, ListShape& ret_shape) {
     TileShare share;
     share.info = TileInfo{};
+    const bool plans = plans_chunk();
     if (threadIdx.x < tiles) {
         const auto* words = reinterpret_cast<const uint4*>(round.tiles + round.first_tiles[chunk] + threadIdx.x);
         uint4 loaded[sizeof(TileInfo) / sizeof(uint4)];
@@ -80,15 +80,20 @@ __device__ inline TileShare load_tile(const EncodeRound& round, std::uint32_t ch
     const bool has_entries = share.info.count > 0;
     const std::uint32_t tile_begin = threadIdx.x * kTile;
     const std::uint32_t own_count = share.info.count | (has_entries ? 1U << kRankShift : 0U);
-    const std::uint32_t counts = scan_warp(own_count, Sum{});
-    const std::uint32_t ends = scan_warp(has_entries ? tile_begin + share.info.last + 1U : 0U, Largest{});
-    const std::uint32_t exponent = __reduce_max_sync(~0U, has_entries ? share.info.scale : 0U);
-    if (lane == 31) {
-        shared.counts[warp] = counts;
-        shared.last_ends[warp] = ends;
-        shared.exponents[warp] = exponent;
+    std::uint32_t counts = 0;
+    std::uint32_t ends = 0;
+    if (plans) {
+        counts = scan_warp(own_count, Sum{});
+        ends = scan_warp(has_entries ? tile_begin + share.info.last + 1U : 0U, Largest{});
+        const std::uint32_t exponent = __reduce_max_sync(~0U, has_entries ? share.info.scale : 0U);
+        if (lane == 31) {
+            shared.counts[warp] = counts;
+            shared.last_ends[warp] = ends;
+            shared.exponents[warp] = exponent;
+        }
     }
     __syncthreads();
+    if (!plans) return share;
     std::uint32_t before = 0;
     const std::uint32_t all = combine_warps(shared.counts, Sum{}, before);
     ret_shape.count = all & kCountMask;
@@ -122,8 +127,9 @@ __device__ inline void plan_parameters(const TensorPlan& plan, const TileShare& 
     const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
     const bool has_rice = coder == IndexCoderKind::kAuto || coder == IndexCoderKind::kRice;
     const bool has_exponents = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2;
+    const bool plans = plans_chunk();
     std::uint32_t own = 0;
-    if (has_rice) {
+    if (plans && has_rice) {
 #pragma unroll
         for (unsigned r = 0; r <= kLargestRice; ++r) {
             const std::uint32_t inside = r < kRiceSums ? share.info.quotients[r < kRiceSums ? r : 0] : 0U;
@@ -131,15 +137,16 @@ __device__ inline void plan_parameters(const TensorPlan& plan, const TileShare& 
             own = lane == r ? sum : own;
         }
     }
-    if (has_exponents) {
+    if (plans && has_exponents) {
 #pragma unroll
         for (unsigned p = 0; p < kNoExponents; ++p) {
             const std::uint32_t sum = __reduce_add_sync(~0U, share.octaves >> p);
             own = lane == kFirstExponentLane + p ? sum : own;
         }
     }
-    shared.sums[warp][lane] = own;
+    if (plans) shared.sums[warp][lane] = own;
     __syncthreads();
+    if (!plans) return;
     std::uint32_t quotients = 0;
 #pragma unroll
     for (unsigned other = 0; other < kTileWarps; ++other) quotients += shared.sums[other][lane];
@@ -174,17 +181,24 @@ __device__ inline std::uint32_t exponent_width(const TileShare& share, const Pay
 __device__ inline std::uint32_t count_bits(const TileShare& share, const PayloadLayout& layout, CodeShared& shared) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
-    const std::uint32_t quotients =
-        layout.form == IndexForm::kRice ? tile_quotients(share, layout.index_parameter) : 0U;
-    const std::uint32_t own_unary = share.info.count + quotients;
-    const std::uint32_t own_scale = exponent_width(share, layout);
-    const std::uint32_t unary = scan_warp(own_unary, Sum{});
-    const std::uint32_t scale = scan_warp(own_scale, Sum{});
-    if (lane == 31) {
-        shared.quotient_bits[warp] = unary;
-        shared.scale_bits[warp] = scale;
+    const bool plans = plans_chunk();
+    std::uint32_t own_unary = 0;
+    std::uint32_t own_scale = 0;
+    std::uint32_t unary = 0;
+    std::uint32_t scale = 0;
+    if (plans) {
+        const bool is_rice = layout.form == IndexForm::kRice;
+        own_unary = share.info.count + (is_rice ? tile_quotients(share, layout.index_parameter) : 0U);
+        own_scale = exponent_width(share, layout);
+        unary = scan_warp(own_unary, Sum{});
+        scale = scan_warp(own_scale, Sum{});
+        if (lane == 31) {
+            shared.quotient_bits[warp] = unary;
+            shared.scale_bits[warp] = scale;
+        }
     }
     __syncthreads();
+    if (!plans) return 0;
     std::uint32_t before = 0;
     combine_warps(shared.quotient_bits, Sum{}, before);
     shared.unary[threadIdx.x] = before + unary - own_unary;
@@ -206,9 +220,8 @@ struct ChunkShare {
     std::uint32_t sent = 0;  ///< elements
 };
 
-/// The layout of a chunk whose tiles all hold what is sent, and what stands before each tile, in shared memory.
-/// Planning threads; the others come to kPlanBarriers and need `shared` after one more. A layout of no bytes: nothing
-/// is sent.
+/// The layout of a chunk whose tiles all hold what is sent, and what stands before each tile, in shared memory. Every
+/// thread of the block; those that do not plan need `shared` after a barrier. A layout of no bytes: nothing is sent.
 __device__ inline ChunkShare plan_chunk(const EncodeRound& round, std::uint32_t chunk, const ChunkPlan& chunk_plan,
                                         const TensorPlan& plan, CodeShared& shared) {
     ChunkShare share;
@@ -216,16 +229,19 @@ __device__ inline ChunkShare plan_chunk(const EncodeRound& round, std::uint32_t 
     shape.elements = chunk_plan.elements;
     share.tile = load_tile(round, chunk, chunk_plan.tiles, shared, shape);
     plan_parameters(plan, share.tile, shared, shape);
-    const PayloadLayout layout = shape.count > 0 ? choose_layout(plan, shape) : PayloadLayout{};
-    const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
-    share.sent = sends_all && shape.count > 0 ? shape.elements : shape.count;
-    if (threadIdx.x == 0) {
-        shared.layout = layout;
-        shared.begins[kChunkTiles] = shape.count;
-        if (shape.count > 0) share.offset = make_room(round, layout);  // not waited for before it is needed
+    PayloadLayout layout{};
+    if (plans_chunk()) {
+        if (shape.count > 0) layout = choose_layout(plan, shape);
+        const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
+        share.sent = sends_all && shape.count > 0 ? shape.elements : shape.count;
+        if (threadIdx.x == 0) {
+            shared.layout = layout;
+            shared.begins[kChunkTiles] = shape.count;
+            if (shape.count > 0) share.offset = make_room(round, layout);  // not waited for before it is needed
+        }
+        shared.begins[threadIdx.x] = share.tile.begin;
+        shared.ends[threadIdx.x] = share.tile.end_before;
     }
-    shared.begins[threadIdx.x] = share.tile.begin;
-    shared.ends[threadIdx.x] = share.tile.end_before;
     share.exponent_bit = count_bits(share.tile, layout, shared);
     return share;
 }

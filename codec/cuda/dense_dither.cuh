@@ -2,18 +2,17 @@
 // its own finds the unit, and they code with it. Device code only.
 #pragma once
 
+#include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/dither_levels.cuh"
-#include "codec/cuda/tile_pipe.cuh"
 
 namespace gradsieve::codec::cuda {
 
+/// The barrier at which those that look tell the warp that finds units.
+inline constexpr unsigned kMeasured = 2;
+inline constexpr unsigned kUnitThreads = kPassThreads + 32;
 static_assert(kThreadVectors == 2 && kTileStretches == kPassWarps, "a warp looks at a stretch");
 /// Sums of squares of a stretch's lanes, and one more, so that those of several stretches lie in different banks.
 inline constexpr unsigned kSquareRow = 33;
-/// The barrier at which those that look tell the warp that finds units. It is waited for by all, though those that look
-/// could go on: compute-sanitizer's racecheck does not know of arrivals alone, and they wait for the unit soon after.
-inline constexpr unsigned kMeasured = 2;
-inline constexpr unsigned kUnitThreads = kPassThreads + 32;
 
 /// How a tile is coded, and where to. Read at once, two vectors.
 struct alignas(16) TileCoding {
@@ -37,9 +36,6 @@ __device__ inline void open_units(DitherShared& shared) {
     if (threadIdx.x == 0) open_gate(shared.known, 1);
 }
 
-/// This thread's j-th vector, in the tile.
-__device__ inline unsigned own_vector(unsigned j) { return vector_number(threadIdx.x / 32, j); }
-
 /// Tells the warp that finds units what this warp's elements say of it. They have been read from the stage then.
 __device__ inline void tell_measures(const TileWork& work, const Vector (&r)[kThreadVectors], std::uint32_t own_largest,
                                      DitherShared& ret_shared) {
@@ -48,7 +44,7 @@ __device__ inline void tell_measures(const TileWork& work, const Vector (&r)[kTh
     const std::uint32_t largest = __reduce_max_sync(~0U, own_largest);
     if (lane == 0) ret_shared.largest[warp] = largest;
     if (work.plan.needs_squares != 0) ret_shared.lane_squares[warp * kSquareRow + lane] = sum_squares_of(r[0], r[1]);
-    meet(kMeasured, kUnitThreads);
+    arrive(kMeasured, kUnitThreads);
 }
 
 /// The sum of a tile's squares in the order of codec/dither.hpp: half a warp adds up the even sums of the stretches,

@@ -2,21 +2,13 @@
 // a thread of each bucket finds its unit, and all code with it. Device code only.
 #pragma once
 
+#include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/dither_levels.cuh"
-#include "codec/cuda/tile_pipe.cuh"
 #include "codec/minmax.hpp"
 
 #include <cfloat>
 
 namespace gradsieve::codec::cuda {
-
-inline constexpr unsigned kAllHaveRead = 1;  ///< barrier of those that look
-
-/// Every thread has read the stage's arrays.
-__device__ inline void release(const TileStage& stage) {
-    meet(kAllHaveRead, kPassThreads);
-    if (threadIdx.x == 0) arrive(stage.empty);
-}
 
 /// Half a warp looks at a smallest bucket: 16 lanes, a vector each.
 inline constexpr unsigned kPieceLanes = 16;

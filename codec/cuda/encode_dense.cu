@@ -4,11 +4,11 @@
 #include "codec/cuda/dense_dither.cuh"
 #include "codec/cuda/dense_minmax.cuh"
 #include "codec/cuda/dense_payload.cuh"
+#include "codec/cuda/dense_sign.cuh"
+#include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
-#include "codec/cuda/tile_pipe.cuh"
 #include "codec/cuda/tile_send.cuh"
-#include "codec/two_mean.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -21,20 +21,6 @@ constexpr unsigned kDenseBlock = kPassThreads + (is_dithered(kQuantizer) ? 64 : 
 template <unsigned kSamples>
 constexpr unsigned kDenseArrays = kSamples == 1 ? 2 : 1;
 
-/// What warps tell each other of a tile's magnitudes.
-struct SignShared {
-    // in turn: one tile's are read while the next one's are written
-    double sums[2][kPassWarps];
-    std::uint32_t least_exponents[2][kPassWarps];
-    float means[2];
-};
-/// The same of each side of zero.
-struct TwoMeanShared {
-    double sums[2][2][kPassWarps];
-    std::uint32_t least_exponents[2][2][kPassWarps];
-    std::uint32_t negatives[2][kPassWarps];
-    TwoMeans means[2];
-};
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
 struct DenseShared {
     PipeShared pipe;
@@ -135,167 +121,6 @@ __device__ inline void code_values(const TileStage& stage, const DensePayload& p
         if (residual_out != nullptr) store_vectors(stage.work, residual_out, own_vector(0), r);
 }
 
-/// The sum of this warp's magnitudes in fp64, in any order, and the least exponent of one that is not 0.
-struct WarpSum {
-    double sum;
-    std::uint32_t least_exponent;
-};
-__device__ inline WarpSum sum_warp(const Vector (&r)[kThreadVectors]) {
-    double sum = 0;
-    std::uint32_t least = kNothing;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-#pragma unroll
-        for (unsigned c = 0; c < 4; ++c) {
-            const std::uint32_t size = element::magnitude_bits(r[j].at[c]);
-            sum = sum + static_cast<double>(element::float_of(size));
-            least = min(least, size == 0 ? kNothing : max(size >> 23U, 1U));
-        }
-    }
-#pragma unroll
-    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
-    return {sum, __reduce_min_sync(~0U, least)};
-}
-
-/// Whether no sum of some of the numbers was rounded: all are multiples of the least one's last bit, and the whole sum,
-/// which none exceeds, has no more than 53 bits of it. Then their order cannot show.
-__device__ inline bool is_exact(double sum, std::uint32_t least_exponent) {
-    if (sum == 0) return true;
-    const auto exponent = static_cast<std::uint32_t>(__double2hiint(sum)) >> 20U & 0x7FFU;
-    constexpr std::uint32_t kDoubleOverFloat = 1023 - 127;
-    return exponent - kDoubleOverFloat + 23U <= least_exponent + 52U;
-}
-
-/// Leaves r over the stage's first array, for one warp to see in the order of the format.
-__device__ inline const float* keep_values(const TileStage& stage, const Vector (&r)[kThreadVectors]) {
-    auto* values = reinterpret_cast<float*>(stage.arrays);
-    __syncwarp();  // all lanes have read
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j)
-        *reinterpret_cast<float4*>(values + place_of(stage.work, own_vector(j)).local) =
-            make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
-    before_async_writes();
-    return values;
-}
-
-/// The tile's mean magnitude as the format defines it, and the stage's arrays are given back. Nearly always its sum is
-/// exact; else one warp sums up in the order of the format, by way of shared memory.
-__device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors], SignShared& shared) {
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned turn = stage.number % 2;
-    const WarpSum own = sum_warp(r);
-    if (lane == 0) {
-        shared.sums[turn][threadIdx.x / 32] = own.sum;
-        shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
-    }
-    meet(kAllHaveRead, kPassThreads);
-    double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
-#pragma unroll
-    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
-    const std::uint32_t least =
-        __reduce_min_sync(~0U, lane < kPassWarps ? shared.least_exponents[turn][lane] : kNothing);
-    if (is_exact(sum, least)) {
-        if (threadIdx.x == 0) arrive(stage.empty);
-        return static_cast<float>(sum / static_cast<double>(stage.work.elements));
-    }
-    const float* values = keep_values(stage, r);
-    meet(kAllHaveRead, kPassThreads);
-    if (threadIdx.x < 32) {
-        const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
-        if (lane == 0) shared.means[turn] = mean;
-    }
-    release(stage);
-    return shared.means[turn];
-}
-
-/// Codes the tile once its mean magnitude is known.
-__device__ inline void code_signs(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                  SignShared& shared) {
-    const TileWork& work = stage.work;
-    const float scale = mean_of_tile(stage, r, shared);
-    if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j)
-        store_signs(work, payload.values, own_vector(j), SignScales{scale, scale}, r[j]);
-    store_vectors(work, work.plan.residual_out, own_vector(0), r);
-}
-
-/// The sums of this warp's magnitudes on each side of zero, as sum_warp.
-struct WarpSides {
-    WarpSum of[2];
-    std::uint32_t negatives;
-};
-__device__ inline WarpSides sum_sides(const Vector (&r)[kThreadVectors]) {
-    Vector sides[2][kThreadVectors];
-    std::uint32_t negatives = 0;
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-#pragma unroll
-        for (unsigned c = 0; c < 4; ++c) {
-            const bool is_negative = r[j].at[c] < 0.0F;
-            negatives += is_negative ? 1U : 0U;
-            sides[0][j].at[c] = is_negative ? 0.0F : r[j].at[c];
-            sides[1][j].at[c] = is_negative ? r[j].at[c] : 0.0F;
-        }
-    }
-    return {{sum_warp(sides[0]), sum_warp(sides[1])}, __reduce_add_sync(~0U, negatives)};
-}
-
-/// The tile's means as the format defines them, and the stage's arrays are given back; see mean_of_tile.
-__device__ inline TwoMeans means_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors],
-                                         TwoMeanShared& shared) {
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned warp = threadIdx.x / 32;
-    const unsigned turn = stage.number % 2;
-    const WarpSides own = sum_sides(r);
-    if (lane < 2) {
-        const WarpSum& side = lane == 0 ? own.of[0] : own.of[1];
-        shared.sums[turn][lane][warp] = side.sum;
-        shared.least_exponents[turn][lane][warp] = side.least_exponent;
-        shared.negatives[turn][warp] = own.negatives;
-    }
-    meet(kAllHaveRead, kPassThreads);
-    // Half a warp adds up each side.
-    static_assert(kPassWarps == 16);
-    const unsigned side = lane / 16;
-    double sum = shared.sums[turn][side][lane % 16];
-    std::uint32_t least = shared.least_exponents[turn][side][lane % 16];
-#pragma unroll
-    for (unsigned lanes = 8; lanes > 0; lanes /= 2) {
-        sum = sum + __shfl_xor_sync(~0U, sum, static_cast<int>(lanes));
-        least = min(least, __shfl_xor_sync(~0U, least, static_cast<int>(lanes)));
-    }
-    const std::uint32_t negatives = __reduce_add_sync(~0U, lane < 16 ? shared.negatives[turn][lane] : 0U);
-    const std::uint32_t counts[2] = {stage.work.elements - negatives, negatives};
-    if (__all_sync(~0U, is_exact(sum, least)) != 0) {
-        if (threadIdx.x == 0) arrive(stage.empty);
-        const float mean = mean_of_side(sum, side == 0 ? counts[0] : counts[1]);
-        return {{__shfl_sync(~0U, mean, 0), __shfl_sync(~0U, mean, 16)}};
-    }
-    const float* values = keep_values(stage, r);
-    meet(kAllHaveRead, kPassThreads);
-    if (threadIdx.x < 32) {
-        const TwoMeans means = means_of_sides(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
-        if (lane == 0) shared.means[turn] = means;
-    }
-    release(stage);
-    return shared.means[turn];
-}
-
-/// Codes the tile once its means are known.
-__device__ inline void code_two_means(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                      TwoMeanShared& shared) {
-    const TileWork& work = stage.work;
-    const TwoMeans means = means_of_tile(stage, r, shared);
-    if (threadIdx.x < 2)
-        reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk * 2 + threadIdx.x] =
-            threadIdx.x == 0 ? means.of[0] : means.of[1];
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j)
-        store_signs(work, payload.values, own_vector(j), SignScales{means.of[0], means.of[1]}, r[j]);
-    store_vectors(work, work.plan.residual_out, own_vector(0), r);
-}
-
 template <QuantizerKind kQuantizer, unsigned kSamples>
 __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const __grid_constant__ EncodeRound round) {
     auto& shared = *reinterpret_cast<DenseShared*>(dynamic_shared());
@@ -304,7 +129,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
     if constexpr (is_dithered(kQuantizer)) open_units(shared.dither);
     open_pipe(shared.pipe, round.stages);
     begin_kernel();
-    if (threadIdx.x >= kDenseBlock<kQuantizer> - 32) {
+    if (threadIdx.x / 32 == kPassWarps) {
         const auto arrays_of = [](const TileWork& work) {
             ArrayList list{};
             if (work.plan.residual_in != nullptr) {
@@ -330,7 +155,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
             finder.template find<kQuantizer>(stage, payload.scales, payload.values, shared.dither);
             return false;
         };
-        if (threadIdx.x >= kPassThreads) return look_at_tiles(round, shared.pipe, room, false, look);
+        if (threadIdx.x / 32 > kPassWarps) return look_at_tiles(round, shared.pipe, room, look);
     }
     const auto look = [&](const TileStage& stage) {
         const TileWork& work = stage.work;
@@ -357,7 +182,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
         }
         return false;
     };
-    look_at_tiles(round, shared.pipe, room, false, look);
+    look_at_tiles(round, shared.pipe, room, look);
 }
 
 template <QuantizerKind kQuantizer, unsigned kSamples>

@@ -222,8 +222,7 @@ __global__ void __launch_bounds__(kPickBlock, (kListBlocks<kSource, kSamples>))
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,
                                            [](const TileWork& work) { return Arrays::of(work); });
     }
-    const bool sits_out = threadIdx.x / 32 == kPassWarps;
-    look_at_tiles(round, shared.pipe, room, sits_out, [&](const TileStage& stage) {
+    look_at_tiles(round, shared.pipe, room, [&](const TileStage& stage) {
         return look_at_tile<kSource, kSamples, kIsDeferred>(round, stage, shared);
     });
     if constexpr (kIsDeferred) {

@@ -118,12 +118,12 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, c
     }
 }
 
-/// The looking warps, of which kPassWarps look at each tile. `sits_out`: this one the first tile, being one too many
-/// for it. `look(stage)`: looks at a tile, and sees to the arrival at its gate; true: this warp sits out the next one.
+/// The looking warps, of which kPassWarps look at each tile. `look(stage)`: looks at a tile, and sees to the arrival at
+/// its gate; true: this warp sits out the next one.
 template <typename Look>
-__device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room, bool sits_out,
-                                     Look look) {
+__device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room, Look look) {
     RingPlace place;
+    bool sits_out = threadIdx.x / 32 == kPassWarps;  // one that is too many for the first tile
     for (std::uint32_t number = 0;; ++number) {
         if (!sits_out) {
             await(pipe.full[place.stage], place.parity);

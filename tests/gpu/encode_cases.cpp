@@ -143,6 +143,9 @@ bool EncodeCases::upload() {
         const auto error =
             cudaMemcpy(memory.device.data(), memory.image.data(), memory.image.size(), cudaMemcpyHostToDevice);
         if (!report_.expect_ok(codec::cuda::status_of(error, "copying inputs"), "copying inputs")) return false;
+        // A copy from pageable memory returns before its bytes have arrived, and the encoder's stream does not wait.
+        if (!report_.expect_ok(codec::cuda::status_of(cudaDeviceSynchronize(), "copying inputs"), "copying inputs"))
+            return false;
     }
     return true;
 }

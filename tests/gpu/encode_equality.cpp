@@ -53,13 +53,18 @@ public:
         auto encoder = GpuEncoder::make(options_.device, {});
         if (!report_.expect_ok(encoder.status(), "making an encoder")) return;
         encoder_ = std::move(*encoder);
-        const auto pipelines = all_pipelines();
+        std::vector<NamedPipeline> pipelines;
+        const auto all = all_pipelines();
+        for (std::size_t number = options_.part - 1; number < all.size(); number += options_.parts)
+            pipelines.push_back(all[number]);
         for (const NamedPipeline& named : pipelines) run_small(named);
         constexpr std::size_t kTogether = 4;  // the reference is slow: enough cases for all cores of the host
         for (std::size_t first = 0; first < pipelines.size() && !options_.is_small; first += kTogether)
             run_million(std::span(pipelines).subspan(first, std::min(kTogether, pipelines.size() - first)));
-        run_mixed();
-        run_tight();
+        if (options_.part == 1) {
+            run_mixed();
+            run_tight();
+        }
         report_.figure(fmt::format("{} second looks of top-k, {} MiB of workspace", encoder_->threshold_misses(),
                                    encoder_->workspace_bytes() >> 20U));
     }

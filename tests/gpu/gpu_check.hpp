@@ -16,6 +16,7 @@ struct Options {
     bool is_small = false;  ///< small sizes only, no timing
     bool is_few = false;    ///< one pipeline in four where several GPUs share; fewer steps of whole jobs that are timed
     bool has_timing = true;
+    unsigned part = 1, parts = 1;   ///< of encode's pipelines: every parts-th one, from the part-th on
     unsigned repetitions = 25;      ///< of what is timed in encode-speed; 1 under a profiler
     std::uint64_t seed = 0;         ///< printed; fresh for every run unless given
     std::vector<std::string> only;  ///< sections by name; empty: all

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <random>
 
 namespace {
@@ -75,6 +76,15 @@ int main(int argc, char** argv) {
     app.add_flag("--few", options.is_few,
                  "one pipeline in four where several GPUs share the work, 30 steps of end-to-end-speed, one turn of "
                  "busy-trainer");
+    std::string part;
+    app.add_option("--part", part, "of encode's pipelines, e.g. 2/8 the second eighth, so that several run at once")
+        ->check([&options](const std::string& text) {
+            char end = 0;
+            if (std::sscanf(text.c_str(), "%u/%u%c", &options.part, &options.parts, &end) == 2 && options.part > 0 &&
+                options.part <= options.parts)
+                return std::string();
+            return "part " + text + ": allowed are 1/N to N/N";
+        });
     std::string names;
     for (const auto& section : kSections) names += std::string(" ") + section.name;
     app.add_option("--only", options.only, "sections (busy-trainer runs only if named):" + names);
