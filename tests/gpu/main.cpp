@@ -85,9 +85,11 @@ int main(int argc, char** argv) {
                 return std::string();
             return "part " + text + ": allowed are 1/N to N/N";
         });
-    std::string names;
-    for (const auto& section : kSections) names += std::string(" ") + section.name;
-    app.add_option("--only", options.only, "sections (busy-trainer runs only if named):" + names);
+    std::vector<std::string> names;
+    for (const auto& section : kSections) names.emplace_back(section.name);
+    app.add_option("--only", options.only, "sections; busy-trainer runs only if named")
+        ->check(CLI::IsMember(names))
+        ->delimiter(',');
     bool is_list = false;
     app.add_flag("--list", is_list, "print the devices, and end");
     CLI11_PARSE(app, argc, argv);
