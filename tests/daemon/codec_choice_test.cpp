@@ -79,6 +79,7 @@ TEST(CodecChoice, Small_tensors_wait_as_the_codec_does_where_they_can) {
     EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]),
               canonical("compensate(lowpass=0.5) | accumulate(4) | all | bf16"));
     config.small_codec = "all | f32";
+    config.small_share = 1;  // sent at every step, they are more than a tenth of what a quarter of the steps sends
     EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]), canonical("all | f32"))
         << "without a residual nothing can wait, and nothing is filtered";
     config.small_codec = "variance | f32";
