@@ -40,6 +40,9 @@ Result<CodecTrial> try_codec(const codec::Pipeline& pipeline, std::uint64_t elem
     CodecTrial found;
     found.elements = std::min(elements, kTrialElements);
     found.steps = codec::has_residual(pipeline) ? kTrialSteps : kTrialStepsWithoutState;
+    // As many of those that send as there are: whole periods in what is counted.
+    const auto period = static_cast<unsigned>(pipeline.front.period);
+    found.steps = (found.steps + 4 * period - 1) / (4 * period) * (4 * period);
     GRADSIEVE_ASSIGN(auto trial, codec::NoiseTrial::make(pipeline, found.elements, kSeed));
     const unsigned counted = found.steps / 4;
     std::uint64_t sent_elements = 0;
@@ -53,8 +56,10 @@ Result<CodecTrial> try_codec(const codec::Pipeline& pipeline, std::uint64_t elem
         if (step < found.steps - counted) continue;
         const auto encoded = Clock::now();
         GRADSIEVE_TRY(trial.decode());
-        decode_times.push_back(milliseconds_since(encoded));
-        encode_times.push_back(encode_time);
+        if ((step + 1) % period == 0) {
+            decode_times.push_back(milliseconds_since(encoded));
+            encode_times.push_back(encode_time);
+        }
         sent_elements += sent.elements;
         payload_bytes += sent.payload_bytes;
         found.normalized_error += trial.normalized_error() / counted;

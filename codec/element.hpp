@@ -55,6 +55,12 @@ GRADSIEVE_HOST_DEVICE inline float moment_increment(float moment_sum, float mome
 /// r or v of the step before, its scale changed by `factor`, and this step's part.
 GRADSIEVE_HOST_DEVICE inline float carried(float factor, float before, float part) { return factor * before + part; }
 
+/// What a low-pass keeps of an error: keep * before + take * left, cut off at the largest finite numbers.
+GRADSIEVE_HOST_DEVICE inline float low_passed(float keep, float before, float take, float left) {
+    const float mixed = keep * before + take * left;
+    return mixed > FLT_MAX ? FLT_MAX : mixed < -FLT_MAX ? -FLT_MAX : mixed;
+}
+
 /// r^2 > factor v, both sides in fp32; an r whose square overflows passes.
 GRADSIEVE_HOST_DEVICE inline bool passes_variance_test(float residual, float factor, float variance) {
     return residual * residual > saturated(factor * variance);

@@ -2,8 +2,10 @@
 // tensor_encoder_dense.cpp and tensor_encoder_list.cpp.
 #include "codec/encoder.hpp"
 
+#include "codec/accumulate.hpp"
 #include "codec/element.hpp"
 #include "codec/encoder_check.hpp"
+#include "codec/low_pass.hpp"
 #include "codec/natural_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 #include "codec/threshold_estimate.hpp"
@@ -111,8 +113,17 @@ EncodeResult TensorEncoder::run() {
     if (result_.non_finite) {
         result_.chunks.clear();
         result_.kept_elements = 0;
+    } else if (has_low_pass(pipeline_)) {
+        filter_residual();
     }
     return std::move(result_);
+}
+
+/// Once r is what was not sent, wherever that was settled.
+void TensorEncoder::filter_residual() const {
+    const LowPassStep step = low_pass_step(request_);
+    for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk)
+        kernels_.low_pass(&step, chunk * kChunkElements, static_cast<std::uint32_t>(chunk_elements(chunk)));
 }
 
 void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
@@ -202,7 +213,11 @@ Result<EncodeResult> encode_tensor_with(const EncodeRequest& request, const Enco
     if (!is_cpu_form_supported(options.form)) {
         return parse_cpu_form(cpu_form_name(options.form)).error();
     }
-    return TensorEncoder(request, options, workspace.impl()).run();
+    if (!is_waiting(*request.pipeline, request.step)) return TensorEncoder(request, options, workspace.impl()).run();
+    const Pipeline waiting = waiting_pipeline(*request.pipeline);
+    EncodeRequest silent = request;
+    silent.pipeline = &waiting;
+    return TensorEncoder(silent, options, workspace.impl()).run();
 }
 
 Result<EncodeResult> encode_tensor(const EncodeRequest& request, EncodeWorkspace& workspace) {

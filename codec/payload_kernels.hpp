@@ -5,6 +5,7 @@
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
 #include "codec/exponential_step.hpp"
+#include "codec/low_pass_step.hpp"
 #include "codec/minmax_step.hpp"
 #include "codec/momentum_step.hpp"
 #include "codec/natural_step.hpp"
@@ -165,6 +166,8 @@ struct PayloadKernels {
                                    std::uint32_t count, float* ret_left, std::uint8_t* ret_wrong);
     /// u of elements [first, first + count), see momentum.hpp. Each sample is loaded once.
     void (*accumulate_momentum)(const MomentumStep* step, std::uint64_t first, std::uint32_t count);
+    /// r of elements [first, first + count), see low_pass.hpp.
+    void (*low_pass)(const LowPassStep* step, std::uint64_t first, std::uint32_t count);
 };
 
 /// The form in use (chosen_cpu_form; the fastest where that is an error, which encode_tensor reports).

@@ -56,6 +56,7 @@ constexpr PayloadKernels kKernels = {
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
     .accumulate_momentum = &accumulate_momentum,
+    .low_pass = &low_pass,
 };
 
 }  // namespace

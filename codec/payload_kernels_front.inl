@@ -2,8 +2,11 @@
 // code.
 #pragma once
 
+#include "codec/low_pass_step.hpp"
 #include "codec/momentum_step.hpp"
 #include "codec/vector_types.inl"
+
+#include <cfloat>
 
 namespace gradsieve::codec {
 namespace {
@@ -30,6 +33,30 @@ void accumulate_momentum(const MomentumStep* step, std::uint64_t first, std::uin
         for (std::size_t sample = 1; sample < step->sample_count; ++sample)
             mean = mean + step->weights[sample] * step->samples[sample][first + at];
         after[at] = step->factor * before[at] + mean;
+    }
+}
+
+/// Elements [first, first + count) of r.
+void low_pass(const LowPassStep* step, std::uint64_t first, std::uint32_t count) {
+    const float* before = step->before + first;
+    float* after = step->after + first;
+    const float keep = step->keep;
+    const float take = step->take;
+    const Floats most = FLT_MAX - Floats{};
+    const std::uint32_t whole = count / kLanes * kLanes;
+    for (std::uint32_t at = 0; at < whole; at += kLanes) {
+        Floats old;
+        Floats left;
+        __builtin_memcpy(&old, before + at, sizeof(old));
+        __builtin_memcpy(&left, after + at, sizeof(left));
+        Floats mixed = keep * old + take * left;
+        mixed = mixed > most ? most : mixed;
+        mixed = mixed < -most ? -most : mixed;
+        __builtin_memcpy(after + at, &mixed, sizeof(mixed));
+    }
+    for (std::uint32_t at = whole; at < count; ++at) {
+        const float mixed = keep * before[at] + take * after[at];
+        after[at] = mixed > FLT_MAX ? FLT_MAX : mixed < -FLT_MAX ? -FLT_MAX : mixed;
     }
 }
 

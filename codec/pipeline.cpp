@@ -310,7 +310,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
     for (const StageText& stage : stages) {
         if (is_front(stage.name) || stage.name == kSimilarityName)
             return bad_text("codec stage", stage.name,
-                            "once, before the selector, similarity before momentum before compensate",
+                            "once, before the selector, in the order similarity, momentum, compensate, accumulate",
                             "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 3) return unknown_stage(stage.name, next_role);

@@ -58,6 +58,8 @@ struct Front {
     bool is_nesterov = false;  ///< momentum: Nesterov's form
     double beta = 1;           ///< compensate: of the residual on the way in; [0, 1]
     double gamma = 1;          ///< compensate: of what is added to it; [1e-6, 1e6]
+    double low_pass = 1;       ///< compensate: of this step's error in what is kept of it; (0, 1]
+    int period = 1;            ///< accumulate: steps of which the last one sends; 1..100
     bool operator==(const Front&) const = default;
 };
 struct Selector {
@@ -112,9 +114,10 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// than its +-tau, minmax after anything but all, feedback=none after a selector with a residual of its own, another
 /// feedback after one that drops errors (mode=faithful, where none is the default), sign(scale=none) after anything but
 /// all, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
-/// compensate before that (r^2 and v would have different scales), its beta before what keeps no residual. Selectors
-/// with a tau have sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming
-/// the stage or parameter, the value seen, what is allowed, and the nearest known name.
+/// compensate before that (r^2 and v would have different scales), its beta and lowpass before what keeps no residual,
+/// accumulate before that. Selectors with a tau have sign(scale=tau) as their default, which is how they were
+/// published. Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest
+/// known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -133,6 +136,8 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 [[nodiscard]] constexpr float residual_factor(const Front& front, float rescale) noexcept {
     return static_cast<float>(front.beta) * rescale;
 }
+/// Whether what is kept of an error passes a low-pass filter (low_pass.hpp).
+[[nodiscard]] constexpr bool has_low_pass(const Pipeline& pipeline) noexcept { return pipeline.front.low_pass < 1; }
 /// What each sample's weight, or that of u, is multiplied by: fl(gamma weight).
 [[nodiscard]] constexpr float gradient_weight(const Front& front, float weight) noexcept {
     return static_cast<float>(front.gamma) * weight;

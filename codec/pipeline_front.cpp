@@ -1,5 +1,7 @@
 #include "codec/pipeline_front.hpp"
 
+#include "codec/pipeline_stages.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -8,14 +10,17 @@ namespace {
 
 constexpr std::string_view kMomentumName = "momentum";
 constexpr std::string_view kCompensateName = "compensate";
+constexpr std::string_view kAccumulateName = "accumulate";
 /// In the order in which they may stand.
-constexpr std::array<std::string_view, 2> kFrontNames = {kMomentumName, kCompensateName};
+constexpr std::array<std::string_view, 3> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName};
 constexpr std::array<std::string_view, 2> kNoYes = {"no", "yes"};
 /// Above, u remembers longer than fp32 sums can tell.
 constexpr NumberRange kMomentum = {1e-6, 0.9999, false, "[1e-6, 0.9999]"};
 /// Above 1 what is kept grows by itself.
 constexpr NumberRange kBeta = {0, 1, false, "[0, 1]"};
 constexpr NumberRange kGamma = {1e-6, 1e6, false, "[1e-6, 1e6]"};
+constexpr NumberRange kLowPass = {1e-6, 1, false, "[1e-6, 1]"};
+constexpr NumberRange kPeriod = {1, 100, false, "a whole number in [1, 100]"};
 
 Status read_momentum(const StageText& text, Front& inout_front) {
     ArgumentReader arguments(text);
@@ -29,15 +34,27 @@ Status read_compensate(const StageText& text, Front& inout_front) {
     ArgumentReader arguments(text);
     inout_front.beta = arguments.number("beta", 1, kBeta);
     inout_front.gamma = arguments.number("gamma", 1, kGamma);
+    inout_front.low_pass = arguments.number("lowpass", 1, kLowPass);
     return arguments.finish();
 }
 
+Status read_accumulate(const StageText& text, Front& inout_front) {
+    ArgumentReader arguments(text);
+    const double number = arguments.number("n", std::nullopt, kPeriod);
+    return read_whole(arguments, number, "codec stage accumulate: n", kPeriod, inout_front.period);
+}
+
+bool is_compensated(const Front& front) { return front.beta != 1 || front.gamma != 1 || front.low_pass != 1; }
+
 Status check_compensation(const Pipeline& pipeline) {
-    if (pipeline.front.beta != 1 && !has_residual(pipeline))
-        return bad_text("codec stage compensate: beta", number_text(pipeline.front.beta),
+    const Front& front = pipeline.front;
+    const bool changes_beta = front.beta != 1;
+    if ((changes_beta || front.low_pass != 1) && !has_residual(pipeline))
+        return bad_text(changes_beta ? "codec stage compensate: beta" : "codec stage compensate: lowpass",
+                        number_text(changes_beta ? front.beta : front.low_pass),
                         "1 before a codec that keeps no residual",
                         "leave it out: there is nothing that it could multiply");
-    if ((pipeline.front.beta == 1 && pipeline.front.gamma == 1) || !has_variance(pipeline)) return {};
+    if (!is_compensated(front) || !has_variance(pipeline)) return {};
     return bad_text("codec stage before a variance test", kCompensateName, "none",
                     "v measures gradients as they are, and r would be of another scale: select with topk without a "
                     "gate, block_topk, threshold or all, or leave compensate out");
@@ -56,7 +73,8 @@ std::size_t front_position(std::string_view name) noexcept {
 }
 
 Status read_front(const StageText& text, Front& inout_front) {
-    return text.name == kMomentumName ? read_momentum(text, inout_front) : read_compensate(text, inout_front);
+    if (text.name == kMomentumName) return read_momentum(text, inout_front);
+    return text.name == kCompensateName ? read_compensate(text, inout_front) : read_accumulate(text, inout_front);
 }
 
 std::string front_text(const Front& front) {
@@ -64,14 +82,19 @@ std::string front_text(const Front& front) {
     if (front.kind == FrontKind::kMomentum)
         text = std::string(kMomentumName) + "(m=" + number_text(front.factor) +
                ", nesterov=" + std::string(kNoYes[front.is_nesterov ? 1 : 0]) + ") | ";
-    if (front.beta != 1 || front.gamma != 1)
+    if (is_compensated(front))
         text += std::string(kCompensateName) + "(beta=" + number_text(front.beta) +
-                ", gamma=" + number_text(front.gamma) + ") | ";
+                ", gamma=" + number_text(front.gamma) + ", lowpass=" + number_text(front.low_pass) + ") | ";
+    if (front.period > 1) text += std::string(kAccumulateName) + "(n=" + std::to_string(front.period) + ") | ";
     return text;
 }
 
 Status check_front(const Pipeline& pipeline) {
     GRADSIEVE_TRY(check_compensation(pipeline));
+    if (pipeline.front.period > 1 && !has_residual(pipeline))
+        return bad_text("codec stage before a codec that keeps no residual", kAccumulateName, "none",
+                        "gradients would have nowhere to wait: take a quantizer that keeps its error, such as bf16, or "
+                        "a selector that leaves elements out");
     if (!has_momentum(pipeline) || !has_variance(pipeline)) return {};
     return bad_text("codec stage before a variance test", kMomentumName, "none",
                     "v measures how much gradients vary, and what momentum adds up varies more: select with topk "

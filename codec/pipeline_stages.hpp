@@ -1,4 +1,4 @@
-// What the parser of pipelines and its selectors share. Included by pipeline.cpp and pipeline_selector.cpp only. Any
+// What the parser of pipelines, its selectors and the stages in front share. Included by their .cpp files only. Any
 // thread; plain values.
 #pragma once
 

@@ -26,11 +26,17 @@ constexpr std::array kStages = {
              "before all others, changes nothing that is sent, and works on the host only",
              "Charikar 2002, Similarity Estimation Techniques from Rounding Algorithms; Charikar, Chen, Farach-Colton "
              "2002, Finding Frequent Items in Data Streams"},
-    StageRow{"compensate", "front", "beta=1, gamma=1", "element", "-",
+    StageRow{"compensate", "front", "beta=1, gamma=1, lowpass=1", "element", "-",
              "adds gamma times the gradient, or what momentum makes of it, to beta times the residual; below beta = 1 "
-             "what is not sent fades",
+             "what is not sent fades; below lowpass = 1 the residual is a low-pass of errors: 1 - lowpass of the one "
+             "before and lowpass of what this step did not send",
              "Xu et al. 2021, GRACE: A Compressed Communication Framework for Distributed Machine Learning, residual "
-             "memory"},
+             "memory; Chen et al. 2020, ScaleCom: Scalable Sparsified Gradient Compression for "
+             "Communication-Efficient Distributed Training, low-pass filtered memory"},
+    StageRow{"accumulate", "front", "n", "tensor", "-",
+             "sends at every n-th step alone, those whose number n divides; in the others gradients are added to the "
+             "residual, and what comes back is zero",
+             "Gradient accumulation over n steps, in the residual"},
     StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",

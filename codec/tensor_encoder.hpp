@@ -31,6 +31,7 @@ public:
 private:
     void plan_dense_pass(const EncodeOptions& options);
     void plan_samples();
+    void filter_residual() const;
 
     // Routes.
     void encode_dense();

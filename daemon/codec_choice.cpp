@@ -27,22 +27,7 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
     return 32;
 }
 
-struct Named {
-    std::string text;
-    std::string origin;
-};
-Named named_codec(const Config& config, const std::string& client_codec, std::span<const shm::TensorEntry> tensors) {
-    if (!client_codec.empty()) return {client_codec, "client"};
-    if (!config.codec.empty()) return {config.codec, "configuration"};
-    if (config.nodes.size() <= 1) return {std::string(kPlainCodec), "default: single node"};
-    const bool has_samples =
-        std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.samples_max > 1; });
-    return {std::string(has_samples ? kDefaultCodecOfSamples : kDefaultCodecOfOne), "default"};
-}
-
-}  // namespace
-
-double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
+double bits_of_a_sending_step(const codec::Pipeline& pipeline) noexcept {
     // Variance rules settle near one in a hundred (codec tests, send-rate oracles), a threshold is chosen to; an index
     // costs about 8 bits there.
     constexpr double kAdaptiveShare = 0.01;
@@ -66,6 +51,25 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
     return bits;
 }
 
+struct Named {
+    std::string text;
+    std::string origin;
+};
+Named named_codec(const Config& config, const std::string& client_codec, std::span<const shm::TensorEntry> tensors) {
+    if (!client_codec.empty()) return {client_codec, "client"};
+    if (!config.codec.empty()) return {config.codec, "configuration"};
+    if (config.nodes.size() <= 1) return {std::string(kPlainCodec), "default: single node"};
+    const bool has_samples =
+        std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.samples_max > 1; });
+    return {std::string(has_samples ? kDefaultCodecOfSamples : kDefaultCodecOfOne), "default"};
+}
+
+}  // namespace
+
+double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
+    return bits_of_a_sending_step(pipeline) / pipeline.front.period;
+}
+
 Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
                                   std::span<const shm::TensorEntry> tensors) {
     const auto named = named_codec(config, client_codec, tensors);
@@ -86,7 +90,11 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
     // The optimizer has no momentum of its own then, whatever a tensor's size.
     const bool has_own_front = !(small.front == codec::Front{});
     if (!has_own_front && !codec::has_variance(small)) small.front = main.front;
-    if (!codec::has_residual(small)) small.front.beta = 1;
+    if (!has_own_front) small.front.period = main.front.period;
+    if (!codec::has_residual(small)) {
+        small.front.beta = small.front.low_pass = 1;
+        small.front.period = 1;
+    }
     std::vector<std::size_t> candidates;
     double main_bits = 0;
     for (std::size_t index = 0; index < tensors.size(); ++index) {

@@ -1,9 +1,10 @@
 #include "codec/cuda/encode_batch.hpp"
 
+#include "codec/accumulate.hpp"
 #include "codec/cuda/encode_sizes.hpp"
+#include "codec/cuda/front_plan.hpp"
 #include "codec/element.hpp"
 #include "codec/exponential.hpp"
-#include "codec/momentum.hpp"
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/random_mask.hpp"
@@ -142,20 +143,6 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     }
 }
 
-FrontPlan front_of(const EncodeRequest& request, const GpuEncodePart& part) {
-    FrontPlan plan{};
-    if (!has_momentum(*request.pipeline)) return plan;
-    const MomentumSamples own =
-        momentum_samples(request.pipeline->front, request.rescale, part.in.momentum, part.out.momentum);
-    plan.momentum_in = part.in.momentum;
-    plan.momentum_out = part.out.momentum;
-    plan.factor = momentum_factor(request.pipeline->front, request.rescale);
-    plan.first_sample = static_cast<std::uint32_t>(own.count);
-    plan.sample_count = static_cast<std::uint32_t>(request.samples.size());
-    plan.is_masked = is_momentum_masked(*request.pipeline) ? 1 : 0;
-    return plan;
-}
-
 void fill_random(const EncodeRequest& request, const GpuEncodePart& part, TensorPlan& ret_plan) {
     ret_plan.first_element = static_cast<std::uint32_t>(part.range.first);
     ret_plan.stream = rounding_stream(request.random_seed, request.tensor, request.step);
@@ -203,7 +190,16 @@ Status EncodeBatch::plan(std::span<const GpuEncodeRequest> requests, const Devic
             return status.with_context("tensor " + std::to_string(request) + " of the batch");
     }
     clear();
-    for (const GpuEncodeRequest& request : requests) plan_tensor(request, place);
+    for (const GpuEncodeRequest& request : requests) {
+        if (!is_waiting(*request.request.pipeline, request.request.step)) {
+            plan_tensor(request, place);
+            continue;
+        }
+        const Pipeline waiting = waiting_pipeline(*request.request.pipeline);
+        GpuEncodeRequest silent = request;
+        silent.request.pipeline = &waiting;
+        plan_tensor(silent, place);
+    }
     plan_rounds(limits);
     lay_out();
     return {};
@@ -245,8 +241,8 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     TensorPlan plan{};
     plan.elements = static_cast<std::uint32_t>(part.range.elements);
     plan.tile_count = tiles_in(part.range.elements);
-    fronts_.push_back(front_of(request, part));
-    has_fronts_ = has_fronts_ || fronts_.back().momentum_out != nullptr;
+    fronts_.push_back(front_plan_of(request, part));
+    has_fronts_ = has_fronts_ || fronts_.back().momentum_out != nullptr || fronts_.back().take > 0;
     plan.sample_count = fronts_.back().momentum_out != nullptr ? fronts_.back().first_sample
                                                                : static_cast<std::uint32_t>(request.samples.size());
     plan.moment_count = has_moments ? static_cast<std::uint32_t>(request.second_moments.size()) : 0;
@@ -269,20 +265,6 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     wanted_.push_back(round_for(tensors_.size() - 1));
 }
 
-/// The pass's samples, which are this device's own memory.
-void EncodeBatch::add_momentum(const EncodeRequest& request, const GpuEncodePart& part) {
-    if (!has_momentum(*request.pipeline)) return;
-    const MomentumSamples own =
-        momentum_samples(request.pipeline->front, request.rescale, part.in.momentum, part.out.momentum);
-    for (std::size_t sample = 0; sample < own.count; ++sample) {
-        StagedSamples::Source source;
-        source.data = reinterpret_cast<const std::byte*>(own.samples[sample]);
-        source.weight = own.weights[sample];
-        source.type = static_cast<std::uint32_t>(ElementType::kF32);
-        staged_.add_sample(source);
-    }
-}
-
 void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncodePart& part, const DevicePlace& place,
                              bool has_moments) {
     const EncodeRequest& request = gpu_request.request;
@@ -298,7 +280,7 @@ void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncod
         return source;
     };
     staged_.add_tensor();
-    add_momentum(request, part);
+    add_momentum_samples(request, part, staged_);
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
         const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
         auto source = source_of(request.samples, part.samples, type, gpu_request.sample_devices, sample);

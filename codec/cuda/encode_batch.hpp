@@ -34,8 +34,9 @@ struct RoundPlan {
     bool is_keyed = false;      ///< all of its tensors' selectors are
     unsigned looks = 0;         ///< most of a tensor whose threshold is estimated
     bool has_front = false;
-    bool is_masked = false;   ///< of some tensor's front
-    Draw draw = Draw::kNone;  ///< the last of its lists'
+    bool is_masked = false;     ///< of some tensor's front
+    bool has_low_pass = false;  ///< of some tensor's front
+    Draw draw = Draw::kNone;    ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
     std::uint32_t tile_count = 0;
@@ -106,7 +107,6 @@ public:
 private:
     void clear();
     void plan_tensor(const GpuEncodeRequest& request, const DevicePlace& place);
-    void add_momentum(const EncodeRequest& request, const GpuEncodePart& part);
     void add_arrays(const GpuEncodeRequest& request, const GpuEncodePart& part, const DevicePlace& place,
                     bool has_moments);
     void share(const GpuEncodeRequest& request, const DevicePlace& place, TensorPlan& inout_plan);

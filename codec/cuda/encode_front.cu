@@ -1,5 +1,5 @@
-// What happens before the dense pass and after the lists are cut: momentum (codec/momentum.hpp). A tile for a block,
-// or a tile for a warp of a group's block.
+// What happens before the dense pass and after the lists are cut: momentum (codec/momentum.hpp); and last, to what was
+// not sent: the low-pass (codec/low_pass.hpp). A tile for a block, or a tile for a warp of a group's block.
 #include "codec/cuda/tile_group.cuh"
 #include "codec/cuda/tile_load.cuh"
 
@@ -8,6 +8,7 @@ namespace {
 
 /// A tile of a pass.
 struct FrontTile {
+    const TensorPlan* plan;
     const FrontPlan* front;
     const SampleView* samples;
     TensorState* state;
@@ -21,6 +22,7 @@ __device__ inline FrontTile front_tile(const EncodeRound& round, std::uint32_t t
     const ChunkPlan& chunk = round.chunks[number];
     const TensorPlan& plan = round.tensors[chunk.tensor];
     FrontTile work;
+    work.plan = &plan;
     work.front = round.fronts + chunk.tensor;
     work.samples = chunk.samples + work.front->first_sample;
     work.state = round.tensor_states + chunk.tensor;
@@ -115,9 +117,34 @@ __global__ void __launch_bounds__(kTileThreads) clear_momentum(const __grid_cons
     }
 }
 
+__global__ void __launch_bounds__(kTileThreads) filter_residual(const __grid_constant__ EncodeRound round) {
+    begin_kernel();
+    const FrontTile work = front_tile(round, blockIdx.x);
+    const float keep = work.front->keep;
+    const float take = work.front->take;
+    if (take == 0.0F) return;
+    const float* before = work.plan->residual_in + work.first;
+    float* after = work.plan->residual_out + work.first;
+    if (work.is_wide) {
+#pragma unroll
+        for (std::uint32_t at = threadIdx.x * 4; at < kTile; at += kTileThreads * 4) {
+            const Vector old = load_four(before + at);
+            float4* left = reinterpret_cast<float4*>(after + at);
+            *left = make_float4(element::low_passed(keep, old.at[0], take, left->x),
+                                element::low_passed(keep, old.at[1], take, left->y),
+                                element::low_passed(keep, old.at[2], take, left->z),
+                                element::low_passed(keep, old.at[3], take, left->w));
+        }
+        return;
+    }
+    for (std::uint32_t at = threadIdx.x; at < work.elements; at += kTileThreads)
+        after[at] = element::low_passed(keep, before[at], take, after[at]);
+}
+
 }  // namespace
 
 KernelHandle front_kernel() noexcept { return &accumulate_momentum; }
 KernelHandle mask_kernel() noexcept { return &clear_momentum; }
+KernelHandle low_pass_kernel() noexcept { return &filter_residual; }
 
 }  // namespace gradsieve::codec::cuda

@@ -23,6 +23,8 @@ struct PassKernel {
 [[nodiscard]] KernelHandle front_kernel() noexcept;
 /// Clears u where an element was sent, once the lists hold what is; one block per group of tiles.
 [[nodiscard]] KernelHandle mask_kernel() noexcept;
+/// Filters r once it is what was not sent; one block for each tile of the round.
+[[nodiscard]] KernelHandle low_pass_kernel() noexcept;
 
 /// Samples that the dense kernels keep in registers: `sample_count` if there is a form for it, 0 for any number.
 [[nodiscard]] unsigned near_samples(VarianceSource source, std::uint32_t sample_count) noexcept;

@@ -224,17 +224,24 @@ Status EncodeLane::run_look(const RoundPlan& plan, const EncodeRound& round) {
     return launch(fold_estimates_kernel(), plan.chunk_count, round);
 }
 
+/// r is what was not sent.
+Status EncodeLane::filter(const RoundPlan& plan, const EncodeRound& round) {
+    if (!plan.has_low_pass || plan.tile_count == 0) return {};
+    return launch(low_pass_kernel(), plan.tile_count, round);
+}
+
 /// Lists hold what is sent.
 Status EncodeLane::code(const RoundPlan& plan, const EncodeRound& round) {
     if (plan.is_masked) GRADSIEVE_TRY(launch(mask_kernel(), plan.group_count, round));
-    return launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes);
+    GRADSIEVE_TRY(launch(code_kernel(), plan.chunk_count, round, kCodeThreads, kNearPayloadBytes));
+    return filter(plan, round);
 }
 
 Status EncodeLane::run_round(std::size_t number) {
     const RoundPlan& plan = batch_.rounds()[number];
     GRADSIEVE_TRY(run_passes(number));
-    if (plan.value_bytes == 0) return {};
     const EncodeRound round = describe(number);
+    if (plan.value_bytes == 0) return filter(plan, round);
     for (unsigned look = 0; look < plan.looks; ++look) GRADSIEVE_TRY(run_look(plan, round));
     if (plan.has_top_k) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));

@@ -73,6 +73,7 @@ private:
     };
     [[nodiscard]] Status launch(KernelHandle kernel, std::uint32_t blocks, const EncodeRound& round,
                                 unsigned threads = kTileThreads, std::uint32_t shared_bytes = 0);
+    [[nodiscard]] Status filter(const RoundPlan& plan, const EncodeRound& round);
     [[nodiscard]] Status code(const RoundPlan& plan, const EncodeRound& round);
     [[nodiscard]] EncodeRound describe(std::size_t number) const;
     [[nodiscard]] Result<PassShape> find_shape(const PassKernel& pass);

@@ -125,14 +125,16 @@ struct TensorPlan {
 static_assert(sizeof(TensorPlan) % 16 == 0);
 
 /// What happens to a tensor's samples before the dense pass, see codec/momentum.hpp; the pass's own samples stand in
-/// front of them.
+/// front of them. And what happens to r behind it, see codec/low_pass.hpp.
 struct FrontPlan {
     const float* momentum_in;
-    float* momentum_out;  ///< null: nothing happens
+    float* momentum_out;  ///< null: nothing happens to samples
     float factor;
     std::uint32_t first_sample;  ///< of the chunk's rows
     std::uint32_t sample_count;
     std::uint32_t is_masked;  ///< u is cleared where an element is sent
+    float keep;               ///< of r of the step before
+    float take;               ///< of what was not sent; 0: nothing happens to r
 };
 
 /// What the kernels find out about a tensor.

@@ -39,6 +39,7 @@ RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
     round.draw = static_cast<Draw>(plan.draws);
     round.has_front = fronts_[tensor].momentum_out != nullptr;
     round.is_masked = fronts_[tensor].is_masked != 0;
+    round.has_low_pass = fronts_[tensor].take > 0;
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
     if (is_dense_plan(plan)) {
         round.pass = find_dense_kernel(quantizer, samples);
@@ -92,6 +93,7 @@ void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits,
         inout_round.looks = std::max(inout_round.looks, wanted.looks);
         inout_round.has_front = inout_round.has_front || wanted.has_front;
         inout_round.is_masked = inout_round.is_masked || wanted.is_masked;
+        inout_round.has_low_pass = inout_round.has_low_pass || wanted.has_low_pass;
         inout_round.has_adaptive = inout_round.has_adaptive || wanted.has_adaptive;
         inout_round.draw = std::max(inout_round.draw, wanted.draw);
         inout_round.value_bytes = std::max(inout_round.value_bytes, wanted.value_bytes);

@@ -35,7 +35,19 @@ TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
     EXPECT_EQ(explain("variance", 100).state_bytes, 1'600U);
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).state_bytes, 1'600U);
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).stages.front().parameters, "m=0.9, nesterov=no");
-    EXPECT_EQ(explain("compensate(0.5) | topk(0.05)", 100).stages.front().parameters, "beta=0.5, gamma=1");
+    EXPECT_EQ(explain("compensate(0.5) | topk(0.05)", 100).stages.front().parameters, "beta=0.5, gamma=1, lowpass=1");
+}
+TEST(CodecExplanation, Accumulation_over_n_steps_costs_an_nth_of_the_bytes) {
+    const auto plain = explain("topk(0.05) | f32 | raw32", 10'000).trial;
+    for (const unsigned n : {2U, 3U, 7U}) {
+        const auto found =
+            explain(("accumulate(" + std::to_string(n) + ") | topk(0.05) | f32 | raw32").c_str(), 10'000);
+        EXPECT_EQ(found.stages.front().parameters, "n=" + std::to_string(n));
+        EXPECT_EQ(found.trial.steps % (4 * n), 0U) << "whole periods are counted";
+        EXPECT_NEAR(found.trial.sent_fraction, plain.sent_fraction / n, 1e-12);
+        EXPECT_NEAR(found.trial.payload_bytes, plain.payload_bytes / n, 1e-6 * plain.payload_bytes);
+        EXPECT_GT(found.trial.encode_milliseconds, 0.0);
+    }
 }
 TEST(CodecExplanation, A_large_model_is_scaled_from_a_trial_of_a_quarter_chunk) {
     auto found = explain("all | bf16", 1'000'000'000);

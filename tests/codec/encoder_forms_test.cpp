@@ -12,6 +12,7 @@ void compare_forms(const NamedPipeline& named, ElementCount elements, std::size_
     reference::State state = zero_state(make_input(named.pipeline, elements, samples, kind, 0));
     for (int step = 0; step < steps; ++step) {
         auto input = make_input(named.pipeline, elements, samples, kind, kSeed + static_cast<std::uint64_t>(step));
+        input.step = static_cast<Step>(step) + 1;
         input.batch_samples = step % 2 == 0 ? 0 : 64;
         input.rescale = step == 2 ? 0.5F : 1.0F;
         const reference::Output expected = reference::encode(input, state);

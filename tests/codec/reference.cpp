@@ -282,6 +282,14 @@ float handed_in(const Input& input, const State& before, ElementCount element) {
     return ahead + behind;
 }
 
+float filtered(const Input& input, float before, float left) {
+    const auto share = static_cast<float>(input.pipeline.front.low_pass);
+    if (share == 1.0F) return left;
+    const float kept = ((1.0F - share) * input.rescale) * before;
+    const float taken = share * left;
+    return std::clamp(kept + taken, -FLT_MAX, FLT_MAX);
+}
+
 VarianceSource variance_source(const Input& input) {
     if (!has_variance(input.pipeline)) return VarianceSource::kNone;
     if (!input.second_moments.empty()) return VarianceSource::kSecondMoment;
@@ -376,7 +384,10 @@ Output encode(const Input& input, const State& before) {
     if (selector == SelectorKind::kBlockTopK) keep_largest_of_blocks(input, residual, output.selected);
     if (selector == SelectorKind::kAdaptiveRandom) keep_drawn_of_blocks(input, residual, output.selected);
     if (is_keyed(input.pipeline.selector)) output.selected = keyed_selection(input);
+    if (input.step % static_cast<Step>(input.pipeline.front.period) != 0) output.selected.clear();
     code_and_settle(input, residual, variance, output);
+    for (ElementCount element = 0; element < output.state.residual.size(); ++element)
+        output.state.residual[element] = filtered(input, before.residual[element], output.state.residual[element]);
     if (input.pipeline.front.kind != FrontKind::kMomentum) return output;
     for (ElementCount element = 0; element < input.elements; ++element) {
         const bool is_masked = selector != SelectorKind::kAll && output.decoded[element] != 0;

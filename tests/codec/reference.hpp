@@ -46,6 +46,8 @@ struct Output {
 /// u of an element after the step, and what is added to r.
 [[nodiscard]] float momentum_after(const Input& input, const State& before, ElementCount element);
 [[nodiscard]] float handed_in(const Input& input, const State& before, ElementCount element);
+/// What is kept of what was not sent.
+[[nodiscard]] float filtered(const Input& input, float before, float left);
 /// s2 of one element, before any pooling.
 [[nodiscard]] float variance_of_mean(const Input& input, ElementCount element);
 [[nodiscard]] float pooled_variance_of_mean(const Input& input, ElementCount element);

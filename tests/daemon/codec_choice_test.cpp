@@ -73,6 +73,21 @@ TEST(CodecChoice, Small_tensors_are_compensated_as_the_codec_is) {
     config.small_codec = "compensate(0.9) | all | bf16";
     EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]), canonical("compensate(0.9) | all | bf16"));
 }
+TEST(CodecChoice, Small_tensors_wait_as_the_codec_does_where_they_can) {
+    auto config = two_nodes();
+    const std::string codec = "compensate(lowpass=0.5) | accumulate(4) | topk(0.01) | pow2";
+    EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]),
+              canonical("compensate(lowpass=0.5) | accumulate(4) | all | bf16"));
+    config.small_codec = "all | f32";
+    config.small_share = 1;  // sent at every step, they are more than a tenth of what a quarter of the steps sends
+    EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]), canonical("all | f32"))
+        << "without a residual nothing can wait, and nothing is filtered";
+    config.small_codec = "variance | f32";
+    EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]), canonical("accumulate(4) | variance | f32"));
+    const auto plain = codec::parse_pipeline("topk(0.01) | pow2");
+    const auto waiting = codec::parse_pipeline("accumulate(4) | topk(0.01) | pow2");
+    EXPECT_DOUBLE_EQ(estimated_bits_per_element(*waiting), estimated_bits_per_element(*plain) / 4);
+}
 TEST(CodecChoice, A_model_of_small_tensors_joins_the_codec) {
     const std::vector<shm::TensorEntry> small{entry("a", {900}), entry("b", {900}), entry("c", {900})};
     const auto choice = choose_codecs(two_nodes(), "topk(0.01)", small);

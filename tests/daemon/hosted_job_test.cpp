@@ -219,6 +219,25 @@ TEST(HostedJob, Two_nodes_end_every_step_with_the_same_bits) {
     EXPECT_GT(nodes.a.job->payload_bytes_since_last_share(), 0.0);
     EXPECT_EQ(nodes.a.job->payload_bytes_since_last_share(), 0.0);
 }
+TEST(HostedJob, Two_nodes_that_accumulate_wait_and_send_together) {
+    TwoNodes nodes;
+    const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {40, 50}}};
+    const std::string codec = "accumulate(3) | all | bf16";
+    auto& here = nodes.a.attach(make_request(0, 2, tensors, codec));
+    auto& there = nodes.b.attach(make_request(1, 2, tensors, codec));
+    ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, here, CompletionKind::kStarted, 1));
+    ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, there, CompletionKind::kStarted, 1));
+    for (Step step = 1; step <= 6; ++step) {
+        here.client->submit(0, step, std::vector<float>(2000, 2.0F));
+        there.client->submit(0, step, std::vector<float>(2000, -1.0F));
+        for (auto* rank : {&here, &there}) {
+            ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, *rank, CompletionKind::kTensor, step));
+            const float sum = step % 3 == 0 ? 3 * 0.5F : 0.0F;
+            EXPECT_EQ(rank->client->result(0), std::vector<float>(2000, sum)) << "step " << step;
+        }
+    }
+    EXPECT_LT(nodes.a.job->payload_bytes_since_last_share(), 2 * 2 * 2000 * 1.1) << "of two steps alone";
+}
 TEST(HostedJob, Run_whose_last_step_is_on_its_way_makes_the_next_one_wait) {
     TwoNodes nodes;
     const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {4}}};

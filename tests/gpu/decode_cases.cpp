@@ -37,6 +37,7 @@ std::vector<codec::NamedPipeline> pipelines_with_coders() {
     constexpr std::array kCoders{IndexCoderKind::kAuto, IndexCoderKind::kRice, IndexCoderKind::kBitmap,
                                  IndexCoderKind::kRaw32, IndexCoderKind::kEliasFano};
     for (const auto& named : codec::every_pipeline()) {
+        if (!(named.pipeline.front == codec::Front{})) continue;  // no payload tells of it
         const bool has_indices =
             named.pipeline.selector.kind != SelectorKind::kAll || named.pipeline.quantizer.kind == QuantizerKind::kPow2;
         for (const IndexCoderKind coder : kCoders) {

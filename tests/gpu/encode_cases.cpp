@@ -217,6 +217,7 @@ bool EncodeCases::run_step(codec::cuda::GpuEncoder& encoder, std::span<EncodeCas
     if (!report_.expect_ok(encoder.encode(requests, results), "encoding a batch") || !download()) return false;
     for (std::size_t at = 0; at < cases.size(); ++at)
         check(cases[at], placed[at], std::move(results[at]), expected[at]);
+    for (EncodeCase& one : cases) ++one.input.step;
     for (const auto& memory : memories_)
         report_.expect(memory.image == memory.after,
                        "nothing but the outputs changed in the memory of a batch beginning with " + cases.front().name);

@@ -161,7 +161,8 @@ std::string reason_without_row(std::string_view stage) {
         return "how much it sends depends on how the values are distributed: ThresholdEstimate";
     if (stage == "momentum") return "changes what is coded, not how: Momentum, MomentumRate";
     if (stage == "similarity") return "measures, and changes nothing: Similarity";
-    if (stage == "compensate") return "changes what is coded, not how: Compensate";
+    if (stage == "accumulate") return "changes when is coded, not how: Accumulate";
+    if (stage == "compensate") return "changes what is coded, not how: Compensate, LowPass";
     if (stage == "entropy") return "loses nothing: EntropyCoder";
     return "";
 }
