@@ -33,6 +33,13 @@ ScopeMember::~ScopeMember() = default;
 
 std::size_t ScopeMember::candidate_count() const noexcept { return impl_->candidates.list.count(); }
 
+ByteCount scope_bytes(const Pipeline& pipeline, std::size_t members, ElementCount elements) noexcept {
+    const bool has_gate = pipeline.selector.gate > 0;
+    const ByteCount cell_bytes = sizeof(std::uint32_t) + sizeof(float) * (has_gate ? 2 : 1);
+    return members * sizeof(ScopeMember::Impl) + 2 * top_k_count(pipeline.selector.ratio, elements) * cell_bytes +
+           (has_gate ? elements / 8 : 0);
+}
+
 NextPhase phase_after(ScopePhase ended, const ScopeTerms& terms, std::span<const ScopeMember* const> members) {
     NextPhase next{ScopePhase::kCut, terms};
     if (ended == ScopePhase::kList || members.empty()) return next;

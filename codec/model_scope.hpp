@@ -43,6 +43,9 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
+/// What members hold between their phases on a usual step: counts, twice k candidates, and a gate's bits.
+[[nodiscard]] ByteCount scope_bytes(const Pipeline& pipeline, std::size_t members, ElementCount elements) noexcept;
+
 /// One phase of one member. The request is as for encode_tensor and the same in all phases of a step, with a pipeline
 /// of which has_model_scope holds; its selection_hint is not used. Samples are read in kObserve alone, and `out`
 /// becomes final in kSettle, whose result is the tensor's; the others' have no chunks. A member that met a NaN or

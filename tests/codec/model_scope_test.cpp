@@ -239,8 +239,7 @@ TEST(ModelScope, One_tensor_is_encoded_as_in_its_own_scope) {
                         EXPECT_EQ(found[0].variance_source, expected.result.variance_source);
                         ASSERT_EQ(found[0].chunks.size(), expected.result.chunks.size());
                         for (std::size_t chunk = 0; chunk < found[0].chunks.size(); ++chunk)
-                            EXPECT_TRUE(
-                                std::ranges::equal(found[0].chunks[chunk].bytes, expected.result.chunks[chunk].bytes));
+                            EXPECT_TRUE(found[0].chunks[chunk].bytes == expected.result.chunks[chunk].bytes);
                         state = expected.state;
                         EXPECT_TRUE(same_bits(loop.state(0).residual, state.residual)) << front << rest << gate;
                         EXPECT_TRUE(same_bits(loop.state(0).variance, state.variance)) << front << rest << gate;
