@@ -30,7 +30,9 @@ ElementCount visits_of(const CodecTask& task) {
 }
 
 std::string seconds_text(Duration duration) {
-    return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+    const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
+    const auto whole = std::to_string(tenths / 10);
+    return (tenths % 10 == 0 ? whole : whole + "." + std::to_string(tenths % 10)) + " s";
 }
 
 }  // namespace
