@@ -175,14 +175,15 @@ void HostedJob::on_time(TimePoint now) {
             check_hand_ins(*scope, now);
 }
 
-/// A rank that handed in some members and then no more waits for their averages, which wait for it.
+/// A rank that handed in some members, since one is in on all ranks, and then no more: it waits for their averages,
+/// which wait for it.
 void HostedJob::check_hand_ins(HostedScope& scope, TimePoint now) {
     for (const auto& [rank, session] : sessions_) {
         const auto is_in = [&, session = session](exchange::TensorNumber number) {
             return session->is_handed_in[session->index_of_number[number]];
         };
         const auto count = std::ranges::count_if(scope.tensors, is_in);
-        if (count == 0 || static_cast<std::size_t>(count) == scope.tensors.size()) continue;
+        if (static_cast<std::size_t>(count) == scope.tensors.size()) continue;
         const auto deadline = surroundings_.config->round_deadline;
         if (now - scope.handed_in_at[rank] < deadline) continue;
         const auto missing = *std::ranges::find_if_not(scope.tensors, is_in);
