@@ -78,10 +78,12 @@ SentGuess guess_of(const Pipeline& pipeline) {
 
 }  // namespace
 
-TensorEncoder::TensorEncoder(const EncodeRequest& request, const EncodeOptions& options, EncodeWorkspace::Impl& scratch)
+TensorEncoder::TensorEncoder(const EncodeRequest& request, const EncodeOptions& options, EncodeWorkspace::Impl& scratch,
+                             TopKCandidates& candidates)
     : request_(request),
       pipeline_(*request.pipeline),
       scratch_(scratch),
+      candidates_(candidates),
       kernels_(*payload_kernels_of(options.form)),
       random_(rounding_stream(request.random_seed, request.tensor, request.step)) {
     plan_dense_pass(options);
@@ -213,11 +215,12 @@ Result<EncodeResult> encode_tensor_with(const EncodeRequest& request, const Enco
     if (!is_cpu_form_supported(options.form)) {
         return parse_cpu_form(cpu_form_name(options.form)).error();
     }
-    if (!is_waiting(*request.pipeline, request.step)) return TensorEncoder(request, options, workspace.impl()).run();
+    if (!is_waiting(*request.pipeline, request.step))
+        return TensorEncoder(request, options, workspace.impl(), workspace.impl().candidates).run();
     const Pipeline waiting = waiting_pipeline(*request.pipeline);
     EncodeRequest silent = request;
     silent.pipeline = &waiting;
-    return TensorEncoder(silent, options, workspace.impl()).run();
+    return TensorEncoder(silent, options, workspace.impl(), workspace.impl().candidates).run();
 }
 
 Result<EncodeResult> encode_tensor(const EncodeRequest& request, EncodeWorkspace& workspace) {

@@ -3,6 +3,7 @@
 
 #include "codec/cpu_form.hpp"
 #include "codec/encoder.hpp"
+#include "codec/model_scope.hpp"
 
 namespace gradsieve::codec {
 
@@ -17,5 +18,9 @@ struct EncodeOptions {
 /// As encode_tensor. Further error: kInvalidArgument (this CPU does not have the form).
 [[nodiscard]] Result<EncodeResult> encode_tensor_with(const EncodeRequest& request, const EncodeOptions& options,
                                                       EncodeWorkspace& workspace);
+/// As encode_member. Further error: kInvalidArgument (this CPU does not have the form).
+[[nodiscard]] Result<EncodeResult> encode_member_with(ScopePhase phase, const ScopeTerms& terms,
+                                                      const EncodeRequest& request, const EncodeOptions& options,
+                                                      ScopeMember& inout_member, EncodeWorkspace& workspace);
 
 }  // namespace gradsieve::codec

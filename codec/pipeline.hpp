@@ -47,7 +47,7 @@ enum class Norm : std::uint8_t { kMax = 0, kL2 = 1 };
 /// What becomes of an unbiased quantizer's error: kept in the residual, the quantizer scaled by 1/z so that this is a
 /// contraction (see dither.hpp, natural.hpp, exponential.hpp) or not, or dropped, which needs no residual.
 enum class Feedback : std::uint8_t { kScaled = 0, kUnscaled = 1, kNone = 2 };
-enum class Scope : std::uint8_t { kTile = 0, kTensor = 1 };
+enum class Scope : std::uint8_t { kTile = 0, kTensor = 1, kModel = 2 };
 /// What becomes of all nodes' decoded values of an element: their weighted mean, or the sign that has the larger
 /// weight.
 enum class Combine : std::uint8_t { kGather = 0, kMajority = 1 };
@@ -76,6 +76,8 @@ struct Selector {
     double last_probability = 1;  ///< biased_random: of those of the last tile, (0, 1]
     Feedback feedback = Feedback::kScaled;  ///< randk, bernoulli: kScaled, or kNone: values over their probability
     double gate = 0;                        ///< topk: only among those with r^2 > gate v; 0 = no gate
+    /// topk: what n is: a tensor, or kModel: all tensors of a step with this pipeline (model_scope.hpp)
+    Scope scope = Scope::kTensor;
     bool operator==(const Selector&) const = default;
 };
 struct Quantizer {
@@ -122,6 +124,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
 [[nodiscard]] std::string canonical_text(const Pipeline& pipeline, Knobs knobs);
+
+/// Selects over several tensors (model_scope.hpp); one that is encoded by itself is all of them.
+[[nodiscard]] constexpr bool has_model_scope(const Pipeline& pipeline) noexcept {
+    return pipeline.selector.scope == Scope::kModel;
+}
 
 /// Needs the array r (4 B per element and generation).
 [[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;

@@ -12,7 +12,7 @@ constexpr std::array<std::string_view, 12> kSelectorNames = {
     "all",        "variance", "variance_hybrid", "topk",      "threshold",     "block_topk",
     "gaussian_k", "sidco",    "randk",           "bernoulli", "biased_random", "adaptive_random"};
 constexpr std::array<std::string_view, 2> kModeNames = {"conserving", "faithful"};
-constexpr std::array<std::string_view, 1> kTensorOnly = {"tensor"};
+constexpr std::array<std::string_view, 2> kTopKScopes = {"tensor", "model"};
 
 constexpr NumberRange kNotNegative = {0, kLargeNumber, false, "[0, 1e30]"};
 constexpr NumberRange kFraction = {0, 1, true, "(0, 1]"};
@@ -86,7 +86,7 @@ Status read_selector(const StageText& text, Selector& ret_selector) {
             break;
         case SelectorKind::kTopK:
             ret_selector.ratio = arguments.number("ratio", std::nullopt, kFraction);
-            static_cast<void>(arguments.word("scope", 0, kTensorOnly));
+            ret_selector.scope = arguments.word("scope", 0, kTopKScopes) == 1 ? Scope::kModel : Scope::kTensor;
             ret_selector.gate = arguments.number("gate", 0, kNotNegative);
             break;
         case SelectorKind::kThreshold: ret_selector.tau = arguments.number("tau", std::nullopt, kQuantum); break;
@@ -133,7 +133,8 @@ std::string selector_text(const Selector& selector, Knobs knobs) {
             return "variance_hybrid(tau=" + knob_text(selector.tau, knobs) + ", " + shared() + ")";
         case SelectorKind::kTopK:
             return "topk(ratio=" + knob_text(selector.ratio, knobs) +
-                   ", scope=tensor, gate=" + knob_text(selector.gate, knobs) + ")";
+                   ", scope=" + std::string(kTopKScopes[selector.scope == Scope::kModel ? 1 : 0]) +
+                   ", gate=" + knob_text(selector.gate, knobs) + ")";
         case SelectorKind::kThreshold: return "threshold(tau=" + knob_text(selector.tau, knobs) + ")";
         case SelectorKind::kBlockTopK:
         case SelectorKind::kAdaptiveRandom:

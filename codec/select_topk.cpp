@@ -52,12 +52,14 @@ TopKHint TopKHint::next(std::uint32_t magnitude) const noexcept {
     return TopKHint((magnitude & ~kMarginMask) | margin);
 }
 
-TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexcept {
+TopKCutoff find_top_k_cutoff(std::span<const std::span<const float>> lists, std::size_t k) noexcept {
     std::int32_t least = kMagnitudeMask;  // signed, since that is what baseline vectors can compare
     std::int32_t most = 0;
-    for (const float value : values) {
-        least = std::min(least, static_cast<std::int32_t>(magnitude_bits(value)));
-        most = std::max(most, static_cast<std::int32_t>(magnitude_bits(value)));
+    for (const auto values : lists) {
+        for (const float value : values) {
+            least = std::min(least, static_cast<std::int32_t>(magnitude_bits(value)));
+            most = std::max(most, static_cast<std::int32_t>(magnitude_bits(value)));
+        }
     }
     auto low = static_cast<std::uint32_t>(least);
     // Bins over what the candidates really span: top-k candidates share an exponent or two, so the first look leaves a
@@ -68,9 +70,11 @@ TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexc
     while (width > 0) {
         const unsigned shift = width > kBinBits ? width - kBinBits : 0;
         std::array<std::size_t, std::size_t{1} << kBinBits> counts{};
-        for (const float value : values) {
-            const std::uint32_t place = magnitude_bits(value) - low;
-            if ((place >> width) == 0) ++counts[place >> shift];
+        for (const auto values : lists) {
+            for (const float value : values) {
+                const std::uint32_t place = magnitude_bits(value) - low;
+                if ((place >> width) == 0) ++counts[place >> shift];
+            }
         }
         std::uint32_t bin = (1U << (width - shift)) - 1U;
         while (bin > 0 && counts[bin] < wanted) wanted -= counts[bin--];
@@ -78,6 +82,10 @@ TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexc
         width = shift;
     }
     return {low, wanted};
+}
+
+TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexcept {
+    return find_top_k_cutoff(std::span(&values, 1), k);
 }
 
 void TopKCollector::begin(SelectionList& list, std::size_t k, std::uint32_t floor, std::uint32_t drops_from) noexcept {
@@ -103,6 +111,11 @@ std::uint32_t TopKCollector::finish() {
 
 TopKCutoff TopKCollector::keep_best() {
     const TopKCutoff cutoff = find_top_k_cutoff(list_->all_values(), k_);
+    finish_with(cutoff);
+    return cutoff;
+}
+
+void TopKCollector::finish_with(const TopKCutoff& cutoff) {
     std::size_t ties_left = cutoff.ties_kept;
     list_->filter(
         [&](float value) {
@@ -115,7 +128,6 @@ TopKCutoff TopKCollector::keep_best() {
         [&](ElementCount element, float value, float variance) {
             dropped_.push_back({element, value, variance});
         });
-    return cutoff;
 }
 
 }  // namespace gradsieve::codec

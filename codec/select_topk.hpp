@@ -37,7 +37,10 @@ private:
     std::uint32_t margin_log2_ = 0;
 };
 
-/// The cutoff that keeps exactly k of `values`, 1 <= k <= values.size(); radix select, O(n), allocates nothing.
+/// The cutoff that keeps exactly k of the values of all lists, 1 <= k <= their number; radix select, O(n), allocates
+/// nothing. Ties count from the first list on.
+[[nodiscard]] TopKCutoff find_top_k_cutoff(std::span<const std::span<const float>> lists, std::size_t k) noexcept;
+/// The same of one list.
 [[nodiscard]] TopKCutoff find_top_k_cutoff(std::span<const float> values, std::size_t k) noexcept;
 
 /// A candidate that did not make it.
@@ -61,6 +64,8 @@ public:
     [[nodiscard]] bool has_enough() const noexcept { return list_->count() >= k_ || !was_guess_; }
     /// Keeps the k best; returns the k-th magnitude, or 0 if there are fewer than k candidates.
     std::uint32_t finish();
+    /// In place of `finish`: keeps what a cutoff of this list and others leaves of this one.
+    void finish_with(const TopKCutoff& cutoff);
     /// Cells of at least `drops_from` that were listed and are not among the k best.
     [[nodiscard]] std::span<const DroppedCell> dropped() const noexcept { return dropped_; }
 
@@ -74,6 +79,13 @@ private:
     std::size_t limit_ = 0;
     std::uint32_t floor_ = 1;
     bool was_guess_ = false;
+};
+
+/// What top-k knows of a tensor between its dense pass and its payloads.
+struct TopKCandidates {
+    SelectionList list;
+    TopKCollector top_k;
+    ScratchArray<std::uint32_t> gate_words;  ///< one bit per element: passed the gate
 };
 
 }  // namespace gradsieve::codec

@@ -48,11 +48,14 @@ constexpr std::array kStages = {
         "as variance, and only where |r| > tau; sends +-tau, so its quantizer is sign(scale=tau)",
         "Tsuzuku et al. 2018, the hybrid; threshold of Strom 2015, Scalable Distributed DNN Training Using Commodity "
         "GPU Cloud Computing"},
-    StageRow{"topk", "selector", "ratio, scope=tensor, gate=0", "tensor",
+    StageRow{"topk", "selector", "ratio, scope=tensor|model, gate=0", "tensor or model",
              "r: 4 B per element and generation; with a gate r, v: 8 B",
-             "sends the ratio's share of largest magnitudes, with a gate only among those with r^2 > gate v",
+             "sends the ratio's share of largest magnitudes, with a gate only among those with r^2 > gate v; "
+             "scope=model: of all tensors of a step that have this codec, which are handed in before one of them is "
+             "waited for",
              "Beznosikov, Horvath, Richtarik, Safaryan 2020, On Biased Compression for Distributed Learning, "
-             "arXiv:2002.12410, Top-k"},
+             "arXiv:2002.12410, Top-k",
+             "gather", "CPU, CUDA; scope=model: CPU"},
     StageRow{"threshold", "selector", "tau", "element", "r: 4 B per element and generation",
              "sends where |r| > tau; without a quantizer +-tau, that is sign(scale=tau), and the rest stays in r",
              kStrom},

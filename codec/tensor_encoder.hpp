@@ -6,6 +6,7 @@
 
 #include "codec/dense_pass.hpp"
 #include "codec/encoder_options.hpp"
+#include "codec/model_scope.hpp"
 #include "codec/momentum.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/workspace.hpp"
@@ -24,9 +25,13 @@ static_assert(kChunkElements % kListSpanElements == 0);
 
 class TensorEncoder {
 public:
-    /// The request is checked and the form supported; `scratch` is this thread's.
-    TensorEncoder(const EncodeRequest& request, const EncodeOptions& options, EncodeWorkspace::Impl& scratch);
+    /// The request is checked and the form supported; `scratch` is this thread's, and has the candidates of tensors
+    /// that are encoded in one go.
+    TensorEncoder(const EncodeRequest& request, const EncodeOptions& options, EncodeWorkspace::Impl& scratch,
+                  TopKCandidates& candidates);
     [[nodiscard]] EncodeResult run();
+    /// One phase of a member of a scope. Without a result's chunks but in the last.
+    [[nodiscard]] EncodeResult run_phase(ScopePhase phase, const ScopeTerms& terms, ScopeMember::Impl& inout_member);
 
 private:
     void plan_dense_pass(const EncodeOptions& options);
@@ -42,7 +47,10 @@ private:
     void encode_keyed();
     bool gather_keyed(ElementCount first, std::span<const std::uint32_t> indices, float factor);
     bool collect_top_k();
-    bool collect_candidates(std::uint32_t floor);
+    bool collect_candidates(std::size_t k, std::uint32_t floor);
+    void observe_member(const ScopeTerms& terms, ScopeMember::Impl& inout_member);
+    void count_member(ScopeMember::Impl& inout_member);
+    void settle_member(const ScopeMember::Impl& member);
     bool collect_estimated();
     void restore_guessed();
     void collect_residual(bool has_gate);
@@ -57,10 +65,14 @@ private:
     void look_at(ElementCount first, std::size_t elements, EstimateLook& inout_look) const;
     DenseSpan span_at(ElementCount first, std::size_t elements) const;
     bool run_pass(const DenseSpan& span, DenseOutcome& ret_outcome);
+    DenseSpan candidate_span(ElementCount first, std::uint32_t floor);
+    bool list_cells(DenseSpan& span, std::size_t& ret_listed);
     bool list_span(DenseSpan& span);
     std::size_t list_residual(ElementCount first, std::size_t elements, std::uint32_t floor);
     std::size_t keep_of_blocks(const DenseSpan& span, std::size_t listed);
     std::size_t keep_gated(ElementCount first, std::size_t listed);
+    [[nodiscard]] bool has_gate() const { return plan_.rule == DenseRule::kGatedMagnitude; }
+    void restore_dropped();
     void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {
@@ -73,6 +85,7 @@ private:
     const EncodeRequest& request_;
     const Pipeline& pipeline_;
     EncodeWorkspace::Impl& scratch_;
+    TopKCandidates& candidates_;
     DensePlan plan_;
     MomentumStep momentum_;             ///< of pipelines with momentum
     MomentumSamples momentum_samples_;  ///< the pass's samples then

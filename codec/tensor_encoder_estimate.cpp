@@ -109,13 +109,13 @@ bool TensorEncoder::estimate_floor(const EstimateRule& rule, EstimateState& ret_
 
 bool TensorEncoder::collect_estimated() {
     const EstimateRule rule = estimate_rule(pipeline_.selector, request_.elements);
-    SelectionList& list = scratch_.list;
+    SelectionList& list = candidates_.list;
     list.clear();
     EstimateState state;
     if (!estimate_floor(rule, state)) return false;
-    scratch_.top_k.begin(list, rule.most, state.floor);
+    candidates_.top_k.begin(list, rule.most, state.floor);
     collect_residual(false);
-    static_cast<void>(scratch_.top_k.finish());
+    static_cast<void>(candidates_.top_k.finish());
     return true;
 }
 

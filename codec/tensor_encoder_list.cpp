@@ -9,8 +9,8 @@
 
 namespace gradsieve::codec {
 
-/// Runs the pass over a span and appends what it lists.
-bool TensorEncoder::list_span(DenseSpan& span) {
+/// Runs the pass over a span and lists in this thread's cells.
+bool TensorEncoder::list_cells(DenseSpan& span, std::size_t& ret_listed) {
     SpanCells& cells = scratch_.span_cells;
     cells.ensure(kListSpanElements + kListSlack);
     span.indices = cells.indices.data();
@@ -19,13 +19,21 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     span.guess_floor = guess_floor_;
     DenseOutcome outcome;
     if (!run_pass(span, outcome)) return false;
-    std::size_t listed = outcome.listed;
+    ret_listed = outcome.listed;
+    return true;
+}
+
+/// The same, and appends what the selector takes of them.
+bool TensorEncoder::list_span(DenseSpan& span) {
+    SpanCells& cells = scratch_.span_cells;
+    std::size_t listed = 0;
+    if (!list_cells(span, listed)) return false;
     if (pipeline_.selector.kind == SelectorKind::kBlockTopK) listed = keep_of_blocks(span, listed);
     if (pipeline_.selector.kind == SelectorKind::kAdaptiveRandom)
         listed = keep_drawn(pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block),
                             span.first_index + static_cast<std::uint32_t>(span.elements), span.first - span.first_index,
                             random_, listed, cells, scratch_.weights);
-    scratch_.list.append(cells, listed, has_variance(pipeline_));
+    candidates_.list.append(cells, listed, has_variance(pipeline_));
     return true;
 }
 
@@ -55,7 +63,7 @@ std::size_t TensorEncoder::keep_of_blocks(const DenseSpan& span, std::size_t lis
 }
 
 void TensorEncoder::encode_selected(bool observes_first) {
-    SelectionList& list = scratch_.list;
+    SelectionList& list = candidates_.list;
     list.clear();
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         if (!observes_first) list.clear();
@@ -73,17 +81,21 @@ void TensorEncoder::encode_selected(bool observes_first) {
     if (observes_first) emit_list();
 }
 
-bool TensorEncoder::collect_candidates(std::uint32_t floor) {
-    const std::size_t k = top_k_count(pipeline_.selector.ratio, request_.elements);
-    const bool has_gate = plan_.rule == DenseRule::kGatedMagnitude;
-    if (has_gate) scratch_.gate_words.ensure((request_.elements + kPooledElements - 1) / kPooledElements);
-    scratch_.top_k.begin(scratch_.list, k, floor, guess_floor_);
+DenseSpan TensorEncoder::candidate_span(ElementCount first, std::uint32_t floor) {
+    if (has_gate()) candidates_.gate_words.ensure((request_.elements + kPooledElements - 1) / kPooledElements);
+    DenseSpan span = span_at(first, std::min<ElementCount>(kListSpanElements, request_.elements - first));
+    span.magnitude_floor = floor;
+    if (has_gate()) span.gate_words = candidates_.gate_words.data() + first / kPooledElements;
+    return span;
+}
+
+bool TensorEncoder::collect_candidates(std::size_t k, std::uint32_t floor) {
+    candidates_.top_k.begin(candidates_.list, k, floor, guess_floor_);
     for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {
-        if (first % kChunkElements == 0) scratch_.list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
-        scratch_.top_k.raise_floor();
-        DenseSpan span = span_at(first, std::min<ElementCount>(kListSpanElements, request_.elements - first));
-        span.magnitude_floor = scratch_.top_k.floor();
-        if (has_gate) span.gate_words = scratch_.gate_words.data() + first / kPooledElements;
+        if (first % kChunkElements == 0)
+            candidates_.list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
+        candidates_.top_k.raise_floor();
+        DenseSpan span = candidate_span(first, candidates_.top_k.floor());
         if (!list_span(span)) return false;
     }
     finish_dense_pass(plan_);
@@ -92,7 +104,7 @@ bool TensorEncoder::collect_candidates(std::uint32_t floor) {
 
 /// Gives everything back that the pass took to be sent.
 void TensorEncoder::restore_guessed() {
-    const SelectionList& list = scratch_.list;
+    const SelectionList& list = candidates_.list;
     for (std::size_t position = 0; position < list.chunk_count(); ++position) {
         const std::size_t count = list.indices(position).size();
         const ElementCount first = list.chunk_index(position) * kChunkElements;
@@ -117,7 +129,7 @@ std::size_t TensorEncoder::keep_gated(ElementCount first, std::size_t listed) {
         cells.indices.data()[kept] = index;
         cells.values.data()[kept] = cells.values.data()[cell];
         cells.variances.data()[kept] = 0.0F;  // never asked for: nothing is taken to be sent
-        kept += (scratch_.gate_words.data()[element / 32] >> (element % 32)) & 1U;
+        kept += (candidates_.gate_words.data()[element / 32] >> (element % 32)) & 1U;
     }
     return kept;
 }
@@ -127,26 +139,33 @@ std::size_t TensorEncoder::keep_gated(ElementCount first, std::size_t listed) {
 void TensorEncoder::collect_residual(bool has_gate) {
     for (ElementCount first = 0; first < request_.elements; first += kListSpanElements) {
         const std::size_t elements = std::min<ElementCount>(kListSpanElements, request_.elements - first);
-        if (first % kChunkElements == 0) scratch_.list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
-        scratch_.top_k.raise_floor();
-        std::size_t listed = list_residual(first, elements, scratch_.top_k.floor());
+        if (first % kChunkElements == 0)
+            candidates_.list.begin_chunk(static_cast<std::uint32_t>(first / kChunkElements));
+        candidates_.top_k.raise_floor();
+        std::size_t listed = list_residual(first, elements, candidates_.top_k.floor());
         if (has_gate) listed = keep_gated(first, listed);
-        scratch_.list.append(scratch_.span_cells, listed, has_gate);
+        candidates_.list.append(scratch_.span_cells, listed, has_gate);
     }
 }
 
+/// Gives back what the pass took to be sent and the cuts took off the list.
+void TensorEncoder::restore_dropped() {
+    for (const DroppedCell& cell : candidates_.top_k.dropped())
+        settle_unsent(plan_, request_.out, cell.element, cell.value, cell.variance);
+}
+
 bool TensorEncoder::collect_top_k() {
+    const std::size_t k = top_k_count(pipeline_.selector.ratio, request_.elements);
     const TopKHint hint(request_.selection_hint == nullptr ? 0 : *request_.selection_hint);
     guess_floor_ = hint.is_known() ? hint.threshold() : kNeverGuess;
-    if (!collect_candidates(hint.is_known() ? hint.floor() : 1U)) return false;
-    if (!scratch_.top_k.has_enough()) {  // the guess of the threshold was too high
+    if (!collect_candidates(k, hint.is_known() ? hint.floor() : 1U)) return false;
+    if (!candidates_.top_k.has_enough()) {  // the guess of the threshold was too high
         restore_guessed();
-        scratch_.top_k.begin(scratch_.list, top_k_count(pipeline_.selector.ratio, request_.elements), 1);
-        collect_residual(plan_.rule == DenseRule::kGatedMagnitude);
+        candidates_.top_k.begin(candidates_.list, k, 1);
+        collect_residual(has_gate());
     }
-    const std::uint32_t threshold = scratch_.top_k.finish();
-    for (const DroppedCell& cell : scratch_.top_k.dropped())
-        settle_unsent(plan_, request_.out, cell.element, cell.value, cell.variance);
+    const std::uint32_t threshold = candidates_.top_k.finish();
+    restore_dropped();
     if (request_.selection_hint != nullptr) *request_.selection_hint = hint.next(threshold).word();
     return true;
 }
@@ -155,17 +174,17 @@ void TensorEncoder::emit_list() {
     const bool wants_maximum = pipeline_.quantizer.scope == Scope::kTensor;
     float tensor_maximum = 0;
     if (wants_maximum) {
-        const std::span<const float> values = scratch_.list.all_values();
+        const std::span<const float> values = candidates_.list.all_values();
         for (const float value : values) tensor_maximum = std::max(tensor_maximum, std::fabs(value));
     }
     finish_dense_pass(plan_);
-    for (std::size_t position = 0; position < scratch_.list.chunk_count(); ++position) {
+    for (std::size_t position = 0; position < candidates_.list.chunk_count(); ++position) {
         emit_list_chunk(position, tensor_maximum);
     }
 }
 
 void TensorEncoder::emit_list_chunk(std::size_t position, float tensor_maximum) {
-    const SelectionList& list = scratch_.list;
+    const SelectionList& list = candidates_.list;
     const std::size_t count = list.indices(position).size();
     if (count == 0) return;
     const std::uint32_t chunk = list.chunk_index(position);

@@ -10,17 +10,15 @@ namespace gradsieve::codec {
 struct EncodeWorkspace::Impl {
     PayloadPool payloads;  ///< for callers without one
     SpanCells span_cells;
-    SelectionList list;
-    TopKCollector top_k;
+    TopKCandidates candidates;
     CodeScratch code;
     ScratchArray<float> decoded;                ///< what receivers decode for one chunk's selection
     ScratchArray<float> tile_values;            ///< two tiles of r on their way through a sign
     ScratchArray<std::uint32_t> keyed_indices;  ///< of a chunk
     ScratchArray<float> keyed_values;
-    std::vector<std::uint64_t> weights;      ///< of a block's candidates, added up
-    ScratchArray<float> samples;             ///< one block of every sample, between the two passes over it
-    ScratchArray<float> sample_weights;      ///< compensate: gamma times the request's
-    ScratchArray<std::uint32_t> gate_words;  ///< one bit per element: passed the gate of topk
+    std::vector<std::uint64_t> weights;  ///< of a block's candidates, added up
+    ScratchArray<float> samples;         ///< one block of every sample, between the two passes over it
+    ScratchArray<float> sample_weights;  ///< compensate: gamma times the request's
 };
 
 }  // namespace gradsieve::codec

@@ -132,6 +132,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensors_.push_back(std::move(tensor));
     }
     GRADSIEVE_TRY(take_signatures());
+    GRADSIEVE_TRY(lay_out_scopes());
     GRADSIEVE_TRY(lay_out_state());
     ByteCount result_bytes = 0;
     for (const auto count : elements) result_bytes += count * sizeof(float);
@@ -261,6 +262,7 @@ void HostedJob::submit_average(Session& session, const shm::Submission& submissi
         if (input.session == &session)
             input = {&session, submission.tensor_index, submission.sample_count, submission.batch_samples,
                      submission.scale};
+    if (tensor.scope != nullptr) tensor.scope->handed_in_at[session.rank] = now;
     auto& group = groups_[tensor.group];
     if (!group.opened) group.opened = now;
 }

@@ -7,6 +7,7 @@
 #include "daemon/codec_pool.hpp"
 #include "daemon/config.hpp"
 #include "daemon/gpu_pool.hpp"
+#include "daemon/hosted_scope.hpp"
 #include "daemon/hosted_tensor.hpp"
 #include "daemon/kept_states.hpp"
 #include "daemon/log.hpp"
@@ -110,7 +111,7 @@ public:
     void on_state_read(std::unique_ptr<GpuStateReadTask> task, TimePoint now);
     void on_frame(const transport::InFrame& frame, TimePoint now);
     void on_peer_event(const transport::PeerEvent& event, TimePoint now);
-    void on_time(TimePoint now) { machine_.on_time(now); }
+    void on_time(TimePoint now);
     void on_daemon_stopping(TimePoint now);
     /// A GPU is lost to this process: the job ends if its ranks' gradients lie there.
     void on_gpu_lost(const GpuWorker& worker, const std::string& text, TimePoint now);
@@ -230,6 +231,17 @@ private:
 
     [[nodiscard]] Result<std::unique_ptr<CodecTask>> make_encode_task(HostedTensor& tensor, Step step);
     void dispatch(std::unique_ptr<CodecTask> task, TimePoint now);
+    // hosted_job_scope.cpp
+    [[nodiscard]] Status lay_out_scopes();
+    [[nodiscard]] HostedScope& scope_of(const HostedTensor& tensor);
+    [[nodiscard]] static bool is_draining(const HostedTensor& tensor);
+    void encode_member(HostedTensor& tensor, Step step, TimePoint now);
+    void give_phase(HostedScope& scope, std::vector<std::unique_ptr<CodecTask>> tasks, TimePoint now);
+    void on_phase_done(std::unique_ptr<CodecTask> task, TimePoint now);
+    void advance(HostedScope& scope, TimePoint now);
+    void end_scopes(exchange::GroupNumber group, Step step, TimePoint now);
+    void answer_ended(HostedScope& scope, TimePoint now);
+    void check_hand_ins(HostedScope& scope, TimePoint now);
     // hosted_job_gpu.cpp
     [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
@@ -339,6 +351,7 @@ private:
     std::optional<codec::cuda::SharedHostMemory> host_state_;  ///< `state_` as GPUs see it
     bool has_host_state_ = false;  ///< state of device tensors lies in `state_`, constant after lay_out_state
     std::optional<shm::ResultArea> results_;
+    std::vector<std::unique_ptr<HostedScope>> scopes_;
     std::vector<HostedTensor> tensors_;
     std::vector<GroupTotals> groups_;
     std::map<Rank, Session*> sessions_;

@@ -1,4 +1,5 @@
 // How a job's actions are carried out: the meeting of codec, sessions and network for one tensor at a time.
+#include "codec/accumulate.hpp"
 #include "daemon/hosted_job.hpp"
 
 #include <cmath>
@@ -174,7 +175,10 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
 
 void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
     auto& tensor = tensors_[action.tensor];
-    if (is_held(tensor)) return deferred_.push_back(action);
+    if (is_held(tensor) || is_draining(tensor)) return deferred_.push_back(action);
+    // At a step that sends nothing there is nothing to select.
+    if (tensor.scope != nullptr && !codec::is_waiting(tensor.pipeline, action.step))
+        return encode_member(tensor, action.step, now);
     auto task = make_encode_task(tensor, action.step);
     if (!task.is_ok()) return machine_.on_encode_failed(action.tensor, action.step, task.error(), now);
     dispatch(std::move(*task), now);
@@ -209,7 +213,9 @@ void HostedJob::on_task_done(std::unique_ptr<CodecTask> task, TimePoint now) {
     --task->tensor->tasks_out;
     if (task->tensor->on_device && task->kind == CodecTask::Kind::kDecode && --gpu_decodes_out_ == 0) say_held();
     if (is_ended_) return;
-    if (task->kind == CodecTask::Kind::kEncode)
+    if (task->kind == CodecTask::Kind::kScopePhase)
+        on_phase_done(std::move(task), now);
+    else if (task->kind == CodecTask::Kind::kEncode)
         on_encode_done(*task, now);
     else
         on_decode_done(*task, now);
@@ -316,6 +322,7 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint now) {
     surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(),
                                {.job = key().name, .step = action.step});
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, action.status);
+    end_scopes(action.group, action.step, now);
     advance_pins(action.group, now);
 }
 

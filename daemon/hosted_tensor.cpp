@@ -14,8 +14,29 @@ std::size_t HostedTensor::live_generation(Step committed) const noexcept {
 }
 
 ElementCount CodecTask::work_elements() const noexcept {
+    if (kind == Kind::kScopePhase) return phase_elements;
     const auto passes = kind == Kind::kEncode ? samples.size() : payloads.size();
     return tensor->elements * (passes + 1);
+}
+
+void CodecTask::measure_residual() {
+    if (wants_residual_norm && encoded->is_ok() && request.out.residual != nullptr)
+        residual_norm = std::sqrt(codec::residual_square_sum({request.out.residual, tensor->elements}));
+}
+
+void CodecTask::sign_gradient() {
+    if (request.pipeline->measures_similarity && encoded->is_ok() && !(*encoded)->non_finite)
+        signature.emplace(request.tensor, request.samples, request.weights, request.elements);
+}
+
+void CodecTask::run_phase(codec::EncodeWorkspace& workspace) {
+    if (phase == codec::ScopePhase::kCut) {
+        next_hint = codec::cut_scope(terms, cut_members);
+        return;
+    }
+    encoded.emplace(codec::encode_member(phase, terms, request, *tensor->member, workspace));
+    if (phase == codec::ScopePhase::kObserve) sign_gradient();
+    if (phase == codec::ScopePhase::kSettle) measure_residual();
 }
 
 void CodecTask::run(codec::EncodeWorkspace& workspace) {
@@ -23,10 +44,10 @@ void CodecTask::run(codec::EncodeWorkspace& workspace) {
     const auto begin = clock.now();
     if (kind == Kind::kEncode) {
         encoded.emplace(codec::encode_tensor(request, workspace));
-        if (wants_residual_norm && encoded->is_ok() && request.out.residual != nullptr)
-            residual_norm = std::sqrt(codec::residual_square_sum({request.out.residual, tensor->elements}));
-        if (request.pipeline->measures_similarity && encoded->is_ok() && !(*encoded)->non_finite)
-            signature.emplace(request.tensor, request.samples, request.weights, request.elements);
+        measure_residual();
+        sign_gradient();
+    } else if (kind == Kind::kScopePhase) {
+        run_phase(workspace);
     } else {
         std::vector<std::vector<codec::ChunkView>> views(payloads.size());
         std::vector<codec::Contribution> contributions(payloads.size());
@@ -36,7 +57,7 @@ void CodecTask::run(codec::EncodeWorkspace& workspace) {
         }
         decoded.emplace(tensor->result->decode_average(step, contributions));
     }
-    took = clock.now() - begin;
+    took += clock.now() - begin;
 }
 
 }  // namespace gradsieve::daemon

@@ -7,6 +7,7 @@
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
+#include "codec/model_scope.hpp"
 #include "codec/pipeline.hpp"
 #include "codec/similarity.hpp"
 #include "exchange/job_machine.hpp"
@@ -22,6 +23,7 @@ namespace gradsieve::daemon {
 class Session;
 class GpuWorker;
 struct GpuBuffer;
+struct HostedScope;
 
 /// A generation is live if its stamp is the newest one not above the group's committed step.
 struct Generation {
@@ -76,13 +78,15 @@ struct HostedTensor {
     TensorTotals totals;
     /// Of the open step's gradient and of the last committed one's, where the pipeline measures similarity.
     std::optional<codec::Signature> open_signature, sent_signature;
+    HostedScope* scope = nullptr;  ///< of pipelines that select over several tensors; constant after lay_out_scopes
+    std::optional<codec::ScopeMember> member;
 
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
 };
 
 /// One piece of work for a codec thread; filled by the conductor, run once, read by the conductor.
 struct CodecTask {
-    enum class Kind : std::uint8_t { kEncode, kDecode };
+    enum class Kind : std::uint8_t { kEncode, kDecode, kScopePhase };
     Kind kind = Kind::kEncode;
     std::uint64_t job_hash = 0;
     HostedTensor* tensor = nullptr;
@@ -98,6 +102,12 @@ struct CodecTask {
     std::optional<Result<codec::EncodeResult>> encoded;
     double residual_norm = 0;
     std::optional<codec::Signature> signature;  ///< pipelines that measure similarity
+    // a phase of a scope: as for encode, the same task from phase to phase; the cut has a task of its own
+    codec::ScopePhase phase = codec::ScopePhase::kObserve;
+    codec::ScopeTerms terms;
+    std::vector<codec::ScopeMember*> cut_members;
+    std::uint32_t next_hint = 0;      ///< of the cut
+    ElementCount phase_elements = 0;  ///< element visits
     // decode
     std::vector<exchange::NodePayload> payloads;
     std::vector<float> factors;  ///< per payload: fl(local ranks / world size)
@@ -113,6 +123,11 @@ struct CodecTask {
     void run(codec::EncodeWorkspace& workspace);
     /// Element visits, to decide whether it is worth a hop to another thread.
     [[nodiscard]] ElementCount work_elements() const noexcept;
+
+private:
+    void run_phase(codec::EncodeWorkspace& workspace);
+    void measure_residual();
+    void sign_gradient();
 };
 
 }  // namespace gradsieve::daemon

@@ -49,10 +49,7 @@ public:
             while (rank->client && !rank->session.is_gone && rank->session.memory->try_pop(submission).value())
                 job->on_submission(rank->session, submission, now());
         }
-        for (auto& task : pool_.take_done()) {
-            ++tasks_from_pool;
-            job->on_task_done(std::move(task), now());
-        }
+        if (takes_from_pool) take_from_pool();
         drain_gpus();
         if (network_) {
             transport::Inbox inbox;
@@ -71,8 +68,15 @@ public:
     std::vector<std::unique_ptr<MemoryRank>> ranks;  // outlive the job's pointers to their sessions
     std::unique_ptr<HostedJob> job;
     std::size_t tasks_from_pool = 0;
+    bool takes_from_pool = true;  ///< off: what codec threads have done is not known to the job
 
 private:
+    void take_from_pool() {
+        for (auto& task : pool_.take_done()) {
+            ++tasks_from_pool;
+            job->on_task_done(std::move(task), now());
+        }
+    }
     void drain_gpus() {
         for (const auto& worker : gpus_.workers())
             for (auto& task : worker->take_done()) {

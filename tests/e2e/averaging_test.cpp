@@ -60,6 +60,40 @@ TEST(Averaging, One_node_measures_similarity_and_the_other_does_not) {
     EXPECT_FALSE(is_measured(cluster.status(1)));
     EXPECT_EQ(digests(ranks).size(), 1U);
 }
+/// The weights' 2,800 elements are selected from together, in the same order whatever order they are handed in.
+constexpr auto kTogether = "all | f32; *.weight: topk(0.05, scope=model) | f32";
+
+TEST(Averaging, Tensors_selected_from_together_are_identical_on_every_rank) {
+    Cluster cluster(2);
+    std::vector<Process> ranks;
+    for (std::size_t rank = 0; rank < 4; ++rank)
+        ranks.push_back(cluster.rank(rank / 2, {"--rank", std::to_string(rank), "--world", "4", "--steps", "1000",
+                                                "--samples", "2", "--reverse", std::to_string(rank % 2), "--codec",
+                                                kTogether, "--nan-at", rank == 3 ? "7" : "0", "--go-on", "1"}));
+    const auto sends_its_share = [](const auto& json) {
+        std::size_t kept = 0;
+        for (const auto& job : json.at("jobs"))
+            for (const auto& tensor : job.at("tensors"))
+                if (tensor.at("codec").template get<std::string>().find("scope=model") != std::string::npos)
+                    kept += tensor.at("kept_elements").template get<std::size_t>();
+        return kept == 140;
+    };
+    EXPECT_TRUE(cluster.wait_for_status(0, sends_its_share)) << cluster.status(0).dump(2);
+    EXPECT_EQ(digests(ranks).size(), 1U);
+    for (auto& rank : ranks) EXPECT_NE(rank.output().find("failed step 7 non-finite"), std::string::npos);
+}
+TEST(Averaging, Ranks_that_wait_tensor_by_tensor_for_what_is_selected_together_are_told_so) {
+    Cluster cluster(2, "[network]\nround_deadline_s = 0.5\n");
+    auto ranks = cluster.ranks(4, {"--codec", kTogether, "--steps", "5", "--one-by-one", "3", "--go-on", "1"});
+    EXPECT_EQ(digests(ranks).size(), 1U);
+    for (auto& rank : ranks) {
+        EXPECT_NE(rank.output().find("failed step 3 step-failed"), std::string::npos) << rank.output();
+        EXPECT_NE(rank.output().find("1 of the 2 tensors that topk(scope=model) selects from, and 'fc2.weight' not "
+                                     "within round_deadline_s (0.5 s)"),
+                  std::string::npos)
+            << rank.output();
+    }
+}
 TEST(Averaging, Three_nodes_with_unequal_ranks_weigh_each_rank_the_same) {
     Cluster cluster(3);
     std::vector<Process> ranks;

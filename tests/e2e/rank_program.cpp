@@ -165,8 +165,10 @@ private:
             if (step == options_.number("kill-at", 0) && index == 2) ::raise(SIGKILL);
             if (const auto status = tensor.submit(step, {.sample_count = samples_}); !status.is_ok())
                 fail("submit", status);
+            if (options_.number("one-by-one", 0) == step) wait_for(tensor, step);
         }
-        for (auto& tensor : tensors_) wait_for(tensor, step);
+        for (auto& tensor : tensors_)
+            if (options_.number("one-by-one", 0) != step) wait_for(tensor, step);
     }
 
     /// `drift-at`: from that step on this rank's parameters are wrong by the last bit of one of them.
