@@ -70,6 +70,7 @@ void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step 
     completion.step = step;
     completion.value = value;
     completion.set_text(status.text());
+    if (trace_ && kind == shm::CompletionKind::kTensor && about.tensor) trace_->on_handed_back(*about.tensor, step);
     for (auto& [rank, session] : sessions_) {
         if (about.tensor) completion.index = session->index_of_number[*about.tensor];
         if (about.group) completion.index = session->first_of_group[*about.group];
@@ -86,7 +87,7 @@ void HostedJob::act(exchange::SendFrame& action, TimePoint) {
     if (surroundings_.network == nullptr) return;
     transport::OutFrame frame{{action.type, action.epoch, action.step}, std::move(action.parts)};
     surroundings_.network->send(action.to, action.is_bulk ? transport::Lane::kData : transport::Lane::kControl,
-                                std::move(frame));
+                                std::move(frame), {exchange::job_hash(key()), action.number});
 }
 
 void HostedJob::act(exchange::StartJob& action, TimePoint now) {
@@ -174,6 +175,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
 
 void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
     auto& tensor = tensors_[action.tensor];
+    if (trace_) trace_->on_encode_asked(action.tensor, action.step);
     if (is_held(tensor)) return deferred_.push_back(action);
     auto task = make_encode_task(tensor, action.step);
     if (!task.is_ok()) return machine_.on_encode_failed(action.tensor, action.step, task.error(), now);
@@ -181,6 +183,7 @@ void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
 }
 
 void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
+    if (trace_) trace_->on_decode_asked(action.tensor, action.step);
     auto task = std::make_unique<CodecTask>();
     task->kind = CodecTask::Kind::kDecode;
     task->job_hash = exchange::job_hash(key());
@@ -209,6 +212,7 @@ void HostedJob::on_task_done(std::unique_ptr<CodecTask> task, TimePoint now) {
     --task->tensor->tasks_out;
     if (task->tensor->on_device && task->kind == CodecTask::Kind::kDecode && --gpu_decodes_out_ == 0) say_held();
     if (is_ended_) return;
+    if (trace_) trace_task(*task);
     if (task->kind == CodecTask::Kind::kEncode)
         on_encode_done(*task, now);
     else
@@ -287,6 +291,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
         if (auto& open = tensors_[number].open_signature)
             tensors_[number].sent_signature = std::exchange(open, std::nullopt);
     ++group.steps_committed;
+    if (trace_) trace_->on_step_ended(action.group, action.step, true);
     const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));
     allreduce_bytes_ += 2.0 * (nodes - 1.0) / nodes * 4.0 * static_cast<double>(group.elements);
     if (group.opened) {
@@ -304,6 +309,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
 void HostedJob::act(exchange::AbortStep& action, TimePoint now) {
     auto& group = groups_[action.group];
     ++group.steps_aborted;
+    if (trace_) trace_->on_step_ended(action.group, action.step, false);
     group.ended = action.step;
     group.opened.reset();
     group.open_times = {};

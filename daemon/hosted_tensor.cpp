@@ -20,7 +20,7 @@ ElementCount CodecTask::work_elements() const noexcept {
 
 void CodecTask::run(codec::EncodeWorkspace& workspace) {
     const SteadyClock clock;
-    const auto begin = clock.now();
+    began = clock.now();
     if (kind == Kind::kEncode) {
         encoded.emplace(codec::encode_tensor(request, workspace));
         if (wants_residual_norm && encoded->is_ok() && request.out.residual != nullptr)
@@ -36,7 +36,8 @@ void CodecTask::run(codec::EncodeWorkspace& workspace) {
         }
         decoded.emplace(tensor->result->decode_average(step, contributions));
     }
-    took = clock.now() - begin;
+    ended = clock.now();
+    took = ended - began;
 }
 
 }  // namespace gradsieve::daemon

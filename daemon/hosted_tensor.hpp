@@ -102,7 +102,8 @@ struct CodecTask {
     std::vector<exchange::NodePayload> payloads;
     std::vector<float> factors;  ///< per payload: fl(local ranks / world size)
     std::optional<Result<codec::DecodeResult>> decoded;
-    Duration took{};
+    Duration took{};  ///< its share, where a GPU codes several at once
+    TimePoint began{}, ended{};
 
     // on a GPU: one per local rank, in rank order; empty on the CPU. Samples and state are device memory then.
     std::vector<GpuBuffer*> gpu_buffers;
