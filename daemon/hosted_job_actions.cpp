@@ -86,8 +86,10 @@ void HostedJob::say_held() {
 void HostedJob::act(exchange::SendFrame& action, TimePoint) {
     if (surroundings_.network == nullptr) return;
     transport::OutFrame frame{{action.type, action.epoch, action.step}, std::move(action.parts)};
+    FrameMark mark;
+    if (action.number != 0) mark = {exchange::job_hash(key()), action.number};
     surroundings_.network->send(action.to, action.is_bulk ? transport::Lane::kData : transport::Lane::kControl,
-                                std::move(frame), {exchange::job_hash(key()), action.number});
+                                std::move(frame), mark);
 }
 
 void HostedJob::act(exchange::StartJob& action, TimePoint now) {
