@@ -255,8 +255,12 @@ void HostedJob::submit_average(Session& session, const shm::Submission& submissi
         return refuse({StatusCode::kFailedPrecondition, "tensor '" + tensor.name +
                                                             "': registered on a device, but no memory is bound: call "
                                                             "bind_device before submit"});
-    if (const auto status = machine_.on_submitted(session.rank, tensor.number, submission.step, now); !status.is_ok())
+    if (const auto status = machine_.on_submitted(session.rank, tensor.number, submission.step, now); !status.is_ok()) {
+        // The step may have ended in this very turn: who has all answers of a step may hand in the next one, so its end
+        // is told first.
+        carry_out_all(now);
         return refuse(status);
+    }
     session.is_handed_in[submission.tensor_index] = true;
     if (trace_) trace_->on_hand_in(tensor.number, submission.step, session.rank);
     for (auto& input : tensor.inputs)
@@ -343,6 +347,11 @@ void HostedJob::on_daemon_stopping(TimePoint now) {
     for (auto& [rank, session] : sessions_)
         if (!session->has_detached && !is_ended_)
             machine_.on_rank_left(rank, false, "gradsieved on this node is stopping", now);
+}
+
+void HostedJob::carry_out_all(TimePoint now) {
+    for (auto actions = machine_.take_actions(); !actions.empty(); actions = machine_.take_actions())
+        for (auto& action : actions) carry_out(action, now);
 }
 
 void HostedJob::run(TimePoint now) {

@@ -228,6 +228,7 @@ private:
     [[nodiscard]] Status check_request(const Session& session, const shm::AttachRequest& request) const;
 
     void carry_out(exchange::Action& action, TimePoint now);
+    void carry_out_all(TimePoint now);
     void act(exchange::SendFrame& action, TimePoint now);
     void act(exchange::StartJob& action, TimePoint now);
     void act(exchange::EncodeTensor& action, TimePoint now);

@@ -4,6 +4,8 @@
 
 #include "tests/daemon/conductor_node.hpp"
 
+#include <limits>
+
 namespace gradsieve::daemon::test {
 namespace {
 
@@ -48,6 +50,29 @@ TEST(Conductor, Job_runs_over_the_socket_and_the_page_follows_it) {
     const auto document = node.status();
     EXPECT_EQ(document.at("jobs"), json::array());
     EXPECT_EQ(document.at("ended_jobs").at(0).at("steps_committed"), 3);
+}
+TEST(Conductor, Hand_in_for_a_step_that_failed_elsewhere_is_refused_behind_the_steps_end) {
+    PipeNetwork network(2);
+    Node first(&network, 0);
+    Node second(&network, 1);
+    auto bad = first.attach(make_request(0, 2, one_tensor()));
+    auto good = second.attach(make_request(1, 2, one_tensor()));
+    ASSERT_TRUE(bad.client && good.client);
+    ASSERT_TRUE(first.turn_until([&] {
+        second.turn();
+        return bad.client->has(CompletionKind::kStarted, 1) && good.client->has(CompletionKind::kStarted, 1);
+    }));
+    bad.client->submit(0, 1, {1, std::numeric_limits<float>::quiet_NaN(), 3, 4});
+    ASSERT_TRUE(first.turn_until([&] { return bad.client->has(CompletionKind::kTensor, 1); }));
+    // Both are at hand when the second conductor looks: the other node's word, and a hand-in that does not know of it.
+    ASSERT_TRUE(wait_until([&] { return second.conductor->network()->has_inbox(); }));
+    good.client->submit(0, 1, {1, 2, 3, 4});
+    ASSERT_TRUE(second.turn_until([&] { return good.client->has(CompletionKind::kTensor, 1); }));
+    std::vector<CompletionKind> kinds;
+    for (const auto& completion : good.client->completions())
+        if (completion.step == 1 && completion.kind != CompletionKind::kStarted) kinds.push_back(completion.kind);
+    ASSERT_GE(kinds.size(), 2U);
+    EXPECT_EQ(kinds.front(), CompletionKind::kStepDone) << "who has all answers of a step may hand in the next one";
 }
 TEST(Conductor, Memory_of_a_job_is_given_back_when_its_processes_are_gone) {
     Node node;

@@ -87,7 +87,7 @@ shm::AttachRequest make_request(const std::string& job, const std::string& run, 
     return request;
 }
 
-/// Errors: the daemon's, once it no longer says that the last run is leaving.
+/// Errors: the daemon's, once it no longer says that the last run is there or leaving.
 Result<Attached> attach(const std::string& socket, const shm::AttachRequest& request) {
     for (const auto give_up = soon();;) {
         Attached attached;
@@ -95,7 +95,9 @@ Result<Attached> attach(const std::string& socket, const shm::AttachRequest& req
         GRADSIEVE_TRY(attached.connection.send(shm::build_attach_request(request), {}));
         GRADSIEVE_ASSIGN(auto message, attached.connection.receive(soon()));
         GRADSIEVE_ASSIGN(const auto reply, shm::parse_attach_reply(message.bytes));
-        if (reply.status.code() == StatusCode::kBusy && SteadyClock().now() < give_up) {
+        const bool is_taken =
+            reply.status.code() == StatusCode::kBusy || reply.status.code() == StatusCode::kAlreadyExists;
+        if (is_taken && SteadyClock().now() < give_up) {
             ::poll(nullptr, 0, 2);
             continue;
         }

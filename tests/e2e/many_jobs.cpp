@@ -65,12 +65,13 @@ std::size_t count(const std::string& text, const std::string& part) {
     for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
     return found;
 }
-Strings rounds_of(const std::string& output) {
-    Strings rounds;
+/// What follows `prefix` in the lines that begin with it.
+Strings lines_of(const std::string& output, const std::string& prefix) {
+    Strings found;
     std::istringstream lines(output);
     for (std::string line; std::getline(lines, line);)
-        if (line.starts_with("round ")) rounds.push_back(line.substr(6));
-    return rounds;
+        if (line.starts_with(prefix)) found.push_back(line.substr(prefix.size()));
+    return found;
 }
 
 /// Reads what the daemons log: thousands of lines, which a pipe does not hold.
@@ -163,12 +164,12 @@ public:
         dying_.stop();
         faults.kills = dying_.kills();
         faults.orphans = dying_.orphans();
-        faults.scribbles = rounds_of(scribbler_.output());
-        faults.exhausts = rounds_of(hog_.output());
+        faults.scribbles = lines_of(scribbler_.output(), "round ");
+        faults.exhausts = lines_of(hog_.output(), "round ");
         faults.failed_steps = count(nan_[0].output(), "failed step ");
         for (auto& rank : nan_) {
             faults.is_nan_alive.push_back(!rank.wait_for_exit(Milliseconds(0)).has_value());
-            faults.nan_errors += count(rank.output(), "error ");
+            for (auto& error : lines_of(rank.output(), "error ")) faults.nan_errors.push_back(std::move(error));
         }
         return faults;
     }

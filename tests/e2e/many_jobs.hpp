@@ -23,7 +23,7 @@ struct Faults {
     std::vector<std::string> orphans;              ///< what the killed ranks' partners printed
     std::size_t failed_steps = 0;                  ///< of the job that hands in NaNs
     std::vector<bool> is_nan_alive;                ///< its ranks still train
-    std::size_t nan_errors = 0;                    ///< lines in which they say that something else went wrong
+    std::vector<std::string> nan_errors;           ///< what else they say that went wrong
     std::vector<std::string> scribbles, exhausts;  ///< a line for each round of theirs
     std::vector<std::string> hostile_ends;         ///< exit codes
 };
