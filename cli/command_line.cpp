@@ -4,6 +4,8 @@
 #include "cli/demo.hpp"
 #endif
 
+#include "shm/trace_message.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -20,6 +22,7 @@ Examples:
   gradsieve status --watch          what runs now, redrawn each second
   gradsieve status --json | jq .    the same for programs
   gradsieve metrics                 the same for Prometheus
+  gradsieve trace -o FILE           where the time of a step goes
   gradsieve codecs explain CODEC    what a codec sends, keeps and costs
   gradsieve plan --params 100M --nodes 4 --link 1Gbit --step-ms 300
                                     does compressing pay, and with which codec?
@@ -43,6 +46,7 @@ public:
         add_status();
         add_peers();
         add_metrics();
+        add_trace();
         add_codecs();
         add_plan();
         add_check_config();
@@ -109,6 +113,22 @@ private:
         add_socket(sub, metrics_.socket);
         sub->add_option("-o,--output", metrics_.output, "Replace this file instead, e.g. of node_exporter's collector")
             ->type_name("FILE");
+    }
+    void add_trace() {
+        auto* sub = add("trace", "Record where the time of a job's next steps goes, for chrome://tracing and Perfetto",
+                        [this] { return run_trace(trace_, console_); });
+        sub->add_option("-j,--job", trace_.job, "Name of the job; may be left out where one runs")->type_name("JOB");
+        sub->add_option("--run", trace_.run, "Its run id; may be left out where there is one alone")->type_name("ID");
+        sub->add_option("-n,--steps", trace_.steps, "Steps to record, of all groups together")
+            ->check(CLI::Range(1U, shm::kTraceStepLimit))
+            ->capture_default_str();
+        auto* output =
+            sub->add_option("-o,--output", trace_.output, "Put the trace there and print a summary")->type_name("FILE");
+        sub->add_option("--timeout", trace_.timeout_s, "Seconds to wait for the steps")
+            ->check(CLI::Range(1U, shm::kTraceTimeoutLimitMs / 1000))
+            ->capture_default_str();
+        add_socket(sub, trace_.socket);
+        sub->add_flag("--json", trace_.is_json, "Print the summary as JSON")->needs(output);
     }
     void add_codecs() {
         auto* sub = add("codecs", "List the stages that codecs are made of, or explain a codec", [this] {
@@ -218,6 +238,7 @@ private:
     StatusOptions status_;
     PeersOptions peers_;
     MetricsOptions metrics_;
+    TraceOptions trace_;
     CodecsOptions codecs_;
     ExplainOptions explain_;
     bool is_explained_ = false;

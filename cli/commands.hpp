@@ -33,6 +33,19 @@ struct MetricsOptions {
 /// OpenMetrics text out of the status page; kOk whatever the daemon's health is, kFailed if the file cannot be written.
 [[nodiscard]] ExitCode run_metrics(const MetricsOptions& options, Console& console);
 
+struct TraceOptions {
+    std::string socket;
+    std::string job;     ///< "" = the only one that runs
+    std::string run;     ///< "" = the only one of that name
+    std::string output;  ///< file that is replaced as a whole; "" = standard output
+    unsigned steps = 20;
+    unsigned timeout_s = 60;
+    bool is_json = false;  ///< the summary that goes with a file
+};
+/// Asks the daemon for a job's next steps and writes them as a Chrome trace; waits for them. kFailed if not all came,
+/// with those that did written all the same.
+[[nodiscard]] ExitCode run_trace(const TraceOptions& options, Console& console);
+
 struct CodecsOptions {
     bool is_json = false;
 };

@@ -1,8 +1,8 @@
 // gradsieve state save, load, release: asks the daemon over its socket, and says what came of it.
 #include "cli/commands.hpp"
 #include "cli/human.hpp"
+#include "cli/known_jobs.hpp"
 #include "cli/render_status.hpp"
-#include "cli/status_page_health.hpp"
 #include "cli/text_table.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/sealed_message.hpp"
@@ -33,20 +33,13 @@ std::string job_text(const shm::StateRequest& request) {
     return "job '" + printable(request.job_name) + "' (run '" + printable(request.run_id) + "')";
 }
 
-/// Runs of that name which the daemon knows: those that go on, and those whose state it keeps.
-std::set<std::string> known_runs(const std::string& socket, const std::string& job) {
-    std::set<std::string> runs;
-    const auto reading = read_page(socket);
-    const auto document = nlohmann::json::parse(reading.document, nullptr, /*allow_exceptions=*/false);
-    if (document.is_discarded()) return runs;
-    const auto take = [&](const nlohmann::json& list) {
-        if (!list.is_array()) return;
-        for (const auto& entry : list)
-            if (entry.is_object() && entry.value("name", "") == job) runs.insert(entry.value("run_id", ""));
-    };
-    take(document.value("jobs", nlohmann::json::array()));
-    if (runs.empty()) take(document.value("ended_jobs", nlohmann::json::array()));
-    return runs;
+/// Runs of that name which the daemon knows: those that go on, and, where none does, those that ended.
+std::set<std::string> known_runs(const std::string& socket, const std::string& name) {
+    std::set<std::string> running;
+    std::set<std::string> ended;
+    for (const auto& job : known_jobs(socket))
+        if (job.name == name) (job.is_running ? running : ended).insert(job.run_id);
+    return running.empty() ? ended : running;
 }
 
 Result<shm::StateRequest> request_of(const StateOptions& options, shm::StateRequestKind kind,

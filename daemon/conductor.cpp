@@ -161,6 +161,7 @@ bool Conductor::run_once(TimePoint now) {
     has_any |= drain_gpus(now);
     has_any |= drain_snapshots(now);
     has_any |= drain_submissions(now);
+    drain_sent_frames();
     run_jobs(now);
     ring_clients();
     if (network_) network_->on_tick(tick());

@@ -81,6 +81,10 @@ private:
     [[nodiscard]] Status check_state_owner(const Session& session, const exchange::JobKey& key) const;
     void reply_to(std::uint64_t session_id, const shm::StateReply& reply);
     void on_taken_in(const SnapshotTask& task);
+    // conductor_trace.cpp
+    void on_trace_message(Session& session, const shm::LocalMessage& message, TimePoint now);
+    void reply_with_trace(std::uint64_t session_id, const shm::TraceReply& reply);
+    void drain_sent_frames();
     // conductor_sessions.cpp
     [[nodiscard]] Result<HostedJob::Attachment> attach(Session& session, const shm::AttachRequest& request,
                                                        TimePoint now);

@@ -96,6 +96,8 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
     if (session.job != nullptr) return on_bind_message(session, std::move(*message), now);
     if (shm::peek_message_type(message->bytes) == shm::MessageType::kStateRequest)
         return on_state_message(session, std::move(*message), now);
+    if (shm::peek_message_type(message->bytes) == shm::MessageType::kTraceRequest)
+        return on_trace_message(session, *message, now);
     shm::AttachReply reply;
     std::vector<int> descriptors;
     auto request = shm::parse_attach_request(message->bytes);
@@ -190,21 +192,23 @@ Result<HostedJob::Attachment> Conductor::attach(Session& session, const shm::Att
             return Status(StatusCode::kBusy, "job '" + key.name +
                                                  "': its kept state on GPUs is being looked at: wait for its end; try "
                                                  "again in a moment");
-        JobSurroundings surroundings{&config_,
-                                     &pool_,
-                                     &gpus_,
-                                     network_.get(),
-                                     &workspace_,
-                                     &budget_,
-                                     &log_,
-                                     mix64(static_cast<std::uint64_t>(now.time_since_epoch().count()) ^ hash ^
-                                           static_cast<std::uint64_t>(::getpid())),
-                                     &kept_states_,
-                                     session.who.uid,
-                                     snapshots_,
-                                     session.wishes,
-                                     read_resume_choice(config_.state_directory, key),
-                                     [this](std::uint64_t id, const shm::StateReply& reply) { reply_to(id, reply); }};
+        JobSurroundings surroundings{
+            &config_,
+            &pool_,
+            &gpus_,
+            network_.get(),
+            &workspace_,
+            &budget_,
+            &log_,
+            mix64(static_cast<std::uint64_t>(now.time_since_epoch().count()) ^ hash ^
+                  static_cast<std::uint64_t>(::getpid())),
+            &kept_states_,
+            session.who.uid,
+            snapshots_,
+            session.wishes,
+            read_resume_choice(config_.state_directory, key),
+            [this](std::uint64_t id, const shm::StateReply& reply) { reply_to(id, reply); },
+            [this](std::uint64_t id, const shm::TraceReply& reply) { reply_with_trace(id, reply); }};
         GRADSIEVE_ASSIGN(auto job, HostedJob::make(request, surroundings, now));
         place = jobs_.emplace(hash, std::move(job)).first;
         for (PeerIndex peer = 0; peer < peers_.size(); ++peer)
@@ -262,6 +266,7 @@ void Conductor::remove_gone(TimePoint now) {
             ++place;
             continue;
         }
+        for (auto& [hash, job] : jobs_) job->drop_trace(session.id);
         if (session.job != nullptr) session.job->forget(session);
         place = sessions_.erase(place);
     }

@@ -18,10 +18,6 @@ exchange::JobKey key_of(const shm::StateRequest& request) { return {request.job_
 
 std::string job_text(const exchange::JobKey& key) { return "job '" + key.name + "', run '" + key.run_id + "'"; }
 
-bool may_touch(const Session& session, std::uint32_t owner) {
-    return session.who.uid == owner || session.who.uid == 0 || session.who.uid == ::geteuid();
-}
-
 bool is_meant(const shm::StateRequest& request, const SnapshotHead& head) {
     return (request.is_of_all_groups || head.table.groups.front() == request.group) &&
            (request.step == 0 || head.step == request.step);
@@ -56,6 +52,10 @@ Status not_found(const shm::StateRequest& request, const std::vector<FoundSnapsh
 }
 
 }  // namespace
+
+bool Session::may_touch(std::uint32_t owner) const {
+    return who.uid == owner || who.uid == 0 || who.uid == ::geteuid();
+}
 
 void Conductor::reply_to(std::uint64_t session_id, const shm::StateReply& reply) {
     const auto place = sessions_.find(session_id);
@@ -125,10 +125,10 @@ Status Conductor::check_state_owner(const Session& session, const exchange::JobK
                       job_text(key) + " is another user's, you are " + session.user + ": ask as that user, or as root");
     };
     const auto place = jobs_.find(exchange::job_hash(key));
-    if (place != jobs_.end() && !may_touch(session, place->second->owner())) return refuse();
-    if (const auto owner = kept_states_.owner_of(key); owner && !may_touch(session, *owner)) return refuse();
+    if (place != jobs_.end() && !session.may_touch(place->second->owner())) return refuse();
+    if (const auto owner = kept_states_.owner_of(key); owner && !session.may_touch(*owner)) return refuse();
     for (const auto& found : find_pinned(config_.state_directory, key))
-        if (found.head.is_ok() && !may_touch(session, found.head->table.owner)) return refuse();
+        if (found.head.is_ok() && !session.may_touch(found.head->table.owner)) return refuse();
     return {};
 }
 

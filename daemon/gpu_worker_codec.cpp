@@ -95,10 +95,13 @@ void GpuWorker::encode(std::span<GpuTask*> tasks) {
         for (auto* task : turn.tasks)
             if (status.is_ok()) status = take_norm(*task->codec);
         if (!status.is_ok()) return;
-        const auto took = (clock.now() - turn.begun) / static_cast<int>(turn.tasks.size());
+        const auto ended = clock.now();
+        const auto took = (ended - turn.begun) / static_cast<int>(turn.tasks.size());
         for (std::size_t number = 0; number < turn.tasks.size(); ++number) {
             auto& task = *turn.tasks[number]->codec;
             task.took = took;
+            task.began = turn.begun;
+            task.ended = ended;
             task.encoded.emplace(std::move(turn.results[number]));
         }
         hand_back(turn.tasks);
@@ -166,7 +169,12 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
         decoding[number]->decoded.emplace(std::move(answers[number]));
     for (std::size_t place = 0; place < devices_.size() && status.is_ok(); ++place)
         status = context_->decoder->stream(place).synchronize();  // fills too
-    for (auto* task : tasks) task->took = (clock.now() - begin) / static_cast<int>(tasks.size());
+    const auto ended = clock.now();
+    for (auto* task : tasks) {
+        task->took = (ended - begin) / static_cast<int>(tasks.size());
+        task->began = begin;
+        task->ended = ended;
+    }
     if (status.is_ok()) return;
     look_after(status);
     for (auto* task : tasks) task->decoded.emplace(status.with_context("GPU " + names()));

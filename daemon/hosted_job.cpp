@@ -96,6 +96,7 @@ HostedJob::HostedJob(const shm::AttachRequest& request, const JobSurroundings& s
 HostedJob::~HostedJob() { release_memory(); }
 
 void HostedJob::release_memory() {
+    if (trace_) forget_trace();
     for (auto& tensor : tensors_) tensor.result.reset();
     release_gpu_state();
     if (state_ && state_->placement())
@@ -255,9 +256,14 @@ void HostedJob::submit_average(Session& session, const shm::Submission& submissi
         return refuse({StatusCode::kFailedPrecondition, "tensor '" + tensor.name +
                                                             "': registered on a device, but no memory is bound: call "
                                                             "bind_device before submit"});
-    if (const auto status = machine_.on_submitted(session.rank, tensor.number, submission.step, now); !status.is_ok())
+    if (const auto status = machine_.on_submitted(session.rank, tensor.number, submission.step, now); !status.is_ok()) {
+        // The step may have ended in this very turn: who has all answers of a step may hand in the next one, so its end
+        // is told first.
+        carry_out_all(now);
         return refuse(status);
+    }
     session.is_handed_in[submission.tensor_index] = true;
+    if (trace_) trace_->on_hand_in(tensor.number, submission.step, session.rank);
     for (auto& input : tensor.inputs)
         if (input.session == &session)
             input = {&session, submission.tensor_index, submission.sample_count, submission.batch_samples,
@@ -327,6 +333,7 @@ void HostedJob::forget(Session& session) {
 }
 
 void HostedJob::on_frame(const transport::InFrame& frame, TimePoint now) {
+    if (trace_) trace_->set_arrival(frame.arrived);
     machine_.on_frame(frame.from, frame.header.type, frame.header.epoch, frame.header.step, frame.body, now);
 }
 
@@ -344,13 +351,18 @@ void HostedJob::on_daemon_stopping(TimePoint now) {
             machine_.on_rank_left(rank, false, "gradsieved on this node is stopping", now);
 }
 
+void HostedJob::carry_out_all(TimePoint now) {
+    for (auto actions = machine_.take_actions(); !actions.empty(); actions = machine_.take_actions())
+        for (auto& action : actions) carry_out(action, now);
+}
+
 void HostedJob::run(TimePoint now) {
     retry_bind(now);
     encode_deferred(now);
     for (bool has_flushed = false;;) {
         auto actions = machine_.take_actions();
         if (actions.empty()) {
-            if (has_flushed) return settle_held_binds();
+            if (has_flushed) break;
             machine_.flush();
             has_flushed = true;
             continue;
@@ -358,6 +370,8 @@ void HostedJob::run(TimePoint now) {
         has_flushed = false;
         for (auto& action : actions) carry_out(action, now);
     }
+    settle_held_binds();
+    if (trace_) advance_trace(now);
 }
 
 }  // namespace gradsieve::daemon

@@ -9,6 +9,7 @@
 #include "daemon/gpu_pool.hpp"
 #include "daemon/hosted_scope.hpp"
 #include "daemon/hosted_tensor.hpp"
+#include "daemon/job_trace.hpp"
 #include "daemon/kept_states.hpp"
 #include "daemon/log.hpp"
 #include "daemon/network_thread.hpp"
@@ -60,6 +61,7 @@ struct JobSurroundings {
     ResumeChoice choice = {};
     /// To whoever asked for something that took a while; a caller that is gone is no error.
     std::function<void(std::uint64_t session_id, const shm::StateReply&)> reply = nullptr;
+    std::function<void(std::uint64_t session_id, const shm::TraceReply&)> reply_trace = nullptr;
 };
 
 struct StepTimes {
@@ -134,6 +136,12 @@ public:
     void on_snapshot_done(const std::shared_ptr<SnapshotTask>& task, TimePoint now);
     /// A snapshot of a committed step is wanted on every node; answered through JobSurroundings::reply, also at once.
     void on_save_request(std::uint64_t session_id, const shm::StateRequest& request, TimePoint now);
+    /// The next steps are recorded; answered through JobSurroundings::reply_trace, also at once.
+    void on_trace_request(std::uint64_t session_id, const shm::TraceRequest& request, TimePoint now);
+    /// That session is gone.
+    void drop_trace(std::uint64_t session_id);
+    /// The transport has taken a marked frame.
+    void on_frame_sent(std::uint64_t number, TimePoint at);
     [[nodiscard]] uid_t owner() const noexcept { return owner_; }
     /// What is to be written at a clean stop; null if there is nothing.
     [[nodiscard]] shm::StateSegment* state() noexcept { return state_ ? &*state_ : nullptr; }
@@ -210,10 +218,18 @@ private:
     void invalidate(HostedTensor& tensor, std::size_t index);
     void finish_generation(HostedTensor& tensor, std::size_t index, Step step, double scale);
     void forget_state();
+    // hosted_job_trace.cpp
+    [[nodiscard]] TraceExtent trace_extent() const;
+    [[nodiscard]] Status missed_steps(TimePoint now) const;
+    void trace_task(const CodecTask& task);
+    void advance_trace(TimePoint now);
+    void end_trace(const Status& status);
+    void forget_trace();
     // hosted_job.cpp
     [[nodiscard]] Status check_request(const Session& session, const shm::AttachRequest& request) const;
 
     void carry_out(exchange::Action& action, TimePoint now);
+    void carry_out_all(TimePoint now);
     void act(exchange::SendFrame& action, TimePoint now);
     void act(exchange::StartJob& action, TimePoint now);
     void act(exchange::EncodeTensor& action, TimePoint now);
@@ -362,6 +378,9 @@ private:
     ByteCount memory_bytes_ = 0;
     codec::PayloadPool payloads_;  // workers take from it, the network thread gives back
     std::deque<StepTimes> step_times_;
+    SteadyClock trace_clock_;
+    std::unique_ptr<JobTrace> trace_;  ///< null, mostly
+    ByteCount trace_bytes_ = 0;        ///< its part of memory_bytes_
     double allreduce_bytes_ = 0, sent_bytes_ = 0, payload_bytes_unshared_ = 0;
     bool is_ended_ = false, is_retired_ = false;
     TimePoint ended_at_{};

@@ -71,6 +71,7 @@ void HostedJob::complete_all(shm::CompletionKind kind, const About& about, Step 
     completion.step = step;
     completion.value = value;
     completion.set_text(status.text());
+    if (trace_ && kind == shm::CompletionKind::kTensor && about.tensor) trace_->on_handed_back(*about.tensor, step);
     for (auto& [rank, session] : sessions_) {
         if (about.tensor) completion.index = session->index_of_number[*about.tensor];
         if (about.group) completion.index = session->first_of_group[*about.group];
@@ -86,8 +87,10 @@ void HostedJob::say_held() {
 void HostedJob::act(exchange::SendFrame& action, TimePoint) {
     if (surroundings_.network == nullptr) return;
     transport::OutFrame frame{{action.type, action.epoch, action.step}, std::move(action.parts)};
+    FrameMark mark;
+    if (action.number != 0) mark = {exchange::job_hash(key()), action.number};
     surroundings_.network->send(action.to, action.is_bulk ? transport::Lane::kData : transport::Lane::kControl,
-                                std::move(frame));
+                                std::move(frame), mark);
 }
 
 void HostedJob::act(exchange::StartJob& action, TimePoint now) {
@@ -175,6 +178,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
 
 void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
     auto& tensor = tensors_[action.tensor];
+    if (trace_) trace_->on_encode_asked(action.tensor, action.step);
     if (is_held(tensor) || is_draining(tensor)) return deferred_.push_back(action);
     // At a step that sends nothing there is nothing to select.
     if (tensor.scope != nullptr && !codec::is_waiting(tensor.pipeline, action.step))
@@ -185,6 +189,7 @@ void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
 }
 
 void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
+    if (trace_) trace_->on_decode_asked(action.tensor, action.step);
     auto task = std::make_unique<CodecTask>();
     task->kind = CodecTask::Kind::kDecode;
     task->job_hash = exchange::job_hash(key());
@@ -222,6 +227,7 @@ void HostedJob::on_task_done(std::unique_ptr<CodecTask> task, TimePoint now) {
 }
 
 void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
+    if (trace_) trace_task(task);
     auto& tensor = *task.tensor;
     groups_[tensor.group].open_times.encode_ms += milliseconds(task.took);
     if (!task.encoded->is_ok()) return machine_.on_encode_failed(tensor.number, task.step, task.encoded->error(), now);
@@ -271,6 +277,7 @@ void HostedJob::on_decode_done(CodecTask& task, TimePoint now) {
     auto& tensor = *task.tensor;
     if (task.fills_not_a_number)
         return complete_all(shm::CompletionKind::kTensor, {.tensor = tensor.number}, task.step, task.decoded->status());
+    if (trace_) trace_task(task);
     groups_[tensor.group].open_times.decode_ms += milliseconds(task.took);
     const auto digest = task.decoded->is_ok() ? (*task.decoded)->digest : 0;
     machine_.on_decoded(tensor.number, task.step, digest, task.decoded->status(), now);
@@ -293,6 +300,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
         if (auto& open = tensors_[number].open_signature)
             tensors_[number].sent_signature = std::exchange(open, std::nullopt);
     ++group.steps_committed;
+    if (trace_) trace_->on_step_ended(action.group, action.step, true);
     const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));
     allreduce_bytes_ += 2.0 * (nodes - 1.0) / nodes * 4.0 * static_cast<double>(group.elements);
     if (group.opened) {
@@ -310,6 +318,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
 void HostedJob::act(exchange::AbortStep& action, TimePoint now) {
     auto& group = groups_[action.group];
     ++group.steps_aborted;
+    if (trace_) trace_->on_step_ended(action.group, action.step, false);
     group.ended = action.step;
     group.opened.reset();
     group.open_times = {};

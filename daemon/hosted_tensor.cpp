@@ -41,7 +41,8 @@ void CodecTask::run_phase(codec::EncodeWorkspace& workspace) {
 
 void CodecTask::run(codec::EncodeWorkspace& workspace) {
     const SteadyClock clock;
-    const auto begin = clock.now();
+    const auto run_begin = clock.now();
+    if (took == Duration{}) began = run_begin;
     if (kind == Kind::kEncode) {
         encoded.emplace(codec::encode_tensor(request, workspace));
         measure_residual();
@@ -57,7 +58,8 @@ void CodecTask::run(codec::EncodeWorkspace& workspace) {
         }
         decoded.emplace(tensor->result->decode_average(step, contributions));
     }
-    took += clock.now() - begin;
+    ended = clock.now();
+    took += ended - run_begin;
 }
 
 }  // namespace gradsieve::daemon

@@ -112,7 +112,8 @@ struct CodecTask {
     std::vector<exchange::NodePayload> payloads;
     std::vector<float> factors;  ///< per payload: fl(local ranks / world size)
     std::optional<Result<codec::DecodeResult>> decoded;
-    Duration took{};
+    Duration took{};             ///< its share, where a GPU codes several at once
+    TimePoint began{}, ended{};  ///< of a scope's member: the first phase, and the last
 
     // on a GPU: one per local rank, in rank order; empty on the CPU. Samples and state are device memory then.
     std::vector<GpuBuffer*> gpu_buffers;

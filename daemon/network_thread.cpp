@@ -24,8 +24,8 @@ NetworkThread::~NetworkThread() {
     thread_.join();
 }
 
-void NetworkThread::send(PeerIndex to, transport::Lane lane, transport::OutFrame frame) {
-    auto outgoing = std::make_unique<Outgoing>(Outgoing{to, lane, std::move(frame)});
+void NetworkThread::send(PeerIndex to, transport::Lane lane, transport::OutFrame frame, FrameMark mark) {
+    auto outgoing = std::make_unique<Outgoing>(Outgoing{to, lane, std::move(frame), mark});
     if (!backlog_.empty() || !to_network_.try_push(outgoing)) backlog_.push_back(std::move(outgoing));
     transport_->wake();
 }
@@ -68,6 +68,9 @@ void NetworkThread::send_queued() {
         auto& item = **outgoing;
         if (const auto status = transport_->send(item.to, item.lane, std::move(item.frame)); !status.is_ok())
             log_.warning("frame not sent: " + status.to_string(), {});
+        if (item.mark.number == 0) continue;
+        SentFrame sent{item.mark, SteadyClock().now()};
+        static_cast<void>(sent_.try_push(sent));  // full: it is not told
     }
 }
 
@@ -108,6 +111,9 @@ void NetworkThread::run() {
             log_.warning("network: " + status.to_string(), {});
         log_notices(inbox->notices);
         if (inbox->frames.empty() && inbox->events.empty()) continue;
+        const auto arrived = clock.now();
+        for (auto& frame : inbox->frames)
+            if (frame.arrived == TimePoint{}) frame.arrived = arrived;
         // A full queue means a conductor that is far behind: what arrived stays here, and TCP slows the peers down.
         if (to_conductor_.try_push(inbox)) {
             inbox = std::make_unique<transport::Inbox>();

@@ -13,10 +13,21 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 namespace gradsieve::daemon {
+
+/// A frame whose transport is to be told of: of which job, and the job's number of it.
+struct FrameMark {
+    std::uint64_t job_hash = 0;
+    std::uint64_t number = 0;  ///< 0: nobody asks
+};
+struct SentFrame {
+    FrameMark mark;
+    TimePoint at{};  ///< when the transport had taken it
+};
 
 class NetworkThread {
 public:
@@ -26,7 +37,10 @@ public:
     NetworkThread(const NetworkThread&) = delete;
     NetworkThread& operator=(const NetworkThread&) = delete;
 
-    void send(PeerIndex to, transport::Lane lane, transport::OutFrame frame);
+    /// Marked ones are told of by `take_sent`.
+    void send(PeerIndex to, transport::Lane lane, transport::OutFrame frame, FrameMark mark = {});
+    /// Of marked frames, in the order in which they left. If nobody looks, the last ones are not told.
+    [[nodiscard]] std::optional<SentFrame> take_sent() { return sent_.try_pop(); }
     /// What has arrived since the last call, in order.
     void take_inbox(transport::Inbox& ret_inbox);
     [[nodiscard]] bool has_inbox() const noexcept { return !to_conductor_.is_empty(); }
@@ -47,6 +61,7 @@ private:
         PeerIndex to = 0;
         transport::Lane lane = transport::Lane::kControl;
         transport::OutFrame frame;
+        FrameMark mark;
     };
     void run();
     void send_queued();
@@ -61,6 +76,7 @@ private:
     // shared, each with its own rule
     SpscQueue<std::unique_ptr<Outgoing>> to_network_{4096};
     SpscQueue<std::unique_ptr<transport::Inbox>> to_conductor_{4096};
+    SpscQueue<SentFrame> sent_{4096};
     std::atomic<std::uint64_t> tick_{0};
     std::atomic<bool> is_stopping_{false};
     mutable std::mutex counters_mutex_;              // status only, never on the gradient's path

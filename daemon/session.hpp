@@ -49,6 +49,8 @@ public:
 
     /// False if the client does not read its completions: it is to be treated as gone.
     [[nodiscard]] bool complete(const shm::Completion& completion);
+    /// Whether it may ask about what belongs to the user `owner`.
+    [[nodiscard]] bool may_touch(std::uint32_t owner) const;
 };
 
 }  // namespace gradsieve::daemon

@@ -43,11 +43,15 @@ void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, con
         }
         const auto position = context_.position_of[tensor];
         auto& assembly = current_.tensors[position].from[origin];
+        const bool is_first = assembly.is_empty();
         const auto taken = assembly.take(*record);
         if (taken == Assembly::Taken::kConflict)
             context_.refuse(sender, context_.tensor_text(tensor) + ", chunk " + std::to_string(record->header.chunk) +
                                         ": differs from what was sent before");
         if (taken != Assembly::Taken::kNew) continue;
+        if (context_.watcher != nullptr)
+            context_.watcher->on_record_in(tensor, step, context_.members[origin].peer, is_first,
+                                           assembly.is_complete());
         touched.push_back(position);
         if (assembly.failure() && is_fatal(*assembly.failure()) && !fatal) fatal = assembly.failure();
     }

@@ -4,6 +4,7 @@
 
 #include "exchange/job_machine.hpp"
 #include "exchange/messages.hpp"
+#include "exchange/round_watcher.hpp"
 
 #include <map>
 #include <optional>
@@ -51,6 +52,8 @@ struct JobContext {
     std::vector<Peer> peers;              ///< by PeerIndex
     std::map<Rank, Detachment> detached;  ///< ranks that left cleanly, on any node
     std::vector<Action> actions;
+    RoundWatcher* watcher = nullptr;  ///< nobody, mostly
+    std::uint64_t frames_watched = 0;
     std::optional<Complaint> complaint;  ///< found by a part: the nodes must decide together
     std::optional<Status> failure;       ///< found by a part: the job ends at once, on every node
     std::uint64_t frames_refused = 0;

@@ -315,6 +315,7 @@ void JobMachine::flush() {
 }
 
 std::vector<Action> JobMachine::take_actions() { return std::exchange(impl_->context.actions, {}); }
+void JobMachine::set_watcher(RoundWatcher* watcher) noexcept { impl_->context.watcher = watcher; }
 bool JobMachine::is_ended() const noexcept { return impl_->phase == Impl::Phase::kEnded; }
 JobSnapshot JobMachine::snapshot(TimePoint now) const { return impl_->snapshot(now); }
 const JobKey& JobMachine::key() const noexcept { return impl_->context.key; }

@@ -46,6 +46,7 @@ struct SendFrame {  ///< hand to the transport
     Epoch epoch = 0;
     Step step = 0;
     std::vector<SharedView> parts;
+    std::uint64_t number = 0;  ///< while somebody watches, of data frames: counts from 1
 };
 struct Member {
     PeerIndex peer = 0;
@@ -175,6 +176,8 @@ struct JobSnapshot {
     std::string last_refusal;
 };
 
+class RoundWatcher;
+
 class JobMachine {
 public:
     JobMachine(JobKey key, PeerIndex self, std::vector<NodeName> nodes, const JobTimes& times, const JobLimits& limits,
@@ -224,6 +227,8 @@ public:
     /// Nothing more is at hand right now: records gathered so far leave.
     void flush();
     [[nodiscard]] std::vector<Action> take_actions();
+    /// Tells `watcher` what payloads do from here on; null: nobody. It outlives the machine, or is taken back.
+    void set_watcher(RoundWatcher* watcher) noexcept;
     [[nodiscard]] bool is_ended() const noexcept;
     [[nodiscard]] JobSnapshot snapshot(TimePoint now) const;
     [[nodiscard]] const JobKey& key() const noexcept;

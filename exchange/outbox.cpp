@@ -149,6 +149,7 @@ void Outbox::emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> record
                     .epoch = context_.epoch,
                     .step = key.step,
                     .parts = {}};
+    if (context_.watcher != nullptr) tell_watcher(to, key, records, frame);
     // One that is alone in its frame because of its size travels without a copy.
     const bool is_large = records.front().frame_bytes() > context_.limits.frame_target_bytes;
     ByteCount frame_bytes = prefix.size();
@@ -167,6 +168,14 @@ void Outbox::emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> record
     frame.parts.push_back(share(std::move(bytes)));
     if (is_large) frame.parts.push_back(std::move(records.front().payload));
     context_.actions.emplace_back(std::move(frame));
+}
+
+void Outbox::tell_watcher(PeerIndex to, const OutKey& key, const std::vector<OutRecord>& records, SendFrame& frame) {
+    if (key.stream == kBroadcastStream || key.origin != context_.self) return;
+    frame.number = ++context_.frames_watched;
+    for (std::size_t place = 0; place < records.size(); ++place)
+        if (place == 0 || records[place].tensor != records[place - 1].tensor)
+            context_.watcher->on_record_out(records[place].tensor, key.step, to, frame.number);
 }
 
 void Outbox::on_received(PeerIndex from, Stream stream, Step step, ByteCount payload_bytes, bool is_credit_wanted) {

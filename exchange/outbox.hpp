@@ -78,6 +78,7 @@ private:
     bool fill_frame(PeerIndex to, const OutKey& key, Queue& queue);
     void send_reserved(PeerIndex to);
     void emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> records, bool is_credit_wanted);
+    void tell_watcher(PeerIndex to, const OutKey& key, const std::vector<OutRecord>& records, SendFrame& frame);
 
     JobContext& context_;
     BytePool frames_;          ///< of records that travel together

@@ -18,6 +18,7 @@ public:
     enum class Taken : std::uint8_t { kNew, kRepeated, kConflict };
     /// Takes a record's content; an equal repetition changes nothing, a different one is refused.
     [[nodiscard]] Taken take(const Record& record);
+    [[nodiscard]] bool is_empty() const { return !mark_ && chunks_.empty(); }
     [[nodiscard]] bool is_complete() const { return mark_.has_value() || (count_ && chunks_.size() == *count_); }
     /// The failure that stands in place of a payload.
     [[nodiscard]] const std::optional<Status>& failure() const { return failure_; }

@@ -10,7 +10,7 @@ std::optional<MessageType> peek_message_type(ByteView bytes) noexcept {
     const auto version = reader.read<std::uint32_t>();
     const auto type = reader.read<std::uint8_t>();
     if (!reader.is_ok() || version != kAbiVersion || type < 1 ||
-        type > static_cast<std::uint8_t>(MessageType::kStateReply))
+        type > static_cast<std::uint8_t>(MessageType::kTraceReply))
         return std::nullopt;
     return static_cast<MessageType>(type);
 }

@@ -17,7 +17,9 @@ enum class MessageType : std::uint8_t {
     kBindRequest = 3,
     kBindReply = 4,
     kStateRequest = 5,
-    kStateReply = 6
+    kStateReply = 6,
+    kTraceRequest = 7,
+    kTraceReply = 8
 };
 
 /// What a message says it is, for who expects one of several; nothing if it is cut, of another version or of no known

@@ -32,6 +32,7 @@ struct InFrame {
     PeerIndex from = 0;
     FrameHeader header;
     SharedView body;
+    TimePoint arrived{};  ///< when it was taken from the transport; the network thread's word, not the transport's
 };
 
 enum class PeerState : std::uint8_t {

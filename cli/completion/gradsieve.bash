@@ -9,7 +9,7 @@ _gradsieve() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} options
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "status peers metrics codecs plan check-config keygen state doctor demo --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "status peers metrics trace codecs plan check-config keygen state doctor demo --help --version" -- "$current")
         return
     fi
     case $previous in
@@ -32,6 +32,7 @@ _gradsieve() {
         status) options="--socket --watch --json --all --help" ;;
         peers) options="--socket --json --help" ;;
         metrics) options="--socket --output --help" ;;
+        trace) options="--job --run --steps --output --timeout --socket --json --help" ;;
         codecs) options="explain --elements --json --help" ;;
         plan)
             options="--params --nodes --link --step-ms --backward-share --latency-us --threads --codec-speed --codec --json --help"

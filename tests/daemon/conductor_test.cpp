@@ -2,10 +2,9 @@
 // wants it. What it does is read where anybody would: on the socket, in shared memory and in the status page.
 #include "daemon/conductor.hpp"
 
-#include "tests/daemon/daemon_testing.hpp"
-#include "tests/daemon/pipe_network.hpp"
+#include "tests/daemon/conductor_node.hpp"
 
-#include <nlohmann/json.hpp>
+#include <limits>
 
 namespace gradsieve::daemon::test {
 namespace {
@@ -16,92 +15,6 @@ using shm::CompletionKind;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// A training process that is on the socket.
-struct Caller {
-    shm::LocalConnection connection;
-    std::optional<ClientEnd> client;
-    Status refusal;
-};
-
-class Node {
-public:
-    explicit Node(PipeNetwork* network = nullptr, PeerIndex self = 0)
-        : listener_(shm::LocalListener::make({.path = socket()}).value()),
-          doorbell_(shm::Doorbell::make().value()),
-          wake_(doorbell_.fd()),
-          pool_(1, wake_),
-          page_(shm::StatusPageWriter::make(folder_ / "status", "").value()) {
-        Config config;
-        config.socket_path = socket();
-        config.memory_limit_bytes = ByteCount{64} << 20U;
-        std::unique_ptr<NetworkThread> thread;
-        if (network != nullptr) {
-            config.nodes = {{"a", "192.0.2.1"}, {"b", "192.0.2.2"}};
-            config.self = self;
-            thread = std::make_unique<NetworkThread>(network->make_endpoint(self), wake_, log.log());
-        }
-        conductor.emplace(config, listener_, doorbell_, wake_, pool_, gpus_, std::move(thread), page_, log.log());
-    }
-    [[nodiscard]] std::string socket() const { return folder_ / "gradsieved.sock"; }
-    [[nodiscard]] TimePoint now() const { return SteadyClock().now() + ahead; }
-    /// Turns until nothing is at hand any more.
-    void turn() {
-        do conductor->wait(Duration{});
-        while (conductor->run_once(now()));
-    }
-    /// Turns until `condition`; false if the watchdog bites first.
-    bool turn_until(const std::function<bool()>& condition) {
-        return wait_until([&] {
-            turn();
-            return condition();
-        });
-    }
-    /// Sends any bytes as a request to attach and takes in the answer.
-    Caller call(ByteView bytes, const std::vector<shm::TensorEntry>& tensors) {
-        Caller caller{shm::LocalConnection::connect(socket(), shm::soon()).value(), std::nullopt, {}};
-        EXPECT_TRUE(caller.connection.send(bytes, {}).is_ok());
-        Result<shm::LocalMessage> message = Status(StatusCode::kTimeout, "");
-        EXPECT_TRUE(turn_until([&] {
-            message = caller.connection.receive(shm::past());
-            return message.is_ok() || message.error().code() != StatusCode::kTimeout;
-        }));
-        const auto reply = shm::parse_attach_reply(message.value().bytes).value();
-        caller.refusal = reply.status;
-        shm::AttachRequest request;
-        request.tensors = tensors;
-        if (reply.status.is_ok()) caller.client.emplace(request, reply, std::move(message->descriptors));
-        return caller;
-    }
-    Caller attach(const shm::AttachRequest& request) {
-        return call(shm::build_attach_request(request), request.tensors);
-    }
-    /// What `gradsieve status` would read now; `turn` publishes it where it is due.
-    [[nodiscard]] json status() {
-        ahead += 1s;
-        turn();
-        return page();
-    }
-    [[nodiscard]] json page() const {
-        return json::parse(shm::read_status_page(folder_ / "status", std::chrono::hours(1)).value().document);
-    }
-
-    Duration ahead{};  ///< how far the test's clock is ahead of the real one
-    LogLines log;
-
-private:
-    shm::TempFolder folder_;
-    shm::LocalListener listener_;
-    shm::Doorbell doorbell_;
-    WakeFlag wake_;
-    CodecPool pool_;
-    GpuPool gpus_{wake_};
-    shm::StatusPageWriter page_;
-
-public:
-    std::optional<Conductor> conductor;
-};
-
-std::vector<shm::TensorEntry> one_tensor() { return {{.name = "w", .shape = {4}}}; }
 std::string text_of(const shm::Completion* completion) {
     return completion == nullptr ? "none"
                                  : std::string(status_code_name(completion->code)) + ": " + completion->text.data();
@@ -137,6 +50,29 @@ TEST(Conductor, Job_runs_over_the_socket_and_the_page_follows_it) {
     const auto document = node.status();
     EXPECT_EQ(document.at("jobs"), json::array());
     EXPECT_EQ(document.at("ended_jobs").at(0).at("steps_committed"), 3);
+}
+TEST(Conductor, Hand_in_for_a_step_that_failed_elsewhere_is_refused_behind_the_steps_end) {
+    PipeNetwork network(2);
+    Node first(&network, 0);
+    Node second(&network, 1);
+    auto bad = first.attach(make_request(0, 2, one_tensor()));
+    auto good = second.attach(make_request(1, 2, one_tensor()));
+    ASSERT_TRUE(bad.client && good.client);
+    ASSERT_TRUE(first.turn_until([&] {
+        second.turn();
+        return bad.client->has(CompletionKind::kStarted, 1) && good.client->has(CompletionKind::kStarted, 1);
+    }));
+    bad.client->submit(0, 1, {1, std::numeric_limits<float>::quiet_NaN(), 3, 4});
+    ASSERT_TRUE(first.turn_until([&] { return bad.client->has(CompletionKind::kTensor, 1); }));
+    // Both are at hand when the second conductor looks: the other node's word, and a hand-in that does not know of it.
+    ASSERT_TRUE(wait_until([&] { return second.conductor->network()->has_inbox(); }));
+    good.client->submit(0, 1, {1, 2, 3, 4});
+    ASSERT_TRUE(second.turn_until([&] { return good.client->has(CompletionKind::kTensor, 1); }));
+    std::vector<CompletionKind> kinds;
+    for (const auto& completion : good.client->completions())
+        if (completion.step == 1 && completion.kind != CompletionKind::kStarted) kinds.push_back(completion.kind);
+    ASSERT_GE(kinds.size(), 2U);
+    EXPECT_EQ(kinds.front(), CompletionKind::kStepDone) << "who has all answers of a step may hand in the next one";
 }
 TEST(Conductor, Memory_of_a_job_is_given_back_when_its_processes_are_gone) {
     Node node;

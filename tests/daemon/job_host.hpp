@@ -25,7 +25,11 @@ public:
     }
     ~Host() { gpus_.stop(); }  // before the ranks' memory goes
     [[nodiscard]] JobSurroundings surroundings() {
-        return {&config, &pool_, &gpus_, network_.get(), &workspace_, &budget, &log.log(), 17};
+        JobSurroundings all{&config, &pool_, &gpus_, network_.get(), &workspace_, &budget, &log.log(), 17};
+        all.reply_trace = [this](std::uint64_t session, const shm::TraceReply& reply) {
+            traces.emplace_back(session, reply);
+        };
+        return all;
     }
     Status make_job(const shm::AttachRequest& request) {
         auto made = HostedJob::make(request, surroundings(), now());
@@ -55,6 +59,7 @@ public:
             transport::Inbox inbox;
             network_->take_inbox(inbox);
             network_->on_tick(1);
+            while (const auto sent = network_->take_sent()) job->on_frame_sent(sent->mark.number, sent->at);
             for (const auto& event : inbox.events) job->on_peer_event(event, now());
             for (const auto& frame : inbox.frames) job->on_frame(frame, now());
         }
@@ -69,6 +74,7 @@ public:
     std::unique_ptr<HostedJob> job;
     std::size_t tasks_from_pool = 0;
     bool takes_from_pool = true;  ///< off: what codec threads have done is not known to the job
+    std::vector<std::pair<std::uint64_t, shm::TraceReply>> traces;  ///< answers, with whom they are for
 
 private:
     void take_from_pool() {

@@ -95,6 +95,7 @@ public:
         if (options_.number("check", 1) != 0)
             if (const auto status = job_->check_equal(digest_, timeout_); !status.is_ok()) fail("check", status);
         std::printf("digest %016llx\n", static_cast<unsigned long long>(digest_));
+        if (options_.number("times", 0) != 0) print_times();
         std::fflush(stdout);
         if (options_.number("hold", 0) != 0) hold();
         if (const auto status = job_->detach(timeout_); !status.is_ok()) fail("detach", status);
@@ -150,8 +151,16 @@ private:
         say("broadcast ok");
     }
 
+    /// Of the steps, from the first hand-in to the last result.
+    void print_times() {
+        std::sort(step_us_.begin(), step_us_.end());
+        if (step_us_.empty()) return;
+        std::printf("median-us %.1f\nlongest-us %.1f\n", step_us_[step_us_.size() / 2], step_us_.back());
+    }
+
     void one_step(std::uint64_t step) {
         if (step == options_.number("hold-at", 0)) hold();
+        std::optional<std::chrono::steady_clock::time_point> begin;
         for (std::uint64_t index = 0; index < tensors_.size(); ++index) {
             auto& tensor = tensors_[index];
             const auto name_hash = static_cast<std::uint64_t>(tensor.name()[2]);
@@ -159,16 +168,22 @@ private:
                 auto slab = tensor.gradient(sample);
                 for (std::uint64_t element = 0; element < slab.size(); ++element)
                     slab[element] = gradient_value(job_->rank(), step, sample, name_hash, element);
-                if (step == options_.number("nan-at", 0) && tensor.name() == "fc2.weight")
+                const auto nan_every = options_.number("nan-every", 0);
+                if ((step == options_.number("nan-at", 0) || (nan_every > 0 && step % nan_every == 0)) &&
+                    tensor.name() == "fc2.weight")
                     slab[7] = std::numeric_limits<float>::quiet_NaN();
             }
             if (step == options_.number("kill-at", 0) && index == 2) ::raise(SIGKILL);
+            if (!begin) begin = std::chrono::steady_clock::now();
             if (const auto status = tensor.submit(step, {.sample_count = samples_}); !status.is_ok())
                 fail("submit", status);
             if (options_.number("one-by-one", 0) == step) wait_for(tensor, step);
         }
         for (auto& tensor : tensors_)
             if (options_.number("one-by-one", 0) != step) wait_for(tensor, step);
+        if (begin)
+            step_us_.push_back(
+                std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - *begin).count());
     }
 
     /// `drift-at`: from that step on this rank's parameters are wrong by the last bit of one of them.
@@ -239,6 +254,7 @@ private:
     std::uint32_t samples_ = 1;
     std::uint64_t digest_ = 1;
     std::uint64_t non_finite_ = 0;
+    std::vector<double> step_us_;
     std::vector<float> parameters_;  ///< a model of one layer, trained on fc1.bias
 };
 

@@ -1,5 +1,6 @@
 // Rounds of the gather plan between machines: hand-in, coding, decoding, commit, acknowledgements, non-finite values.
 #include "exchange/record.hpp"
+#include "exchange/round_watcher.hpp"
 #include "tests/exchange/sim.hpp"
 
 #include <gtest/gtest.h>
@@ -31,6 +32,57 @@ TEST(GatherPlan, Single_node_steps_without_frames) {
     for (TensorNumber tensor = 0; tensor < 3; ++tensor) EXPECT_TRUE(sim.node(0).results.at({tensor, 1}).is_ok());
     EXPECT_EQ(sim.node(0).frames, 0U);
     EXPECT_TRUE(sim.violations().empty()) << sim.text();
+}
+
+struct Watcher final : RoundWatcher {
+    struct In {
+        TensorNumber tensor = 0;
+        Step step = 0;
+        PeerIndex origin = 0;
+        bool is_first = false, is_last = false;
+    };
+    struct Out {
+        TensorNumber tensor = 0;
+        Step step = 0;
+        PeerIndex to = 0;
+        std::uint64_t frame = 0;
+    };
+    void on_record_in(std::uint32_t tensor, Step step, PeerIndex origin, bool is_first, bool is_last) override {
+        in.push_back({tensor, step, origin, is_first, is_last});
+    }
+    void on_record_out(std::uint32_t tensor, Step step, PeerIndex to, std::uint64_t frame) override {
+        out.push_back({tensor, step, to, frame});
+    }
+    std::vector<In> in;
+    std::vector<Out> out;
+};
+
+TEST(GatherPlan, Watcher_is_told_of_each_payload_once_and_in_which_frame_it_left) {
+    Sim sim(two_nodes());
+    sim.attach_all();
+    sim.submit_all(1);
+    sim.run_quiet();
+    Watcher watcher;
+    sim.node(0).machine->set_watcher(&watcher);
+    sim.submit_all(2);
+    sim.run_quiet();
+    sim.node(0).machine->set_watcher(nullptr);
+    sim.submit_all(3);
+    sim.run_quiet();
+    EXPECT_EQ(sim.node(0).committed[0], 3U) << sim.text();
+    for (TensorNumber tensor = 0; tensor < 3; ++tensor) {
+        const auto is_of = [tensor](const auto& one) { return one.tensor == tensor; };
+        EXPECT_EQ(std::ranges::count_if(watcher.in, [&](const auto& in) { return is_of(in) && in.is_first; }), 1);
+        EXPECT_EQ(std::ranges::count_if(watcher.in, [&](const auto& in) { return is_of(in) && in.is_last; }), 1);
+        EXPECT_GE(std::ranges::count_if(watcher.out, is_of), 1) << tensor;
+    }
+    for (const auto& in : watcher.in) EXPECT_TRUE(in.step == 2 && in.origin == 1) << in.step << " " << in.origin;
+    std::uint64_t frame = 0;
+    for (const auto& out : watcher.out) {
+        EXPECT_TRUE(out.step == 2 && out.to == 1) << out.step << " " << out.to;
+        EXPECT_GE(out.frame, std::max<std::uint64_t>(frame, 1)) << "frames leave in the order of their numbers";
+        frame = out.frame;
+    }
 }
 
 class Nodes : public testing::TestWithParam<std::size_t> {};

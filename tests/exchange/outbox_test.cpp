@@ -1,9 +1,11 @@
 #include "exchange/outbox.hpp"
 
 #include "exchange/record.hpp"
+#include "exchange/round_watcher.hpp"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 namespace gradsieve::exchange {
@@ -54,6 +56,37 @@ protected:
     }();
 };
 
+struct FrameWatcher final : RoundWatcher {
+    void on_record_in(std::uint32_t, Step, PeerIndex, bool, bool) override {}
+    void on_record_out(std::uint32_t tensor, Step step, PeerIndex to, std::uint64_t frame) override {
+        told.push_back({tensor, step, to, frame});
+    }
+    std::vector<std::array<std::uint64_t, 4>> told;
+};
+
+TEST_F(OutboxTest, Watcher_is_told_which_tensors_travel_in_which_frame) {
+    add(0, 10);
+    outbox->flush();
+    EXPECT_EQ(frames().at(0).number, 0U) << "nobody watches";
+    FrameWatcher watcher;
+    context.watcher = &watcher;
+    add(1, 10, 2);
+    add(1, 3, 2);
+    add(2, 10, 2);
+    outbox->flush();
+    add(3, 10, 3);
+    outbox->flush();
+    const auto sent = frames();
+    ASSERT_EQ(sent.size(), 2U);
+    EXPECT_EQ(sent[0].number, 1U);
+    EXPECT_EQ(sent[1].number, 2U);
+    EXPECT_EQ(watcher.told, (std::vector<std::array<std::uint64_t, 4>>{{1, 2, 1, 1}, {2, 2, 1, 1}, {3, 3, 1, 2}}));
+    outbox->add(1, {.step = 3, .stream = kBroadcastStream, .origin = 0},
+                {.tensor = 0, .chunk = 0, .header = {}, .payload = SharedView::take(Bytes(4))});
+    outbox->flush();
+    EXPECT_EQ(frames().at(0).number, 0U) << "broadcasts belong to no step";
+    EXPECT_EQ(watcher.told.size(), 3U);
+}
 TEST_F(OutboxTest, Records_gather_until_the_target_is_reached) {
     add(0, 10);
     add(1, 10);

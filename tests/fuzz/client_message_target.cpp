@@ -4,6 +4,7 @@
 #include "shm/device_message.hpp"
 #include "shm/message.hpp"
 #include "shm/state_message.hpp"
+#include "shm/trace_message.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 
 #include <algorithm>
@@ -19,7 +20,9 @@ enum : std::uint8_t {
     kSubmission = 4,
     kCompletion = 5,
     kState = 6,
-    kStateReply = 7
+    kStateReply = 7,
+    kTrace = 8,
+    kTraceReply = 9
 };
 
 std::vector<shm::TensorEntry> model() {
@@ -83,6 +86,19 @@ void run_state_reply(ByteView bytes) {
     const auto again = shm::parse_state_reply(shm::build_state_reply(*reply));
     require(again.is_ok() && again->parts == reply->parts, "a state reply that was taken can be built and taken again");
 }
+void run_trace(ByteView bytes) {
+    const auto request = shm::parse_trace_request(bytes);
+    if (!request.is_ok()) return;
+    require(shm::parse_trace_request(shm::build_trace_request(*request)).is_ok(),
+            "a trace request that was taken can be built and taken again");
+}
+void run_trace_reply(ByteView bytes) {
+    const auto reply = shm::parse_trace_reply(bytes);
+    if (!reply.is_ok()) return;
+    const auto again = shm::parse_trace_reply(shm::build_trace_reply(*reply));
+    require(again.is_ok() && again->events == reply->events,
+            "a trace reply that was taken can be built and taken again");
+}
 void run_submission(ByteView bytes) {
     static const auto layout = shm::gradient_layout(model());
     const auto submission = shm::parse_submission_cell(cell_of<shm::SubmissionCell>(bytes), layout->slabs);
@@ -124,7 +140,17 @@ std::vector<Bytes> seeds() {
         .number = 1,
         .status = {},
         .parts = {{.group = "g", .step = 4, .node = "a", .ranks = {0, 1}, .digest = 7, .bytes = 8}}};
-    return {tagged(kState, shm::build_state_request(state)),
+    shm::TraceRequest trace;
+    trace.job_name = "job";
+    shm::TraceReply traced;
+    traced.groups = {""};
+    traced.tensors = {{.name = "a", .group = 0, .elements = 4}};
+    traced.ranks = {0};
+    traced.peers = {{.peer = 1, .name = "b"}};
+    traced.events = {{.kind = shm::TraceEventKind::kHandIn, .step = 1}};
+    return {tagged(kTrace, shm::build_trace_request(trace)),
+            tagged(kTraceReply, shm::build_trace_reply(traced)),
+            tagged(kState, shm::build_state_request(state)),
             tagged(kStateReply, shm::build_state_reply(kept)),
             tagged(kAttach, shm::build_attach_request(attach)),
             tagged(kAttachReply, shm::build_attach_reply(reply)),
@@ -138,7 +164,7 @@ std::vector<Bytes> seeds() {
 void run_one(ByteView input) {
     if (input.empty()) return;
     const auto rest = input.subspan(1);
-    switch (std::to_integer<std::uint8_t>(input[0]) % 8) {
+    switch (std::to_integer<std::uint8_t>(input[0]) % 10) {
         case kAttach: run_attach(rest); return;
         case kAttachReply: static_cast<void>(shm::parse_attach_reply(rest)); return;
         case kBind: run_bind(rest); return;
@@ -146,6 +172,8 @@ void run_one(ByteView input) {
         case kSubmission: run_submission(rest); return;
         case kState: run_state(rest); return;
         case kStateReply: run_state_reply(rest); return;
+        case kTrace: run_trace(rest); return;
+        case kTraceReply: run_trace_reply(rest); return;
         default: run_completion(rest); return;
     }
 }

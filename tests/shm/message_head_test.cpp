@@ -2,6 +2,7 @@
 #include "shm/message_head.hpp"
 
 #include "shm/state_message.hpp"
+#include "shm/trace_message.hpp"
 #include "tests/shm/device_message_samples.hpp"
 
 #include <gtest/gtest.h>
@@ -16,13 +17,15 @@ TEST(MessageHead, Type_is_seen_without_parsing_the_rest) {
     EXPECT_EQ(peek_message_type(build_bind_reply({})), MessageType::kBindReply);
     EXPECT_EQ(peek_message_type(build_state_request({})), MessageType::kStateRequest);
     EXPECT_EQ(peek_message_type(build_state_reply({})), MessageType::kStateReply);
+    EXPECT_EQ(peek_message_type(build_trace_request({})), MessageType::kTraceRequest);
+    EXPECT_EQ(peek_message_type(build_trace_reply({})), MessageType::kTraceReply);
 }
 
 TEST(MessageHead, Cut_foreign_and_unknown_messages_have_no_type) {
     auto bytes = build_bind_reply({});
     EXPECT_EQ(peek_message_type(ByteView(bytes).first(4)), std::nullopt);
     EXPECT_EQ(peek_message_type({}), std::nullopt);
-    for (const std::uint8_t type : {0, 7, 255}) {
+    for (const std::uint8_t type : {0, 9, 255}) {
         bytes[4] = std::byte{type};
         EXPECT_EQ(peek_message_type(bytes), std::nullopt) << static_cast<unsigned>(type);
     }
