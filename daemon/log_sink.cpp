@@ -3,6 +3,7 @@
 #include "daemon/log.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <sys/stat.h>
@@ -13,15 +14,28 @@
 #define SD_JOURNAL_SUPPRESS_LOCATION  // the place in the source says nothing to a reader of the journal
 #include <systemd/sd-journal.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <climits>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 namespace gradsieve::daemon {
 
 namespace {
 
+/// With time and level less than PIPE_BUF: what a pipe that is not full takes at once.
+constexpr std::size_t kLineLimitBytes = PIPE_BUF - 96;
+
+/// Whether a line would not have to wait for whoever reads standard error, or would fail at once.
+bool is_stderr_ready() {
+    pollfd stream{STDERR_FILENO, POLLOUT, 0};
+    return ::poll(&stream, 1, 0) != 0;
+}
+
+/// A reader that has stopped must not stop the daemon: what it does not take is counted, and said once it reads again.
 class StderrSink final : public LogSink {
 public:
     StderrSink() : logger_("gradsieved", std::make_shared<spdlog::sinks::stderr_color_sink_st>()) {
@@ -35,13 +49,20 @@ public:
         if (!fields.job.empty()) line += fmt::format(" JOB={}", fields.job);
         if (!fields.peer.empty()) line += fmt::format(" PEER={}", fields.peer);
         if (fields.step) line += fmt::format(" STEP={}", *fields.step);
+        line.resize(std::min(line.size(), kLineLimitBytes));
         constexpr std::array kLevels = {spdlog::level::err, spdlog::level::warn, spdlog::level::info,
                                         spdlog::level::debug};
-        logger_.log(kLevels[static_cast<std::size_t>(level)], spdlog::string_view_t(line));
+        if (lost_ > 0 && is_stderr_ready())
+            logger_.warn("{} lines are missing here: nobody read standard error", std::exchange(lost_, 0));
+        if (lost_ == 0 && is_stderr_ready())
+            logger_.log(kLevels[static_cast<std::size_t>(level)], spdlog::string_view_t(line));
+        else
+            ++lost_;
     }
 
 private:
     spdlog::logger logger_;
+    std::uint64_t lost_ = 0;  ///< lines that standard error did not take
 };
 
 class JournalSink final : public LogSink {

@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 #include <vector>
 
@@ -148,6 +151,33 @@ TEST(LogSink, Standard_error_gets_time_level_text_and_fields) {
     make_stderr_sink()->write(LogLevel::kWarning, "100 % {} of it", {.job = "demo", .step = 3});
     const auto text = testing::internal::GetCapturedStderr();
     EXPECT_THAT(text, testing::MatchesRegex("[0-9-]+T[0-9:.]+ warning 100 % \\{\\} of it JOB=demo STEP=3\n"));
+}
+
+std::string take_all(int fd) {
+    std::string all;
+    std::array<char, 4096> part{};
+    pollfd readable{fd, POLLIN, 0};
+    while (::poll(&readable, 1, 0) == 1)
+        all.append(part.data(), static_cast<std::size_t>(::read(fd, part.data(), 4096)));
+    return all;
+}
+TEST(LogSink, Reader_of_standard_error_that_has_stopped_stops_nobody_and_is_told_what_it_missed) {
+    const Pipe pipe;
+    const UniqueFd own(::dup(STDERR_FILENO));
+    ASSERT_EQ(::dup2(pipe.write_end.get(), STDERR_FILENO), STDERR_FILENO);
+    const auto sink = make_stderr_sink();
+    const std::string text(5000, 'x');
+    for (int line = 0; line < 100; ++line) sink->write(LogLevel::kInfo, text, {});
+    const auto first = take_all(pipe.read_end.get());
+    sink->write(LogLevel::kInfo, "read again", {});
+    const auto second = take_all(pipe.read_end.get());
+    ASSERT_EQ(::dup2(own.get(), STDERR_FILENO), STDERR_FILENO);
+    const auto lines = std::count(first.begin(), first.end(), '\n');
+    EXPECT_GE(lines, 8);
+    EXPECT_LT(lines, 100);
+    EXPECT_EQ(first.back(), '\n');
+    EXPECT_THAT(second, HasSubstr("warning " + std::to_string(100 - lines) + " lines are missing here"));
+    EXPECT_THAT(second, testing::EndsWith("info read again\n"));
 }
 
 }  // namespace
