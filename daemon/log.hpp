@@ -41,7 +41,8 @@ public:
     virtual void write(LogLevel level, const std::string& text, const LogFields& fields) = 0;
 };
 /// Standard error: time, level (in colour on a terminal), text, fields. Never waits: lines for which there is no room,
-/// because nobody reads, are counted, and said in one line once there is. Longer ones than a pipe takes at once are cut.
+/// because nobody reads, are counted, and said in one line once there is. Longer ones than a pipe takes at once are
+/// cut.
 [[nodiscard]] std::unique_ptr<LogSink> make_stderr_sink();
 /// What the journal is told, one "FIELD=value" each: MESSAGE, PRIORITY (as syslog's), SYSLOG_IDENTIFIER, and those of
 /// JOB, PEER and STEP that are set.
