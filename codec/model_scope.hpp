@@ -47,10 +47,10 @@ private:
 [[nodiscard]] ByteCount scope_bytes(const Pipeline& pipeline, std::size_t members, ElementCount elements) noexcept;
 
 /// One phase of one member. The request is as for encode_tensor and the same in all phases of a step, with a pipeline
-/// of which has_model_scope holds, at a step that sends (accumulate.hpp); its selection_hint is not used. Samples are read in kObserve alone, and `out`
-/// becomes final in kSettle, whose result is the tensor's; the others' have no chunks. A member that met a NaN or
-/// infinity in kObserve has nothing more to do, and is left out of the phases that follow. Errors: kInvalidArgument, as
-/// encode_tensor, or the phase is kCut.
+/// of which has_model_scope holds, at a step that sends (accumulate.hpp); its selection_hint is not used. Samples are
+/// read in kObserve alone, and `out` becomes final in kSettle, whose result is the tensor's; the others' have no
+/// chunks. A member that met a NaN or infinity in kObserve has nothing more to do, and is left out of the phases that
+/// follow. Errors: kInvalidArgument, as encode_tensor, or the phase is kCut.
 [[nodiscard]] Result<EncodeResult> encode_member(ScopePhase phase, const ScopeTerms& terms,
                                                  const EncodeRequest& request, ScopeMember& inout_member,
                                                  EncodeWorkspace& workspace);
