@@ -193,9 +193,10 @@ Status read_quantizer(const StageText& text, const Selector& selector, Quantizer
 Status check_entropy(const Pipeline& pipeline) {
     const std::uint32_t bits = code_bits(pipeline.quantizer);
     if (!pipeline.has_entropy || (bits >= 2 && bits <= 8)) return {};
-    return bad_text("quantizer before entropy", name_of(pipeline.quantizer),
-                    "one with codes of 2 to 8 bits, as pow2, natural, dither, ternary, exponential_dither and rounding",
-                    "leave entropy out, or write e.g. natural | entropy");
+    return bad_text(
+        "quantizer before entropy", name_of(pipeline.quantizer),
+        "one with codes of 2 to 8 bits, as pow2, natural, dither, ternary, exponential_dither, rounding and minmax",
+        "leave entropy out, or write e.g. natural | entropy");
 }
 
 /// Refuses what would not mean what it says.

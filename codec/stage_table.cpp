@@ -158,7 +158,7 @@ constexpr std::array kStages = {
              "Elias 1974, Efficient Storage and Retrieval by Content and Address of Static Files; Fano 1971"},
     StageRow{"entropy", "entropy coder", "", "chunk", "-",
              "value codes of 2 to 8 bits in a Huffman code of the chunk's own, without loss, where that is shorter; "
-             "after pow2, natural, dither, ternary, exponential_dither or rounding",
+             "after pow2, natural, dither, ternary, exponential_dither, rounding or minmax",
              "Huffman 1952, A Method for the Construction of Minimum-Redundancy Codes; canonical codes of Schwartz, "
              "Kallick 1964",
              "gather", "CPU; with CUDA, by the host"},
