@@ -53,7 +53,9 @@ class TutorialTest(unittest.TestCase):
             lines += [block, f"echo 'done: {number}'"]
         path = folder / "commands.sh"
         path.write_text("\n".join(lines))
-        environment = {name: text for name, text in os.environ.items() if not name.startswith("GRADSIEVE_")}
+        # Unbuffered, a line and its end are two writes, between which the other rank's line may come.
+        environment = {name: text for name, text in os.environ.items()
+                       if not name.startswith("GRADSIEVE_") and name != "PYTHONUNBUFFERED"}
         environment.update(HOME=str(folder), PATH=f"{programs}:/usr/bin:/bin", PYTHONPATH=str(PACKAGE), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
                            GRADSIEVE_LIBRARY=os.environ["GRADSIEVE_LIBRARY"])
         return ["bash", "-c", f"cd {folder} && exec bash commands.sh"], environment

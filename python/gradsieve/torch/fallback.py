@@ -12,6 +12,7 @@ from ..errors import Busy, GradsieveError, InvalidArgument, PeerFailed, Timeout,
 from ..job import Job
 
 _LEAVE_TIMEOUT_S = 2.0
+_REASON_TIMEOUT_S = 2.0  # for a daemon to say on this rank what it said on another
 MISSING = (Unavailable, PeerFailed)  # what says that the job cannot go on; a failed step does not
 
 
@@ -39,11 +40,12 @@ class Fallback:
     def start(self, job: Job, timeout: float, device: torch.device) -> None:
         """Starts the job, or takes the plain path on all ranks if a daemon is missing on one. A daemon that is there is
         seen at once, so that nobody waits for ranks that will not come. Errors: Job.start's, on all ranks if on one;
-        PeerFailed on those that had none."""
+        PeerFailed on those that had none, up to two seconds later."""
         for is_last in (False, True):
             error = self._start_error(job, timeout if is_last else 0.0, is_last)
             missing = error if isinstance(error, MISSING) else None
             if not self._all(error is missing, device):
+                error = error or self._start_error(job, min(timeout, _REASON_TIMEOUT_S), False)
                 raise error or PeerFailed("another rank could not start the job: allowed is a start on all ranks; see that "
                                           "rank's error")
             if self.agree(missing, device):
