@@ -88,7 +88,7 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
     if (form != 0) {
         k = 0;
         for (unsigned shift = 0;; shift += 7) {
-            if (shift > 14 || at == payload.size()) return std::nullopt;
+            if (shift > 14 || at >= payload.size()) return std::nullopt;
             k += std::uint64_t{payload[at] % 128U} << shift;
             if (payload[at++] < 128) break;
         }
