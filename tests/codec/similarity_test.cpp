@@ -110,7 +110,8 @@ TEST(Similarity, Sizes_around_a_row_keep_every_element_once) {
     for (const std::size_t elements : {1U, 2U, 1'023U, 1'024U, 1'025U, 2'049U}) {
         const auto x = Values(elements, 1.0F);
         double magnitudes = 0;
-        for (const double sum : signature_of(x).sums()) magnitudes += std::fabs(sum);
+        const Signature signature = signature_of(x);
+        for (const double sum : signature.sums()) magnitudes += std::fabs(sum);
         EXPECT_EQ(std::fmod(magnitudes, 2), static_cast<double>(elements % 2)) << elements;
         EXPECT_LE(magnitudes, static_cast<double>(elements)) << elements;
         EXPECT_NEAR(cosine_of(signature_of(x), signature_of(x)).value_or(0), 1, 1e-12) << elements;
