@@ -42,7 +42,7 @@ void CodecTask::run_phase(codec::EncodeWorkspace& workspace) {
 void CodecTask::run(codec::EncodeWorkspace& workspace) {
     const SteadyClock clock;
     const auto run_begin = clock.now();
-    if (took == Duration{}) began = run_begin;
+    if (began == TimePoint{}) began = run_begin;
     if (kind == Kind::kEncode) {
         encoded.emplace(codec::encode_tensor(request, workspace));
         measure_residual();

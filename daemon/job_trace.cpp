@@ -23,11 +23,11 @@ Result<std::size_t> TraceExtent::capacity(std::uint32_t steps) const {
         const auto of_peer = 2 + 2 * (count / kChunkElements + 1);
         of_step += kEventsOfTensor + local_ranks + peers * of_peer;
     }
-    const auto with_spare = [&](std::uint64_t count) { return count * of_step + count * of_step / 4 + 64; };
-    if (with_spare(steps) <= shm::kTraceEventLimit) return static_cast<std::size_t>(with_spare(steps));
-    std::uint64_t fitting = steps;
-    while (fitting > 0 && with_spare(fitting) > shm::kTraceEventLimit)
-        fitting = std::min<std::uint64_t>(fitting - 1, shm::kTraceEventLimit / of_step);
+    constexpr std::uint64_t kSpare = 64;  // and a quarter more
+    const auto wanted = steps * of_step + steps * of_step / 4 + kSpare;
+    if (wanted <= shm::kTraceEventLimit) return static_cast<std::size_t>(wanted);
+    constexpr auto kMost = shm::kTraceEventLimit - kSpare;  // x + x / 4 fits up to x = kMost - (kMost + 1) / 5
+    const auto fitting = (kMost - (kMost + 1) / 5) / of_step;
     return Status(StatusCode::kResourceExhausted, std::to_string(steps) + " steps of " +
                                                       std::to_string(elements.size()) + " tensors: a trace holds " +
                                                       std::to_string(shm::kTraceEventLimit) + " events, which are " +

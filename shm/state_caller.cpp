@@ -1,6 +1,6 @@
 #include "shm/state_caller.hpp"
 
-#include "shm/local_socket.hpp"
+#include "shm/daemon_call.hpp"
 #include "shm/system_error.hpp"
 
 #include <fcntl.h>
@@ -15,22 +15,12 @@ namespace gradsieve::shm {
 Result<AnsweredState> ask_for_state(const std::string& socket_path, const StateRequest& request, TimePoint deadline,
                                     std::optional<int> file) {
     GRADSIEVE_TRY(check_state_request(request));
-    GRADSIEVE_ASSIGN(auto connection, LocalConnection::connect(socket_path, deadline));
     const auto descriptors = file ? std::span<const int>(&*file, 1) : std::span<const int>();
-    GRADSIEVE_TRY(connection.send(build_state_request(request), descriptors));
-    auto message = connection.receive(deadline);
-    if (!message.is_ok()) {
-        if (message.error().code() == StatusCode::kUnavailable)
-            return Status(StatusCode::kUnavailable,
-                          "gradsieved at " + socket_path +
-                              " closed the connection without an answer: allowed is a running "
-                              "daemon of this release; start it, then ask again");
-        return message.error();
-    }
-    GRADSIEVE_ASSIGN(auto reply, parse_state_reply(message->bytes));
+    GRADSIEVE_ASSIGN(auto message, call_daemon(socket_path, build_state_request(request), descriptors, deadline));
+    GRADSIEVE_ASSIGN(auto reply, parse_state_reply(message.bytes));
     if (!reply.status.is_ok()) return reply.status;
     AnsweredState answered{.parts = std::move(reply.parts), .file = {}};
-    if (!message->descriptors.empty()) answered.file = std::move(message->descriptors.front());
+    if (!message.descriptors.empty()) answered.file = std::move(message.descriptors.front());
     if (request.kind == StateRequestKind::kRead && !answered.file.is_open())
         return Status(StatusCode::kCorrupt,
                       "state reply without the snapshot's descriptor: allowed is one; use "

@@ -1,6 +1,6 @@
 #include "shm/trace_caller.hpp"
 
-#include "shm/local_socket.hpp"
+#include "shm/daemon_call.hpp"
 
 namespace gradsieve::shm {
 
@@ -12,14 +12,8 @@ constexpr Duration kGrace = std::chrono::seconds(5);
 Result<TraceReply> ask_for_trace(const std::string& socket_path, const TraceRequest& request) {
     GRADSIEVE_TRY(check_trace_request(request));
     const auto deadline = SteadyClock().now() + std::chrono::milliseconds(request.timeout_ms) + kGrace;
-    GRADSIEVE_ASSIGN(auto connection, LocalConnection::connect(socket_path, deadline));
-    GRADSIEVE_TRY(connection.send(build_trace_request(request), {}));
-    const auto message = connection.receive(deadline);
+    const auto message = call_daemon(socket_path, build_trace_request(request), {}, deadline);
     if (message.is_ok()) return parse_trace_reply(message->bytes);
-    if (message.error().code() == StatusCode::kUnavailable)
-        return Status(StatusCode::kUnavailable, "gradsieved at " + socket_path +
-                                                    " closed the connection without an answer: allowed is a running "
-                                                    "daemon of this release; start it, then ask again");
     if (message.error().code() == StatusCode::kTimeout)
         return Status(StatusCode::kTimeout,
                       "gradsieved at " + socket_path + " did not answer within " + std::to_string(request.timeout_ms) +

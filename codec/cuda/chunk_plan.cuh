@@ -32,8 +32,8 @@ struct CodeShared {
 inline constexpr unsigned kFirstExponentLane = kLargestRice + 1;
 static_assert(kFirstExponentLane + kNoExponents <= 32);
 
-/// Whether this is a planning thread. They could do without the others, at barriers of their own, but
-/// compute-sanitizer's racecheck knows only those of the whole block, and the others have nothing else to do.
+/// Whether this is a planning thread. They could do without the others, at barriers that those pass by, but
+/// compute-sanitizer's racecheck does not follow such ones, and the others have nothing else to do.
 __device__ inline bool plans_chunk() { return threadIdx.x < kChunkTiles; }
 
 /// One tile of the chunk, held by the planning thread of its number.
