@@ -180,8 +180,10 @@ std::vector<ConfigKey> network_rows() {
          true, set_duration<&Config::peer_timeout, kSecond, 100 * kMillisecond, 86'400 * kSecond>,
          duration_text<&Config::peer_timeout, kSecond>},
         {"network", "round_deadline_s", "0.1 to 86400 s",
-         "Longest time from the last rank's hand-in of a step to its result.", true,
-         set_duration<&Config::round_deadline, kSecond, 100 * kMillisecond, 86'400 * kSecond>,
+         "Longest time from the last rank's hand-in of a step to its result; with topk(scope=model) also between two "
+         "hand-ins "
+         "of a rank.",
+         true, set_duration<&Config::round_deadline, kSecond, 100 * kMillisecond, 86'400 * kSecond>,
          duration_text<&Config::round_deadline, kSecond>},
         {"network", "max_late_s", "0.001 to 604800 s",
          "Longest time that a live rank may be late; absent = without limit.", true, set_max_late, max_late_text},
