@@ -47,15 +47,13 @@ Status check_arrays(const EncodeRequest& request) {
 
 Status check_state(const EncodeRequest& request) {
     if (request.elements == 0) return {};
-    const auto check = [&](bool needed, const float* in, const float* out, const std::string& name) -> Status {
-        if (!needed || (in != nullptr && out != nullptr)) return {};
-        return invalid(name + ": null, though the codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
-                       "' keeps one; allowed are two generations of " + std::to_string(request.elements) +
-                       " elements; pass both");
-    };
-    for (const StateArray& array : state_arrays())
-        GRADSIEVE_TRY(check(array.is_kept(*request.pipeline), request.in.*array.values, request.out.*array.values,
-                            std::string(array.name)));
+    for (const StateArray& array : state_arrays()) {
+        const bool is_there = request.in.*array.values != nullptr && request.out.*array.values != nullptr;
+        if (is_there || !array.is_kept(*request.pipeline)) continue;
+        return invalid(
+            std::string(array.name) + ": null, though the codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
+            "' keeps one; allowed are two generations of " + std::to_string(request.elements) + " elements; pass both");
+    }
     return {};
 }
 

@@ -25,6 +25,7 @@ namespace gradsieve::codec {
 /// The selection of a tensor in a step. `seed`: EncodeRequest::selection_seed. Selector: is_keyed.
 class SelectionPlan {
 public:
+    SelectionPlan() = default;  ///< of no selection: has no rules
     SelectionPlan(const Selector& selector, std::uint64_t seed, TensorId tensor, Step step, ElementCount elements);
     /// Of chunk `chunk` of the tensor.
     [[nodiscard]] SelectionRule rule(std::uint32_t chunk) const;

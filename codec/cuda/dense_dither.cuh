@@ -7,9 +7,6 @@
 
 namespace gradsieve::codec::cuda {
 
-/// The barrier at which those that look tell the warp that finds units.
-inline constexpr unsigned kMeasured = 2;
-inline constexpr unsigned kUnitThreads = kPassThreads + 32;
 static_assert(kThreadVectors == 2 && kTileStretches == kPassWarps, "a warp looks at a stretch");
 /// Sums of squares of a stretch's lanes, and one more, so that those of several stretches lie in different banks.
 inline constexpr unsigned kSquareRow = 33;
@@ -26,25 +23,26 @@ struct alignas(16) TileCoding {
 /// What they tell.
 struct DitherShared {
     TileCoding coding;
-    Gate known;                                    ///< the tile's coding is
+    Gate known;                                    ///< the tile's coding is; every lane that found it arrives
     std::uint32_t largest[kPassWarps];             ///< magnitude bits
     double lane_squares[kPassWarps * kSquareRow];  ///< of a warp's lanes each
 };
 
 /// Before open_pipe; every thread of the block.
 __device__ inline void open_units(DitherShared& shared) {
-    if (threadIdx.x == 0) open_gate(shared.known, 1);
+    if (threadIdx.x == 0) open_gate(shared.known, 32);
 }
 
 /// Tells the warp that finds units what this warp's elements say of it. They have been read from the stage then.
-__device__ inline void tell_measures(const TileWork& work, const Vector (&r)[kThreadVectors], std::uint32_t own_largest,
-                                     DitherShared& ret_shared) {
+__device__ inline void tell_measures(const TileStage& stage, const Vector (&r)[kThreadVectors],
+                                     std::uint32_t own_largest, DitherShared& ret_shared) {
     const unsigned warp = threadIdx.x / 32;
     const unsigned lane = threadIdx.x % 32;
     const std::uint32_t largest = __reduce_max_sync(~0U, own_largest);
     if (lane == 0) ret_shared.largest[warp] = largest;
-    if (work.plan.needs_squares != 0) ret_shared.lane_squares[warp * kSquareRow + lane] = sum_squares_of(r[0], r[1]);
-    arrive(kMeasured, kUnitThreads);
+    if (stage.work.plan.needs_squares != 0)
+        ret_shared.lane_squares[warp * kSquareRow + lane] = sum_squares_of(r[0], r[1]);
+    arrive(stage.empty);
 }
 
 /// The sum of a tile's squares in the order of codec/dither.hpp: half a warp adds up the even sums of the stretches,
@@ -82,8 +80,8 @@ public:
         coding.is_nibbles = rule.bits == 4 && tile.count == kTile ? 1U : 0U;
         float* const scale = reinterpret_cast<float*>(scales) + work.tile_in_chunk;
         if constexpr (kQuantizer == QuantizerKind::kDither) see(rule, tile.count);
-        meet(kMeasured, kUnitThreads);
-        if (lane == 0) arrive(stage.empty);
+        arrive(stage.empty);
+        await(stage.empty, stage.parity);
         tile.largest = element::float_of(__reduce_max_sync(~0U, shared.largest[lane % kPassWarps]));
         if (work.plan.needs_squares != 0) tile.square_sum = fold_squares(shared.lane_squares);
         DitherUnit unit;
@@ -94,9 +92,9 @@ public:
         if (lane == 0) {
             coding.rule = {unit.scale, unit.to_levels, most_bits(rule.levels), 8U - rule.bits};
             shared.coding = coding;
-            arrive(shared.known);
             *scale = unit.scale;
         }
+        arrive(shared.known);
     }
 
 private:
@@ -135,7 +133,7 @@ template <QuantizerKind kQuantizer>
 __device__ inline void code_levels(const TileStage& stage, Vector (&r)[kThreadVectors], std::uint32_t own_largest,
                                    DitherShared& shared) {
     const TileWork& work = stage.work;
-    tell_measures(work, r, own_largest, shared);
+    tell_measures(stage, r, own_largest, shared);
     const std::uint32_t first_block = first_block_of(work);
     PhiloxBlock random[kThreadVectors];
     std::uint32_t drawn = 0;

@@ -79,7 +79,8 @@ __device__ inline void find_ranges(const TileStage& stage, std::byte* scales, co
         const MinMaxRange ends = ends_of(r[j], place.valid);
         if (is_first_lane) shared.ends[place.local >> kLeastBucketLog2] = ends;
     }
-    release(stage);
+    arrive(stage.empty);
+    meet_lookers();
     if (is_scaled) {
 #pragma unroll
         for (unsigned j = 0; j < kThreadVectors; ++j) {
@@ -88,7 +89,7 @@ __device__ inline void find_ranges(const TileStage& stage, std::byte* scales, co
             const std::uint32_t squares = squares_of(r[j], place.valid, square_units(range));
             if (is_first_lane) shared.squares[place.local >> kLeastBucketLog2] = squares;
         }
-        meet(kAllHaveRead, kPassThreads);
+        meet_lookers();
     }
     const std::uint32_t bucket = threadIdx.x;
     const std::uint32_t first = bucket << bucket_log2;
@@ -110,7 +111,7 @@ __device__ inline void find_ranges(const TileStage& stage, std::byte* scales, co
             at[sizeof(float) + byte] = static_cast<std::byte>(element::bits_of(unit.sent_high) >> (8 * byte));
         }
     }
-    meet(kAllHaveRead, kPassThreads);
+    meet_lookers();
 }
 
 /// Codes the tile once its buckets' units are known.

@@ -76,23 +76,24 @@ __device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[k
         shared.sums[turn][threadIdx.x / 32] = own.sum;
         shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
     }
-    meet(kAllHaveRead, kPassThreads);
+    meet_lookers();
     double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
 #pragma unroll
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
     const std::uint32_t least =
         __reduce_min_sync(~0U, lane < kPassWarps ? shared.least_exponents[turn][lane] : kNothing);
     if (is_exact(sum, least)) {
-        if (threadIdx.x == 0) arrive(stage.empty);
+        arrive(stage.empty);
         return static_cast<float>(sum / static_cast<double>(stage.work.elements));
     }
     const float* values = keep_values(stage, r);
-    meet(kAllHaveRead, kPassThreads);
+    meet_lookers();
     if (threadIdx.x < 32) {
         const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
         if (lane == 0) shared.means[turn] = mean;
     }
-    release(stage);
+    arrive(stage.empty);
+    meet_lookers();
     return shared.means[turn];
 }
 
@@ -142,7 +143,7 @@ __device__ inline TwoMeans means_of_tile(const TileStage& stage, const Vector (&
         shared.least_exponents[turn][lane][warp] = side.least_exponent;
         shared.negatives[turn][warp] = own.negatives;
     }
-    meet(kAllHaveRead, kPassThreads);
+    meet_lookers();
     // Half a warp adds up each side.
     static_assert(kPassWarps == 16);
     const unsigned side = lane / 16;
@@ -156,17 +157,18 @@ __device__ inline TwoMeans means_of_tile(const TileStage& stage, const Vector (&
     const std::uint32_t negatives = __reduce_add_sync(~0U, lane < 16 ? shared.negatives[turn][lane] : 0U);
     const std::uint32_t counts[2] = {stage.work.elements - negatives, negatives};
     if (__all_sync(~0U, is_exact(sum, least)) != 0) {
-        if (threadIdx.x == 0) arrive(stage.empty);
+        arrive(stage.empty);
         const float mean = mean_of_side(sum, side == 0 ? counts[0] : counts[1]);
         return {{__shfl_sync(~0U, mean, 0), __shfl_sync(~0U, mean, 16)}};
     }
     const float* values = keep_values(stage, r);
-    meet(kAllHaveRead, kPassThreads);
+    meet_lookers();
     if (threadIdx.x < 32) {
         const TwoMeans means = means_of_sides(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
         if (lane == 0) shared.means[turn] = means;
     }
-    release(stage);
+    arrive(stage.empty);
+    meet_lookers();
     return shared.means[turn];
 }
 

@@ -21,8 +21,8 @@ namespace {
 /// Below the last k-th magnitude by 1/16 to 1/8 of it, as the CPU's forms guess.
 constexpr std::uint32_t kHintMarginBits = std::uint32_t{1} << 20U;
 constexpr std::uint32_t kInfinityBits = 0x7F800000U;
-/// Smaller tensors are not worth a block's counters in the dense pass.
-constexpr std::uint32_t kLeastCountedTiles = 64;
+/// Smaller tensors have one group of tiles, whose block counts for itself.
+constexpr std::uint32_t kLeastCountedTiles = kGroupTiles + 1;
 
 /// Where a part of the tensor begins cannot show: chunks are whole vectors of every type.
 bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const GpuEncodePart& part, const TensorPlan& plan) {
@@ -145,6 +145,7 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
 
 void fill_random(const EncodeRequest& request, const GpuEncodePart& part, TensorPlan& ret_plan) {
     ret_plan.first_element = static_cast<std::uint32_t>(part.range.first);
+    if (static_cast<Draw>(ret_plan.draws) == Draw::kNone && ret_plan.draw_log2 == 0) return;
     ret_plan.stream = rounding_stream(request.random_seed, request.tensor, request.step);
     ret_plan.random = stream_rounds(ret_plan.stream);
 }
@@ -238,7 +239,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     const VarianceRule rule = has_variance(pipeline) ? choose_variance_rule(request, true) : VarianceRule{};
     const GpuEncodePart part = part_of(gpu_request, place);
     const bool has_moments = rule.source == VarianceSource::kSecondMoment;
-    TensorPlan plan{};
+    TensorPlan& plan = tensors_.emplace_back();
     plan.elements = static_cast<std::uint32_t>(part.range.elements);
     plan.tile_count = tiles_in(part.range.elements);
     fronts_.push_back(front_plan_of(request, part));
@@ -252,7 +253,9 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     fill_state(request, part, rule, plan);
     plan.is_aligned = is_aligned_for_vectors(gpu_request, part, plan) ? 1 : 0;
     ranges_.push_back(part.range);
-    selections_.emplace_back(pipeline.selector, request.selection_seed, request.tensor, request.step, request.elements);
+    selections_.push_back(is_keyed(pipeline.selector) ? SelectionPlan(pipeline.selector, request.selection_seed,
+                                                                      request.tensor, request.step, request.elements)
+                                                      : SelectionPlan());
     add_arrays(gpu_request, part, place, has_moments);
     share(gpu_request, place, plan);
     const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;
@@ -260,9 +263,8 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     plan.has_fine_counts = has_guess && first_shared_.back() == kNothing && plan.tile_count >= kLeastCountedTiles;
     has_top_k_ = has_top_k_ || is_top_k || plan.looks > 0;
     elements_ += part.range.elements;
-    tensors_.push_back(plan);
     sources_.push_back(rule.source);
-    wanted_.push_back(round_for(tensors_.size() - 1));
+    add_wanted(tensors_.size() - 1);
 }
 
 void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncodePart& part, const DevicePlace& place,

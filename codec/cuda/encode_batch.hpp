@@ -111,7 +111,7 @@ private:
                     bool has_moments);
     void share(const GpuEncodeRequest& request, const DevicePlace& place, TensorPlan& inout_plan);
     void plan_rounds(const GpuEncoderLimits& limits);
-    RoundPlan round_for(std::size_t tensor) const;
+    void add_wanted(std::size_t tensor);
     RoundPlan begin_round(std::size_t tensor) const;
     void add_chunks(std::size_t tensor, const GpuEncoderLimits& limits, RoundPlan& inout_round);
     void add_chunk(std::size_t tensor, ElementCount first, RoundPlan& inout_round);
@@ -123,7 +123,7 @@ private:
     std::vector<FrontPlan> fronts_;    ///< one each
     bool has_fronts_ = false;
     std::vector<DeviceRange> ranges_;
-    std::vector<SelectionPlan> selections_;  ///< of keyed selectors
+    std::vector<SelectionPlan> selections_;  ///< one each; of keyed selectors
     std::vector<VarianceSource> sources_;
     std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind
     std::vector<std::uint32_t> most_tiles_;    ///< tiles of the largest part

@@ -104,7 +104,7 @@ __device__ inline std::uint32_t accumulate(const TileStage& stage, Vector (&ret_
 /// Codes the tile as it comes.
 template <QuantizerKind kQuantizer>
 __device__ inline void code_values(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors]) {
-    release(stage);
+    arrive(stage.empty);
     float* const residual_out = stage.work.plan.residual_out;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
     constexpr unsigned kArrays = kDenseArrays<kSamples>;
     const StageRoom room{kStagesBegin<DenseShared>, kArrays * kArrayBytes};
     if constexpr (is_dithered(kQuantizer)) open_units(shared.dither);
-    open_pipe(shared.pipe, round.stages);
+    open_pipe(shared.pipe, round.stages, kPassThreads + (is_dithered(kQuantizer) ? 32U : 0U));
     begin_kernel();
     if (threadIdx.x / 32 == kPassWarps) {
         const auto arrays_of = [](const TileWork& work) {

@@ -194,18 +194,19 @@ __device__ inline bool look_at_tile(const EncodeRound& round, const TileStage& s
     store_state<kSource != VarianceSource::kNone>(work, part, picked);
     const PickRoom room = ListArrays<kSource, kSamples>::room_of(stage);
     leave_picked(picked, part, room, picks);
+    const bool has_list = threadIdx.x / 32 == list_warp(stage.number);
+    if (!has_list) arrive(stage.empty);
     // Two barriers in turn: the warp that sat out may come to the next one before the others have left this one.
     meet(1 + stage.number % 2, kPassThreads);
-    if (threadIdx.x / 32 != list_warp(stage.number)) return false;
+    if (!has_list) return false;
     const TileTarget target = tile_target(round, work.plan, work.tile, work.first);
     const PickedList list = gather_picked(room, picks);
-    if (list.is_all_near && threadIdx.x % 32 == 0) arrive(stage.empty);
+    if (list.is_all_near) arrive(stage.empty);
     if constexpr (kIsDeferred)
         keep_list(round, work, target, list, shared.counts);
     else
         send_picked(work.plan, target, list);
-    __syncwarp();
-    if (!list.is_all_near && threadIdx.x % 32 == 0) arrive(stage.empty);
+    if (!list.is_all_near) arrive(stage.empty);
     return true;
 }
 
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(kPickBlock, (kListBlocks<kSource, kSamples>))
     auto& shared = *reinterpret_cast<ListPassShared<kIsDeferred>*>(dynamic_shared());
     const StageRoom room{kStagesBegin<ListPassShared<kIsDeferred>>, Arrays::kBytes};
     if constexpr (kIsDeferred) open_counts(shared.counts);
-    open_pipe(shared.pipe, round.stages);
+    open_pipe(shared.pipe, round.stages, kPassThreads);
     begin_kernel();
     if (threadIdx.x >= kPickThreads) {
         return fetch_tiles<Arrays::kCount>(round, shared.pipe, room,

@@ -10,9 +10,13 @@ constexpr ElementCount kMostElements = ~std::uint32_t{0};
 
 Status invalid(std::string text) { return {StatusCode::kInvalidArgument, std::move(text)}; }
 
-Status check_alignment(const void* array, std::size_t alignment, const char* name) {
+/// `alignment`: a power of two.
+bool is_at(const void* array, std::size_t alignment) {
+    return (reinterpret_cast<std::uintptr_t>(array) & (alignment - 1)) == 0;
+}
+
+Status misaligned(const void* array, std::size_t alignment, const char* name) {
     const auto address = reinterpret_cast<std::uintptr_t>(array);
-    if ((address & (alignment - 1)) == 0) return {};  // a power of two
     return invalid(std::string(name) + ": an address " + std::to_string(address % alignment) +
                    " bytes off; allowed are multiples of " + std::to_string(alignment) +
                    ", an element's size; pass the array's own start");
@@ -20,7 +24,8 @@ Status check_alignment(const void* array, std::size_t alignment, const char* nam
 
 Status check_state_alignment(const StateView& in, const StateView& out) {
     for (const StateArray& array : state_arrays())
-        for (const StateView* view : {&in, &out}) GRADSIEVE_TRY(check_alignment(view->*array.values, 4, "state"));
+        for (const StateView* view : {&in, &out})
+            if (!is_at(view->*array.values, 4)) return misaligned(view->*array.values, 4, "state");
     return {};
 }
 
@@ -76,9 +81,11 @@ Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device
                            std::to_string(static_cast<unsigned>(type)) +
                            "; allowed are 0 (fp32), 1 (fp16), 2 (bf16); pass one of them");
         }
-        GRADSIEVE_TRY(check_alignment(request.samples[sample], element_bytes(type), "sample"));
+        if (!is_at(request.samples[sample], element_bytes(type)))
+            return misaligned(request.samples[sample], element_bytes(type), "sample");
     }
-    for (const float* moments : request.second_moments) GRADSIEVE_TRY(check_alignment(moments, 4, "second moments"));
+    for (const float* moments : request.second_moments)
+        if (!is_at(moments, 4)) return misaligned(moments, 4, "second moments");
     GRADSIEVE_TRY(check_devices(gpu_request.sample_devices, request.samples.size(), "sample devices"));
     GRADSIEVE_TRY(check_devices(gpu_request.moment_devices, request.second_moments.size(), "second moments' devices"));
     for (const GpuEncodePart& part : gpu_request.parts) GRADSIEVE_TRY(check_state_alignment(part.in, part.out));

@@ -19,14 +19,15 @@ ByteCount EncodeBatch::dense_chunk_bytes(const ChunkPlan& chunk) const noexcept 
     return dense_header_bytes(plan, chunk.elements) + dense_value_bytes(plan, chunk.elements);
 }
 
-RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
+/// The empty round of the kind that the tensor wants.
+void EncodeBatch::add_wanted(std::size_t tensor) {
     const TensorPlan& plan = tensors_[tensor];
     const VarianceSource source = sources_[tensor];
     const bool has_one_moment = source != VarianceSource::kSecondMoment || plan.moment_count == 1;
     const unsigned samples = has_one_moment ? near_samples(source, plan.sample_count) : 0;
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
     const bool is_group = source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
-    RoundPlan round;
+    RoundPlan& round = wanted_.emplace_back();
     round.is_deferred = plan.is_deferred != 0;
     round.is_shared = first_shared_[tensor] != kNothing;
     const bool is_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK;
@@ -50,7 +51,6 @@ RoundPlan EncodeBatch::round_for(std::size_t tensor) const {
         round.pass = find_list_kernel(source, samples, round.is_deferred);
         round.value_bytes = plan.is_deferred != 0 ? std::uint32_t{sizeof(float)} : std::uint32_t{plan.value_bytes};
     }
-    return round;
 }
 
 /// Tensors that want the same kernel stand together, in the order of the requests; shared ones last. A shared tensor
@@ -62,7 +62,8 @@ void EncodeBatch::plan_rounds(const GpuEncoderLimits& limits) {
         const RoundPlan& wanted = wanted_[tensor];
         return std::tuple(wanted.is_shared, wanted.is_keyed, wanted.pass.kernel);
     };
-    std::stable_sort(order_.begin(), order_.end(), [&](auto left, auto right) { return key(left) < key(right); });
+    const auto stands_before = [&](auto left, auto right) { return key(left) < key(right); };
+    if (!std::ranges::is_sorted(order_, stands_before)) std::ranges::stable_sort(order_, stands_before);
     for (std::size_t at = 0; at < order_.size();) {
         RoundPlan round = begin_round(order_[at]);
         const auto round_key = key(order_[at]);
@@ -116,7 +117,7 @@ void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits,
 void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& inout_round) {
     TensorPlan& plan = tensors_[tensor];
     const ElementCount elements = std::min<ElementCount>(kChunkElements, plan.elements - first);
-    ChunkPlan chunk{};
+    ChunkPlan& chunk = chunks_.emplace_back();
     chunk.tensor = static_cast<std::uint32_t>(tensor);
     chunk.chunk_index = static_cast<std::uint32_t>(first / kChunkElements);
     chunk.elements = static_cast<std::uint32_t>(elements);
@@ -142,7 +143,6 @@ void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& i
         chunk.payload_offset = values - kMeanHeaderBytes;
         mean_bytes_ = values + elements * sizeof(float);
     }
-    chunks_.push_back(chunk);
 }
 
 void EncodeBatch::end_round(const GpuEncoderLimits& limits, RoundPlan& round) {

@@ -56,6 +56,10 @@ __device__ inline const float* waiting_values_of(const EncodeRound& round, std::
 __device__ inline bool is_top_k(const GroupWork& work) {
     return static_cast<SelectorKind>(work.plan->selector) == SelectorKind::kTopK || work.plan->looks > 0;
 }
+/// Its block needs no other one to find the k-th magnitude, and has found it before the kernels that count begin.
+__device__ inline bool has_one_group(const GroupWork& work) {
+    return work.plan->group_count == 1 && work.plan->shared == nullptr;
+}
 /// Too few candidates, and the floor was a guess.
 __device__ inline bool was_missed(const GroupWork& work) {
     return is_top_k(work) && work.plan->has_low_floor == 0 && work.state->listed < work.plan->keep_count;

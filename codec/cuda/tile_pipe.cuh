@@ -34,7 +34,8 @@ struct PipeShared {
 struct TileStage {
     const TileWork& work;
     std::byte* arrays;     ///< kArrayBytes each; filled if the tile is wide
-    Gate& empty;           ///< wants one arrival, when the arrays may be overwritten
+    Gate& empty;           ///< wants every looking thread's arrival, once that thread needs the arrays no longer
+    std::uint32_t parity;  ///< of the phase of `empty` that ends when all have arrived
     std::uint32_t number;  ///< of the block's tiles
 };
 
@@ -51,12 +52,14 @@ inline constexpr std::uint32_t kStagesBegin = (sizeof(Shared) + 127) / 128 * 128
 /// The j-th vector of those that a warp looks at, in the tile.
 __device__ inline unsigned vector_number(unsigned part, unsigned j) { return part * kThreadVectors + j; }
 
-/// Before anything else; every thread of the block.
-__device__ inline void open_pipe(PipeShared& pipe, unsigned stages) {
+/// Before anything else; every thread of the block. `lookers`: threads that arrive when they need a tile's arrays no
+/// longer. All that wait for tiles are among them: who does not keep a stage could come back two tiles late, and find
+/// its gate in the phase that it waits to see the end of.
+__device__ inline void open_pipe(PipeShared& pipe, unsigned stages, unsigned lookers) {
     if (threadIdx.x == 0) {
         for (unsigned stage = 0; stage < stages; ++stage) {
             open_gate(pipe.full[stage], kCopyArrivals);
-            open_gate(pipe.empty[stage], 1);
+            open_gate(pipe.empty[stage], lookers);
         }
         publish_gates();
     }
@@ -118,8 +121,8 @@ __device__ inline void fetch_tiles(const EncodeRound& round, PipeShared& pipe, c
     }
 }
 
-/// The looking warps, of which kPassWarps look at each tile. `look(stage)`: looks at a tile, and sees to the arrival at
-/// its gate; true: this warp sits out the next one.
+/// The looking warps, of which kPassWarps look at each tile. `look(stage)`: looks at a tile, and sees to each thread's
+/// arrival at its gate; true: this warp sits out the next one.
 template <typename Look>
 __device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe, const StageRoom& room, Look look) {
     RingPlace place;
@@ -129,7 +132,7 @@ __device__ inline void look_at_tiles(const EncodeRound& round, PipeShared& pipe,
             await(pipe.full[place.stage], place.parity);
             const TileWork& work = pipe.works[number % kWorkSlots];
             if (work.tile == kNothing) return;
-            sits_out = look(TileStage{work, room.of(place.stage), pipe.empty[place.stage], number});
+            sits_out = look(TileStage{work, room.of(place.stage), pipe.empty[place.stage], place.parity, number});
         } else {
             sits_out = false;  // its gate may have gone on by now
         }

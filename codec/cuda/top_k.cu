@@ -70,15 +70,83 @@ __device__ inline void pick_fine(const EncodeRound& round, const GroupWork& work
         });
 }
 
+/// Counts a group's candidates that have this prefix by the bits of a level. A whole block.
+template <unsigned kLevel>
+__device__ inline void count_group(const EncodeRound& round, const GroupWork& work, std::uint32_t prefix,
+                                   std::uint32_t (&ret_counts)[kHistogramBins]) {
+    for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) ret_counts[bin] = 0;
+    __syncthreads();
+    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
+        const std::uint32_t in_round = group_tile(round, work, tile).tile;
+        const float* values = waiting_values_of(round, in_round);
+        const std::uint32_t count = round.tiles[in_round].count;
+        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32) {
+            const std::uint32_t place = element::magnitude_bits(values[entry]) >> Level<kLevel>::kShift;
+            if (kLevel == 0 || place >> Level<kLevel>::kWidth == prefix)
+                atomicAdd(ret_counts + (place & (Level<kLevel>::kBins - 1U)), 1U);
+        }
+    }
+    __syncthreads();
+}
+
+/// How many of a group's candidates equal the k-th: of each tile, and of all. A whole block; one thread's answer.
+__device__ inline std::uint32_t count_group_ties(const EncodeRound& round, const GroupWork& work) {
+    __shared__ std::uint32_t of_group;
+    if (threadIdx.x == 0) of_group = 0;
+    __syncthreads();
+    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
+        const std::uint32_t in_round = group_tile(round, work, tile).tile;
+        const float* values = waiting_values_of(round, in_round);
+        const std::uint32_t count = round.tiles[in_round].count;
+        std::uint32_t ties = 0;
+        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
+            ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
+        ties = __reduce_add_sync(~0U, ties);
+        if (threadIdx.x % 32 != 0) continue;
+        round.tiles[in_round].quotients[0] = ties;
+        atomicAdd(&of_group, ties);
+    }
+    __syncthreads();
+    return of_group;
+}
+
+/// A level of a tensor that its block decides alone.
+template <unsigned kLevel>
+__device__ inline void decide_level(const EncodeRound& round, const GroupWork& work,
+                                    std::uint32_t (&counts)[kHistogramBins], ScanShared<kTileThreads>& shared) {
+    const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
+    const std::uint32_t wanted = kLevel == 0 ? work.plan->keep_count : work.state->wanted;
+    count_group<kLevel>(round, work, prefix, counts);  // everyone has read
+    pick_bin<kLevel>(*work.state, wanted, shared, [&counts](std::uint32_t bin) { return counts[bin]; });
+    __syncthreads();
+}
+
+/// Finds the k-th magnitude of a tensor of one group, and its ties, without a kernel for each level: a batch of many
+/// small tensors waits for hardly anything else. A whole block.
+__device__ inline void decide_alone(const EncodeRound& round, const GroupWork& work) {
+    __shared__ std::uint32_t counts[kHistogramBins];
+    __shared__ ScanShared<kTileThreads> shared;
+    __syncthreads();  // what was listed again is there
+    if (!is_cut(work)) return;
+    decide_level<0>(round, work, counts, shared);
+    decide_level<1>(round, work, counts, shared);
+    decide_level<2>(round, work, counts, shared);
+    if (!are_ties_cut(work)) return;
+    count_group_ties(round, work);
+    if (threadIdx.x == 0) round.tiles[group_tile(round, work, 0).tile].quotients[1] = 0;  // before the group
+}
+
 /// The guess was too high: lists again from the residual just written, which is the accumulated gradient still.
 __global__ void __launch_bounds__(kTileThreads) list_missed(const __grid_constant__ EncodeRound round) {
     begin_kernel();
     const GroupWork work = group_work(round, blockIdx.x);
     const bool is_first = round.chunks[work.chunk].chunk_index == 0 && work.first_in_chunk == 0;
     if (is_first && work.plan->has_fine_counts != 0) pick_fine(round, work);
-    if (!was_missed(work)) return;
-    if (threadIdx.x == 0) work.state->is_missed = 1;
-    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
+    if (was_missed(work)) {
+        if (threadIdx.x == 0) work.state->is_missed = 1;
+        for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) list_again(round, work, tile);
+    }
+    if (has_one_group(work)) decide_alone(round, work);
 }
 
 /// Leaves a level's counts for the tensor's other devices.
@@ -97,32 +165,20 @@ __device__ void share_bins(const GroupWork& work, std::uint32_t* bins) {
 /// Whether a level has anything to count; before the first one of a shared tensor, no device knows that for itself.
 template <unsigned kLevel>
 __device__ inline bool is_counted(const GroupWork& work) {
-    if (kLevel < 2 && work.state->is_fine != 0) return false;
+    if ((kLevel < 2 && work.state->is_fine != 0) || has_one_group(work)) return false;
     return is_cut(work) || (kLevel == 0 && work.plan->shared != nullptr && is_top_k(work));
 }
 
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_constant__ EncodeRound round) {
     begin_kernel();
-    __shared__ std::uint32_t counts[Level<kLevel>::kBins];
+    __shared__ std::uint32_t counts[kHistogramBins];
     __shared__ ScanShared<kTileThreads> shared;
     const GroupWork work = group_work(round, blockIdx.x);
     if (!is_counted<kLevel>(work)) return;
     const std::uint32_t prefix = kLevel == 0 ? 0 : work.state->prefix;
     const std::uint32_t wanted = kLevel == 0 ? work.plan->keep_count : work.state->wanted;
-    for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads) counts[bin] = 0;
-    __syncthreads();
-    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
-        const std::uint32_t in_round = group_tile(round, work, tile).tile;
-        const float* values = waiting_values_of(round, in_round);
-        const std::uint32_t count = round.tiles[in_round].count;
-        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32) {
-            const std::uint32_t place = element::magnitude_bits(values[entry]) >> Level<kLevel>::kShift;
-            if (kLevel == 0 || place >> Level<kLevel>::kWidth == prefix)
-                atomicAdd(counts + (place & (Level<kLevel>::kBins - 1U)), 1U);
-        }
-    }
-    __syncthreads();
+    count_group<kLevel>(round, work, prefix, counts);
     std::uint32_t* bins = bins_of(round, work.tensor);
     for (std::uint32_t bin = threadIdx.x; bin < Level<kLevel>::kBins; bin += kTileThreads)
         if (counts[bin] > 0) atomicAdd(bins + bin, counts[bin]);
@@ -139,24 +195,9 @@ __global__ void __launch_bounds__(kTileThreads) count_magnitudes(const __grid_co
 __global__ void __launch_bounds__(kTileThreads) count_ties(const __grid_constant__ EncodeRound round) {
     begin_kernel();
     __shared__ ScanShared<kTileThreads> shared;
-    __shared__ std::uint32_t of_group;
     const GroupWork work = group_work(round, blockIdx.x);
-    if (!are_ties_cut(work)) return;
-    if (threadIdx.x == 0) of_group = 0;
-    __syncthreads();
-    for (std::uint32_t tile = threadIdx.x / 32; tile < work.tiles; tile += kWarps) {
-        const std::uint32_t in_round = group_tile(round, work, tile).tile;
-        const float* values = waiting_values_of(round, in_round);
-        const std::uint32_t count = round.tiles[in_round].count;
-        std::uint32_t ties = 0;
-        for (std::uint32_t entry = threadIdx.x % 32; entry < count; entry += 32)
-            ties += element::magnitude_bits(values[entry]) == work.state->prefix ? 1U : 0U;
-        ties = __reduce_add_sync(~0U, ties);
-        if (threadIdx.x % 32 != 0) continue;
-        round.tiles[in_round].quotients[0] = ties;
-        atomicAdd(&of_group, ties);
-    }
-    __syncthreads();
+    if (!are_ties_cut(work) || has_one_group(work)) return;
+    const std::uint32_t of_group = count_group_ties(round, work);
     if (threadIdx.x == 0) round.tiles[group_tile(round, work, 0).tile].quotients[1] = of_group;
     if (!is_last_group(work, kTieLevel)) return;
     // Groups begin at every kGroupTiles-th tile of each chunk, and chunks but the last are whole groups.
