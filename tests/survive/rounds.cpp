@@ -1,0 +1,163 @@
+// Long runs of every stage on two daemons that live through all of them: the digests of all ranks, and what the daemons
+// hold.
+#include "tests/survive/faults.hpp"
+#include "tests/survive/residue.hpp"
+
+#include "tests/e2e/cluster.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <set>
+
+namespace gradsieve::survive {
+namespace {
+
+using e2e::Milliseconds;
+
+constexpr std::size_t kRanks = 2;
+constexpr Milliseconds kLook(1'000);
+/// Memory of a daemon may grow by so much over all rounds: the allocator's arenas, not a share for each round.
+constexpr std::uint64_t kGrowthMaxBytes = 8U << 20U;
+/// Together they hold every stage of the table; `rounds` says so if one is missing.
+const char* const kCodecs[] = {"all | f32",
+                               "all | f16",
+                               "all | bf16",
+                               "all | pow2(bits=4)",
+                               "all | sign",
+                               "all | sign(scale=two_mean)",
+                               "all | sign(scale=none)",
+                               "all | dither(levels=7)",
+                               "all | exponential_dither(levels=7)",
+                               "all | ternary",
+                               "all | minmax(bits=4)",
+                               "all | natural | entropy",
+                               "all | rounding",
+                               "variance(alpha=1.5) | pow2(bits=4) | auto",
+                               "variance(alpha=1, mode=faithful) | f32 | rice",
+                               "variance_hybrid(8) | sign(scale=tau) | bitmap",
+                               "topk(0.01) | pow2(bits=4) | auto",
+                               "topk(0.05, scope=model) | bf16 | raw32",
+                               "topk(0.01) | dither(levels=7) | elias_fano",
+                               "threshold(100) | f32 | rice",
+                               "block_topk(0.05) | pow2(bits=4) | auto",
+                               "gaussian_k(0.05) | pow2(bits=4) | auto",
+                               "sidco(0.05) | pow2(bits=4) | auto",
+                               "randk(0.1) | f32",
+                               "bernoulli(0.1) | f32",
+                               "biased_random(0.01, 0.2) | f32 | auto",
+                               "adaptive_random(0.05) | pow2(bits=4) | auto",
+                               "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto",
+                               "similarity | topk(0.01) | pow2(bits=4) | auto",
+                               "compensate(beta=0.9) | topk(0.01) | pow2(bits=4) | auto",
+                               "accumulate(4) | all | f32"};
+
+/// Stages of the tool's table that no codec above names.
+std::vector<std::string> missing_stages() {
+    const auto table = nlohmann::json::parse(e2e::run({E2E_TOOL, "codecs", "--json"}).output, nullptr, false);
+    std::vector<std::string> missing;
+    if (!table.is_array() || table.empty()) return {"`gradsieve codecs --json` has no stages"};
+    for (const auto& row : table) {
+        const auto name = row["name"].get<std::string>();
+        const bool is_there = std::ranges::any_of(kCodecs, [&](const std::string codec) {
+            for (auto at = codec.find(name); at != std::string::npos; at = codec.find(name, at + 1)) {
+                const auto next = codec.find_first_of(" (", at);
+                if ((at == 0 || codec[at - 1] == ' ') &&
+                    (next == std::string::npos ? codec.size() : next) == at + name.size())
+                    return true;
+            }
+            return false;
+        });
+        if (!is_there) missing.push_back("stage '" + name + "' is in none of the codecs");
+    }
+    return missing;
+}
+
+std::vector<Holdings> holdings(e2e::Cluster& cluster) {
+    std::vector<Holdings> found;
+    for (const std::size_t node : {0U, 1U}) found.push_back(holdings_of(cluster.daemon(node).pid()));
+    return found;
+}
+bool are_idle(e2e::Cluster& cluster) {
+    return std::ranges::all_of(std::vector<std::size_t>{0, 1}, [&](std::size_t node) {
+        return cluster.wait_for_status(
+            node, [](const auto& json) { return json["jobs"].empty() && json["daemon"]["memory_bytes"] == 0; });
+    });
+}
+
+FaultRow run_codec(e2e::Cluster& cluster, const std::string& codec, const Amount& amount, Progress& progress,
+                   const std::string& place) {
+    FaultRow row{codec, amount.rounds, "equal digests on all nodes", {}, {}, amount.rounds, 0, {}, {}, {}, {}, ""};
+    auto ranks = cluster.ranks(kRanks, {"--codec", codec, "--steps", std::to_string(amount.rounds), "--job", "rounds",
+                                        "--run", place, "--samples", "2", "--times", "1"});
+    std::set<std::string> digests;
+    for (auto& rank : ranks) {
+        std::optional<std::string> digest;
+        const auto begin = std::chrono::steady_clock::now();
+        while (!(digest = rank.wait_for_line("digest ", kLook))) {
+            for (const std::size_t node : {0U, 1U})
+                static_cast<void>(cluster.daemon(node).wait_for_line("\n", Milliseconds(0)));
+            progress.say(fmt::format("rounds: {} of {} codecs, {}", place, std::size(kCodecs), codec));
+            if (rank.output().find("error ") != std::string::npos ||
+                std::chrono::steady_clock::now() - begin > std::chrono::minutes(20))
+                break;
+        }
+        digests.insert(digest.value_or("none"));
+        if (rank.wait_for_exit() != 0) row.breaches.push_back("a rank ended otherwise than well: " + rank.output());
+        if (&rank == ranks.data())
+            row.note = "median step " + rank.output().substr(rank.output().find("median-us ") + 10, 8);
+    }
+    row.note = row.note.substr(0, row.note.find('\n')) + " us";
+    if (digests.size() != 1 || *digests.begin() == "none") row.breaches.push_back("digests differ");
+    if (!row.breaches.empty()) row.steps_lost.reset();
+    return row;
+}
+
+}  // namespace
+
+std::vector<FaultRow> rounds(const Amount& amount, Progress& progress) {
+    std::vector<FaultRow> rows;
+    e2e::Cluster cluster(2);
+    std::vector<Holdings> first;
+    std::uint64_t all_rounds = 0;
+    FaultRow soak{"no fault: rounds of all codecs, one job after the other, on the same two daemons",
+                  0,
+                  "descriptors and mappings do not grow, resident memory by 8 MiB at most, after the first job",
+                  {},
+                  {},
+                  {},
+                  {},
+                  {},
+                  {},
+                  0,
+                  missing_stages(),
+                  ""};
+    for (std::size_t place = 0; place < std::size(kCodecs); ++place) {
+        rows.push_back(run_codec(cluster, kCodecs[place], amount, progress, std::to_string(place + 1)));
+        all_rounds += amount.rounds;
+        if (!are_idle(cluster))
+            soak.breaches.push_back(std::string("a job or its memory is left after ") + kCodecs[place]);
+        if (place == 0) first = holdings(cluster);
+    }
+    const auto last = holdings(cluster);
+    for (const std::size_t node : {0U, 1U}) {
+        const auto name = std::string(1, static_cast<char>('a' + node));
+        soak.note +=
+            fmt::format("node {}: {} descriptors, then {}; {} mappings, then {}; {:.1f} MiB resident, then {:.1f}. ",
+                        name, first[node].descriptors, last[node].descriptors, first[node].mappings,
+                        last[node].mappings, static_cast<double>(first[node].resident_bytes) / (1U << 20U),
+                        static_cast<double>(last[node].resident_bytes) / (1U << 20U));
+        if (last[node].descriptors > first[node].descriptors)
+            soak.breaches.push_back("node " + name + ": descriptors grow");
+        if (last[node].memory_mappings > first[node].memory_mappings)
+            soak.breaches.push_back("node " + name + ": mapped memfds grow");
+        if (last[node].resident_bytes > first[node].resident_bytes + kGrowthMaxBytes)
+            soak.breaches.push_back("node " + name + ": memory grows");
+    }
+    soak.injected = 0;
+    soak.steps = all_rounds;
+    soak.residue = soak.breaches.size();
+    rows.push_back(soak);
+    return rows;
+}
+
+}  // namespace gradsieve::survive
