@@ -12,6 +12,7 @@ namespace gradsieve::survive {
 namespace {
 
 constexpr double kNamedMs = 4'000;
+constexpr double kHeartbeatMs = 1'000;  // the default
 constexpr Milliseconds kGiveUp(30'000);
 constexpr std::uint64_t kFreezesOfOne = 10;  // so many freezes for each blackhole
 constexpr std::uint64_t kStepsOfOne = 16;
@@ -70,61 +71,112 @@ private:
                                     kPrefix + "b-" + std::to_string(::getpid())};
 };
 
+class BlackholedRun {
+public:
+    BlackholedRun(const Namespaces& namespaces, const RunSetting& setting, std::uint64_t seed)
+        : namespaces_(namespaces), random_(static_cast<std::mt19937::result_type>(seed)), run_(setting) {}
+
+    /// Silent or, where the deaf node's side ended the connection, closed: either names it.
+    /// Drops what the nodes of `senders` send, until each node has named the other. The times go to the node's row in
+    /// `rows`.
+    void blackhole(const std::vector<std::size_t>& senders, const std::vector<FaultRow*>& rows) {
+        if (!run_.wait_for_step(random_() % kWorld, run_.newest_step() + 1 + random_() % 8)) return;
+        const std::size_t logged[] = {run_.daemon_output(0).size(), run_.daemon_output(1).size()};
+        const auto at = std::chrono::steady_clock::now();
+        for (const auto node : senders) namespaces_.blackhole(node, true);
+        std::vector<bool> is_named(kNodes, false);
+        const auto look = [&] {
+            for (std::size_t node = 0; node < kNodes; ++node) {
+                if (is_named[node] ||
+                    run_.cluster().daemon(node).output().find(other(node) + " is ", logged[node]) == std::string::npos)
+                    continue;
+                is_named[node] = true;
+                rows[node]->detection_ms.push_back(
+                    std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - at).count());
+            }
+            return is_named[0] && is_named[1];
+        };
+        if (!run_.pump_until(look, kGiveUp)) rows[0]->breaches.push_back("a node did not name the other in 30 s");
+        for (const auto node : senders) namespaces_.blackhole(node, false);
+        for (std::size_t node = 0; node < kNodes; ++node)
+            if (!run_.wait_for_word(node, other(node) + " is up", logged[node], kGiveUp))
+                rows[0]->breaches.push_back("a peer did not come back in 30 s");
+    }
+    ObservedRun& run() { return run_; }
+
+private:
+    static std::string other(std::size_t node) { return std::string(1, static_cast<char>('b' - node)); }
+
+    const Namespaces& namespaces_;
+    std::mt19937 random_;
+    ObservedRun run_;
+};
+
 }  // namespace
 
 std::vector<FaultRow> blackholes(const Amount& amount, Progress& progress) {
-    FaultRow row{"blackhole route between two nodes, taken away later",
-                 0,
-                 "each names the other within 4 s, failed only after `peer_timeout_s`; the round goes on",
-                 {},
-                 kNamedMs,
-                 0,
-                 0,
-                 {},
-                 {},
-                 {},
-                 {},
-                 ""};
+    FaultRow both{"blackhole routes both ways between two nodes, taken away later",
+                  0,
+                  "each names the other within 4 s, failed only after `peer_timeout_s`; the round goes on",
+                  {},
+                  kNamedMs,
+                  0,
+                  0,
+                  {},
+                  {},
+                  {},
+                  {},
+                  ""};
+    FaultRow deaf{"blackhole route one way, seen by the node that hears nothing",
+                  0,
+                  "the same",
+                  {},
+                  kNamedMs,
+                  {},
+                  {},
+                  {},
+                  {},
+                  {},
+                  {},
+                  ""};
+    FaultRow mute{"blackhole route one way, seen by the node that is not heard",
+                  0,
+                  "named within 4 s of the other's last heartbeat that came through, which may be one heartbeat (1 s) "
+                  "after the fault",
+                  {},
+                  kNamedMs + kHeartbeatMs,
+                  {},
+                  {},
+                  {},
+                  {},
+                  {},
+                  {},
+                  ""};
     if (::geteuid() != 0) {
-        row.note = "not done: needs root";
-        return {row};
+        for (auto* row : {&both, &deaf, &mute}) row->note = "not done: needs root";
+        return {both, deaf, mute};
     }
     const auto count = std::max<std::uint64_t>(amount.freezes / kFreezesOfOne, 1);
     const Namespaces namespaces;
     RunSetting setting;
     setting.codec = "topk(0.02) | pow2(bits=4) | auto";
     setting.compute_ms = kComputeMs;
-    setting.steps = count * kStepsOfOne + kLastSteps;
+    setting.steps = 2 * count * kStepsOfOne + kLastSteps;
     setting.places = namespaces.places();
-    std::mt19937 random(static_cast<std::mt19937::result_type>(amount.seed));
-    ObservedRun run(setting);
-    for (; row.injected < count && run.troubles.empty(); ++row.injected) {
-        progress.say(fmt::format("blackhole routes: {} of {}", row.injected, count));
-        if (!run.wait_for_step(random() % kWorld, run.newest_step() + 1 + random() % 8)) break;
-        const std::size_t logged[] = {run.daemon_output(0).size(), run.daemon_output(1).size()};
-        const auto at = std::chrono::steady_clock::now();
-        const bool is_both = random() % 2 == 0;  // or one direction alone
-        const auto first = random() % kNodes;
-        namespaces.blackhole(first, true);
-        if (is_both) namespaces.blackhole(1 - first, true);
-        for (std::size_t node = 0; node < kNodes; ++node) {
-            const auto other = std::string(1, static_cast<char>('b' - node));
-            if (const auto named = run.wait_for_word(node, other + " is silent", logged[node], kGiveUp))
-                row.detection_ms.push_back(std::chrono::duration<double, std::milli>(*named - at).count());
-            else
-                row.breaches.push_back("node " + other + " was not named in 30 s");
-        }
-        namespaces.blackhole(first, false);
-        if (is_both) namespaces.blackhole(1 - first, false);
-        for (std::size_t node = 0; node < kNodes; ++node)
-            if (!run.wait_for_word(node, std::string(1, static_cast<char>('b' - node)) + " is up", logged[node],
-                                   kGiveUp))
-                row.breaches.push_back("a peer did not come back in 30 s");
+    BlackholedRun holed(namespaces, setting, amount.seed);
+    for (std::uint64_t hole = 0; hole < count && holed.run().troubles.empty(); ++hole) {
+        progress.say(fmt::format("blackhole routes: {} of {}", 2 * hole, 2 * count));
+        holed.blackhole({0, 1}, {&both, &both});
+        ++both.injected;
+        const auto sender = hole % kNodes;
+        holed.blackhole({sender}, sender == 0 ? std::vector{&mute, &deaf} : std::vector{&deaf, &mute});
+        ++deaf.injected;
+        ++mute.injected;
     }
-    run.finish();
-    judge_unfailed(row, run);
-    row.judge_detection();
-    return {row};
+    holed.run().finish();
+    judge_unfailed(both, holed.run());
+    for (auto* row : {&both, &deaf, &mute}) row->judge_detection();
+    return {both, deaf, mute};
 }
 
 }  // namespace gradsieve::survive

@@ -62,7 +62,7 @@ void write_rows(const std::string& folder, const std::string& group, const std::
     ::getloadavg(&load, 1);
     file << "group,fault,injected,promised,detections,detection_median_ms,detection_longest_ms,promised_ms,steps,steps_"
             "lost,"
-            "mass_lost,waits_overdue,residue,breaches,note,minutes,ended,load,seed\n";
+            "mass_lost,waits_overdue,residue,breaches,note,minutes,ended,load,seed,commit\n";
     for (const auto& row : rows) {
         file << fmt::format("{},{},{},{},{},", group, quoted(row.fault), row.injected, quoted(row.promised),
                             row.detection_ms.size());
@@ -70,10 +70,11 @@ void write_rows(const std::string& folder, const std::string& group, const std::
             file << ",,";
         else
             file << fmt::format("{:.1f},{:.1f},", middle(row.detection_ms), std::ranges::max(row.detection_ms));
-        file << fmt::format("{},{},{},{},{},{},{},{},{:.1f},{},{:.1f},{}\n", number(row.promised_ms), number(row.steps),
-                            number(row.steps_lost), row.mass_lost ? fmt::format("{:.2e}", *row.mass_lost) : "",
-                            number(row.waits_overdue), number(row.residue), quoted(joined(row.breaches)),
-                            quoted(row.note), minutes, today(), load, amount.seed);
+        file << fmt::format("{},{},{},{},{},{},{},{},{:.1f},{},{:.1f},{},{}\n", number(row.promised_ms),
+                            number(row.steps), number(row.steps_lost),
+                            row.mass_lost ? fmt::format("{:.2e}", *row.mass_lost) : "", number(row.waits_overdue),
+                            number(row.residue), quoted(joined(row.breaches)), quoted(row.note), minutes, today(), load,
+                            amount.seed, amount.commit);
     }
     file.close();
     if (!file) throw std::runtime_error("cannot write " + path + ".draft");

@@ -15,6 +15,7 @@ struct Amount {
     std::uint64_t freezes = 100;
     std::uint64_t rounds = 10'000;
     std::uint64_t seed = 20'261'129;
+    std::string commit = "unknown";  ///< of what runs; for the table alone
 };
 
 /// What was done, what was promised, and what was seen. Numbers without a value were not looked at.

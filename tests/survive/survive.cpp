@@ -1,6 +1,6 @@
 // `./dev survive`: injects faults into real daemons and training processes, and writes what was promised and what was
-// seen. survive [--kills N] [--freezes N] [--rounds N] [--seed S] [--quick] [--only GROUP]... --output FOLDER Ends with
-// 1 if a promise was broken, with 2 if it does not understand its options.
+// seen. survive [--kills N] [--freezes N] [--rounds N] [--seed S] [--quick] [--only GROUP]... [--commit TEXT] --output
+// FOLDER Ends with 1 if a promise was broken, with 2 if it does not understand its options.
 #include "tests/survive/faults.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Group {
     std::vector<FaultRow> (*inject)(const Amount&, Progress&);
 };
 constexpr Group kGroups[] = {{"kills", kills}, {"freezes", freezes}, {"blackhole", blackholes}, {"rounds", rounds}};
-constexpr Amount kQuick{6, 2, 60, 20'261'129};
+
 constexpr std::uint64_t kMost = 10'000'000;
 
 struct Options {
@@ -51,7 +51,8 @@ std::uint64_t number(const char* option, const char* text) {
 Options parse(int argc, char** argv) {
     Options options;
     for (int place = 1; place < argc; ++place)
-        if (std::strcmp(argv[place], "--quick") == 0) options.amount = kQuick;
+        if (std::strcmp(argv[place], "--quick") == 0)
+            options.amount.kills = 6, options.amount.freezes = 2, options.amount.rounds = 60;
     for (int place = 1; place < argc; ++place) {
         const std::string option = argv[place];
         if (option == "--quick") continue;
@@ -70,11 +71,13 @@ Options parse(int argc, char** argv) {
             options.amount.seed = number("--seed", value);
         else if (option == "--output")
             options.output = value;
+        else if (option == "--commit")
+            options.amount.commit = value;
         else if (option == "--only")
             options.only.emplace_back(value);
         else
             refuse("unknown option '" + option +
-                   "'; allowed are --kills, --freezes, --rounds, --seed, --quick, --only, --output");
+                   "'; allowed are --kills, --freezes, --rounds, --seed, --quick, --only, --commit, --output");
     }
     if (options.output.empty()) refuse("--output FOLDER is needed: where the results go");
     for (const auto& name : options.only) {
