@@ -1,7 +1,6 @@
 // A training process that outlives daemons: whenever the job ends under it, it makes it anew and goes on from the step
-// that the daemons kept. Prints "averageGROUP STEP DIGEST" for what it gets, with --masses 1 also "massGROUP STEP IN
-// OUT": sums of its gradient's elements and of the average's. Keeps and takes up checkpoints if told so. Not a test by
-// itself.
+// that the daemons kept. Prints "averageGROUP STEP DIGEST" for what it gets; with --masses 1 also "givesGROUP STEP SUM"
+// and "takesGROUP STEP SUM", of all elements. Keeps and takes up checkpoints if told so. Not a test by itself.
 #include <gradsieve/gradsieve.hpp>
 
 #include <poll.h>
@@ -14,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -158,37 +158,55 @@ std::optional<Life> begin_life(Status& ret_status) {
     return life;
 }
 
+/// Only with --masses 1.
+void say_sum(const char* verb, const std::string& group, std::uint64_t step, double sum) {
+    if (option("masses", 0) == 0) return;
+    std::printf("%s%s %llu %.17g\n", verb, group.c_str(), static_cast<unsigned long long>(step), sum);
+    std::fflush(stdout);
+}
+
 /// One step of every group that has not had it; says the digest of each group's averages.
 Status one_step(Life& life, std::uint64_t step) {
     const auto takes_part = [&](std::size_t number) { return step >= life.job->first_step(shapes()[number].group); };
     std::map<std::string, double> handed_in, taken_out;
+    std::set<std::string> incomplete;  // groups of which an average is missing
     for (std::size_t number = 0; number < life.tensors.size(); ++number) {
         if (!takes_part(number)) continue;
         auto values = life.tensors[number].gradient();
         for (std::uint64_t element = 0; element < values.size(); ++element)
             values[element] = gradient_value(option("rank", 0), step, number, element);
         for (const float value : values) handed_in[shapes()[number].group] += static_cast<double>(value);
+    }
+    for (const auto& [group, sum] : handed_in) say_sum("gives", group, step, sum);
+    for (std::size_t number = 0; number < life.tensors.size(); ++number) {
+        if (!takes_part(number)) continue;
         if (auto status = life.tensors[number].submit(step); !status.is_ok()) return status;
     }
     std::map<std::string, std::uint64_t> digests;
+    Status outcome;
     for (std::size_t number = 0; number < life.tensors.size(); ++number) {
         if (!takes_part(number)) continue;
-        const auto average =
-            timed("wait", deadline(30'000), [&](auto limit) { return life.tensors[number].wait(limit); });
-        if (!average.is_ok()) return average.status();
-        for (const float value : *average) taken_out[shapes()[number].group] += static_cast<double>(value);
-        auto& digest = digests[shapes()[number].group];
+        const std::string group = shapes()[number].group;
+        // After an error nothing is waited for, but what was answered before it is there: another group's step, too.
+        const auto limit = outcome.is_ok() ? deadline(30'000) : std::chrono::milliseconds(0);
+        const auto average = timed("wait", limit, [&](auto time) { return life.tensors[number].wait(time); });
+        if (!average.is_ok()) {
+            if (outcome.is_ok()) outcome = average.status();
+            incomplete.insert(group);
+            continue;
+        }
+        for (const float value : *average) taken_out[group] += static_cast<double>(value);
+        auto& digest = digests[group];
         digest = digest * 31 + gradsieve::digest_of(std::as_bytes(*average));
     }
     for (const auto& [group, digest] : digests) {
-        if (option("masses", 0) != 0)
-            std::printf("mass%s %llu %.17g %.17g\n", group.c_str(), static_cast<unsigned long long>(step),
-                        handed_in[group], taken_out[group]);
+        if (incomplete.count(group) > 0) continue;
+        say_sum("takes", group, step, taken_out[group]);
         std::printf("average%s %llu %016llx\n", group.c_str(), static_cast<unsigned long long>(step),
                     static_cast<unsigned long long>(digest));
         std::fflush(stdout);
     }
-    return {};
+    return outcome;
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ private:
         for (std::size_t node = 0; node < kNodes; ++node)
             if ((victims >> node & 1U) != 0) run_.cluster().daemon(node).send_signal(SIGKILL);
         if ((victims & 4U) != 0) run_.kill_rank(rank);
-        if (count == 1 && !is_soon && random_() % 2 == 0) {
+        if (count == 1 && !is_soon) {
             if ((victims & 4U) != 0) {
                 await_rank_named(rank, said, at);
             } else {

@@ -21,12 +21,12 @@ void Ledger::take(std::size_t rank, const std::string& line, Instant at) {
         average.digest = digest;
         average.readers.insert(rank);
         last_[rank] = std::max(last_[rank], step);
-    } else if (begins("mass")) {
-        double in = 0;
-        double out = 0;
-        words >> name >> step >> in >> out;
-        handed_in[{name.substr(4), step}][rank] = in;
-        averages[{name.substr(4), step}].sum = out;
+    } else if (begins("gives")) {
+        words >> name >> step;
+        words >> handed_in[{name.substr(5), step}][rank];
+    } else if (begins("takes")) {
+        words >> name >> step;
+        words >> averages[{name.substr(5), step}].sum;
     } else if (begins("again ")) {
         again.push_back({rank, at, line.substr(6)});
     } else if (begins("overdue ")) {

@@ -25,7 +25,7 @@ struct Group {
 };
 constexpr Group kGroups[] = {{"kills", kills}, {"freezes", freezes}, {"blackhole", blackholes}, {"rounds", rounds}};
 
-constexpr std::uint64_t kMost = 10'000'000;
+constexpr std::uint64_t kMost = 1'000'000'000;
 
 struct Options {
     Amount amount;
