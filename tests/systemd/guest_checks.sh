@@ -5,28 +5,10 @@ set -uo pipefail
 export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
 cd /gradsieve-test || exit 1
 
-check() { # WHAT COMMAND...
-    local what=$1 output
-    shift
-    if output=$("$@" 2>&1); then
-        echo "ok $what"
-    else
-        echo "FAILED $what: $*"
-        printf '%s\n' "$output" | tail -30 | sed 's/^/    /'
-        failed=1
-    fi
-}
-failed=0
-# SECONDS COMMAND...: until it succeeds. The longer limits only keep a hang from lasting; 10 s after a start is a promise.
-within() {
-    timeout "$1" bash -c 'until "$@" >/dev/null 2>&1; do sleep 0.1; done' within "${@:2}" || "${@:2}"
-}
-not() { ! "$@"; }
+# shellcheck source=tests/systemd/checks.sh
+. ./checks.sh
 main_pid() { systemctl show --value --property=MainPID gradsieved; }
 listener() { awk '$NF == "/run/gradsieve/gradsieved.sock" {print $7}' /proc/net/unix | sort | head -1; }
-same() { [[ -n $1 && $1 == "$2" ]] || { echo "'$1' and '$2' differ"; return 1; }; }
-differ() { [[ -n $2 && $2 != 0 && $1 != "$2" ]] || { echo "'$1', then '$2'"; return 1; }; }
-absent() { for path in "$@"; do [[ ! -e $path && ! -L $path ]] || { ls -ld "$path"; return 1; }; done; }
 # Exit status 0 means live; what it printed is shown if the check fails.
 status_is_green() { gradsieve status 2>&1; }
 export -f status_is_green
