@@ -11,7 +11,7 @@ readonly here boot_seconds=560
 # shellcheck source=tests/systemd/debian_root.sh
 . "$here/debian_root.sh"
 find_packages "$packages"
-make_bare_root "$cache"
+make_bare_root
 
 root=$(mktemp -d "$cache/run-XXXXXX")
 readonly root

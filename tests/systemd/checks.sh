@@ -15,7 +15,12 @@ check() { # WHAT COMMAND...
 }
 # SECONDS COMMAND...: until it succeeds. The longer limits only keep a hang from lasting; 10 s after a start is a promise.
 within() {
-    timeout "$1" bash -c 'until "$@" >/dev/null 2>&1; do sleep 0.1; done' within "${@:2}" || "${@:2}"
+    local until=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < until)) || { "$@"; return; }
+        sleep 0.1
+    done
 }
 not() { ! "$@"; }
 same() { [[ -n $1 && $1 == "$2" ]] || { echo "'$1' and '$2' differ"; return 1; }; }

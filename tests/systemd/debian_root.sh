@@ -1,11 +1,11 @@
 # The Debian root that packages are tried in: made once by debootstrap, kept in a cache folder, worked on in copies. Sourced by the
-# scripts that boot it; `here` is their folder. Exit status 77 = skipped, with the reason.
+# scripts that boot it; `here` is their folder, `cache` the one for the root. Exit status 77 = skipped, with the reason.
 
 skip() { echo "skipped: $*"; exit 77; }
 
 # find_packages FOLDER: `debs` are the packages, none older than the sources; `dependencies` what they need from Debian.
 find_packages() {
-    local packages=$1 source newer
+    local folder=$1 source newer
     [[ $EUID == 0 ]] || skip "booting a root needs root"
     for tool in debootstrap systemd-nspawn dpkg-deb; do
         command -v "$tool" >/dev/null || skip "$tool is not installed: ./dev setup --full"
@@ -14,12 +14,12 @@ find_packages() {
     . /etc/os-release
     [[ ${ID-} == debian && -n ${VERSION_CODENAME-} ]] || skip "the packages are for Debian; this is ${PRETTY_NAME-unknown}"
     shopt -s nullglob
-    debs=("$packages"/*.deb)
-    ((${#debs[@]})) || skip "no packages in $packages: ./dev package"
+    debs=("$folder"/*.deb)
+    ((${#debs[@]})) || skip "no packages in $folder: ./dev package"
     source=$(cd "$here/../.." && pwd)
     newer=$(find "$source" \( -name build -o -name .git -o -name tests -o -name docs \) -prune -o \
         -type f \( -name '*.[ch]pp' -o -name '*.[ch]' -o -path '*/systemd/*' -o -path '*/python/*.py' \) -newer "${debs[0]}" -print -quit)
-    [[ -z $newer ]] || skip "the packages in $packages are older than ${newer#"$source/"}: ./dev package"
+    [[ -z $newer ]] || skip "the packages in $folder are older than ${newer#"$source/"}: ./dev package"
     # Without versions, alternatives and the packages themselves. Some are virtual: apt resolves those.
     dependencies=$(for deb in "${debs[@]}"; do dpkg-deb -f "$deb" Depends; done | tr ',' '\n' |
         sed -E 's/\|.*//; s/\(.*\)//; s/[[:space:]]//g; /^$/d; /gradsieve/d' | sort -u | paste -sd' ')
@@ -30,9 +30,9 @@ in_root() { # ROOT COMMAND...: with the host's network
         "${@:2}" </dev/null >>"$cache/prepare.log" 2>&1
 }
 
-# make_bare_root CACHE: `bare` is a root with the packages' dependencies and without the packages.
+# make_bare_root: `bare`, in the folder `cache`, is a root with the packages' dependencies and without the packages.
 make_bare_root() {
-    local cache=$1 mirror
+    local mirror
     # The host's own Debian mirror.
     mirror=$(apt-get indextargets --format '$(SITE) $(CODENAME) $(LABEL)' 'Created-By: Packages' 2>/dev/null |
         awk -v suite="$VERSION_CODENAME" '$2 == suite && $3 == "Debian" {print $1; exit}') || true

@@ -11,7 +11,6 @@ main_pid() { systemctl show --value --property=MainPID gradsieved; }
 listener() { awk '$NF == "/run/gradsieve/gradsieved.sock" {print $7}' /proc/net/unix | sort | head -1; }
 # Exit status 0 means live; what it printed is shown if the check fails.
 status_is_green() { gradsieve status 2>&1; }
-export -f status_is_green
 
 # ---- first installation ----
 check "the packages install" dpkg -i ./*.deb
@@ -25,7 +24,7 @@ systemctl stop gradsieved.service 2>/dev/null
 check "a clean stop is a success" same success "$(systemctl show --value --property=Result gradsieved)"
 check "the socket's path outlives a stop" test -S /run/gradsieve/gradsieved.sock
 check "systemctl start gradsieved" systemctl start gradsieved
-check "status is green within 10 s" within 10 bash -c status_is_green
+check "status is green within 10 s" within 10 status_is_green
 check "it runs as its own user" same gradsieve "$(stat -c %U "/proc/$(main_pid)")"
 check "it may lock memory without limit" same infinity "$(systemctl show --value --property=LimitMEMLOCK gradsieved)"
 check "the journal has its lines" bash -c 'journalctl --no-pager -u gradsieved | grep -q "gradsieved\["'
@@ -45,11 +44,11 @@ before=$(main_pid) listener_before=$(listener)
 check "restart" systemctl restart gradsieved
 check "another process runs after it" differ "$before" "$(main_pid)"
 check "the listener is the same one" same "$listener_before" "$(listener)"
-check "status is green after a restart" within 10 bash -c status_is_green
+check "status is green after a restart" within 10 status_is_green
 before=$(main_pid)
 kill -KILL "$before"
 check "a killed daemon comes back" within 60 bash -c '[[ "$(systemctl show --value -p MainPID gradsieved)" != 0 && "$(systemctl show --value -p MainPID gradsieved)" != '"$before"' ]]'
-check "status is green after a crash" within 60 bash -c status_is_green
+check "status is green after a crash" within 60 status_is_green
 check "the listener is still the same one" same "$listener_before" "$(listener)"
 
 # ---- a job, and an upgrade under it ----
@@ -75,7 +74,7 @@ echo '# edited by the administrator' >>"$configuration"
 before=$(main_pid)
 check "an upgrade installs" dpkg -i ./gradsieve_*.deb
 check "without a job it restarts the daemon" differ "$before" "$(main_pid)"
-check "status is green after an upgrade" within 10 bash -c status_is_green
+check "status is green after an upgrade" within 10 status_is_green
 check "an edited configuration stays" grep -q '^# edited by' "$configuration"
 
 # ---- purge ----

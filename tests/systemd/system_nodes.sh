@@ -7,7 +7,10 @@ declare -A address=([a]=10.80.0.1 [b]=10.80.0.2) peer=([a]=b [b]=a) supervisor=(
 namespace_of() { echo "gradsieve-system-$1-$$"; }
 
 make_link() {
-    local node
+    local node name
+    for name in $(ip netns list | grep -o '^gradsieve-system-[ab]-[0-9]*'); do # of runs that were killed
+        [[ -e /proc/${name##*-} ]] || ip netns delete "$name"
+    done
     for node in a b; do ip netns add "$(namespace_of "$node")"; done
     ip link add "$device" netns "$(namespace_of a)" type veth peer name "$device" netns "$(namespace_of b)"
     for node in a b; do
@@ -29,21 +32,31 @@ own_group() {
 
 power_on() { # NODE
     local node=$1
+    ip -n "$(namespace_of "$node")" link set "$device" up
     (
         own_group "$node"
         exec systemd-nspawn --quiet --directory="$work/$node" --machine="gradsieve-$node" --register=no --keep-unit \
             --network-namespace-path="/run/netns/$(namespace_of "$node")" --console=pipe --boot </dev/null
     ) >>"$work/console-$node.log" 2>&1 &
     supervisor[$node]=$!
-    within 60 test -s "/proc/${supervisor[$node]}/task/${supervisor[$node]}/children"
-    read -r leader["$node"] _ <"/proc/${supervisor[$node]}/task/${supervisor[$node]}/children"
+    within 60 find_leader "${supervisor[$node]}" >/dev/null || return 1
+    leader[$node]=$(find_leader "${supervisor[$node]}")
+}
+# The first process of the root that a systemd-nspawn has started.
+find_leader() { # PID
+    local child
+    for child in $(pgrep -P "$1"); do
+        [[ $(awk '/^NSpid:/ {print $NF}' "/proc/$child/status") == 1 ]] && echo "$child" && return 0
+    done
+    return 1
 }
 
-# As when the power goes: nothing in the root hears of it.
+# As when the power goes: no process in the root hears of it, and nobody outside hears from it.
 power_off() { # NODE
-    kill -KILL "${supervisor[$1]}" "${leader[$1]}" 2>/dev/null || true
+    ip -n "$(namespace_of "$1")" link set "$device" down || true
+    kill -KILL "${supervisor[$1]}" ${leader[$1]+"${leader[$1]}"} 2>/dev/null || true
     wait "${supervisor[$1]}" 2>/dev/null || true
-    within 20 not test -e "/proc/${leader[$1]}"
+    [[ -z ${leader[$1]-} ]] || within 20 not test -e "/proc/${leader[$1]}"
     unset "supervisor[$1]" "leader[$1]"
 }
 
