@@ -27,7 +27,7 @@ struct FaultRow {
     std::optional<double> promised_ms;           ///< longest of these that keeps the promise
     std::optional<std::uint64_t> steps;          ///< training steps that were taken meanwhile
     std::optional<std::uint64_t> steps_lost;     ///< without an average on any rank, or with other bits
-    std::optional<double> mass_lost;             ///< of the mass of all gradients; see Ledger::lost_mass
+    std::optional<double> mass_lost;             ///< of the mass of all gradients; see RunLedger::lost_mass
     std::optional<std::uint64_t> waits_overdue;  ///< calls of ranks that came back after their deadline
     std::optional<std::uint64_t> residue;        ///< things left behind
     std::vector<std::string> breaches;           ///< what broke a promise, in words; empty: kept

@@ -121,7 +121,7 @@ private:
     /// took.
     std::optional<double> told(const std::set<std::size_t>& ranks, std::size_t said, const std::string& words,
                                Instant at) {
-        std::map<std::size_t, Ledger::Again> first;
+        std::map<std::size_t, RunLedger::Again> first;
         const bool are_told = run_.pump_until(
             [&] {
                 for (auto place = said; place < run_.ledger().again.size(); ++place)

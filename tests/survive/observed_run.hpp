@@ -3,8 +3,8 @@
 #pragma once
 
 #include "tests/survive/fault_row.hpp"
-#include "tests/survive/ledger.hpp"
 #include "tests/survive/residue.hpp"
+#include "tests/survive/run_ledger.hpp"
 
 #include <functional>
 #include <optional>
@@ -46,7 +46,7 @@ public:
     void finish();
 
     [[nodiscard]] e2e::Cluster& cluster() { return cluster_; }
-    [[nodiscard]] Ledger& ledger() { return ledger_; }
+    [[nodiscard]] RunLedger& ledger() { return ledger_; }
     [[nodiscard]] std::string daemon_output(std::size_t node);
     [[nodiscard]] std::uint64_t newest_step() const;
     [[nodiscard]] const RunSetting& setting() const { return setting_; }
@@ -74,7 +74,7 @@ private:
     e2e::Cluster cluster_;
     std::vector<Holdings> before_;  ///< of the daemons, without a job
     std::vector<Rank> ranks_;
-    Ledger ledger_;
+    RunLedger ledger_;
 };
 
 /// Of a run in which no step may fail: breaches of `row` for whoever began anew, for averages that did not reach every

@@ -17,7 +17,7 @@ namespace gradsieve::survive {
 
 using Instant = std::chrono::steady_clock::time_point;
 
-class Ledger {
+class RunLedger {
 public:
     using Step = std::pair<std::string, std::uint64_t>;  ///< group and number
     struct Average {

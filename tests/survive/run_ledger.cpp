@@ -1,4 +1,4 @@
-#include "tests/survive/ledger.hpp"
+#include "tests/survive/run_ledger.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace gradsieve::survive {
 
-void Ledger::take(std::size_t rank, const std::string& line, Instant at) {
+void RunLedger::take(std::size_t rank, const std::string& line, Instant at) {
     const auto begins = [&](const char* with) { return line.starts_with(with); };
     std::istringstream words(line);
     std::string name;
@@ -40,12 +40,12 @@ void Ledger::take(std::size_t rank, const std::string& line, Instant at) {
     }
 }
 
-std::uint64_t Ledger::last_step(std::size_t rank) const {
+std::uint64_t RunLedger::last_step(std::size_t rank) const {
     const auto place = last_.find(rank);
     return place == last_.end() ? 0 : place->second;
 }
 
-std::vector<Ledger::Step> Ledger::unread(std::uint64_t steps) const {
+std::vector<RunLedger::Step> RunLedger::unread(std::uint64_t steps) const {
     std::vector<Step> found;
     for (const auto& group : groups())
         for (std::uint64_t step = 1; step <= steps; ++step) {
@@ -55,7 +55,8 @@ std::vector<Ledger::Step> Ledger::unread(std::uint64_t steps) const {
     return found;
 }
 
-double Ledger::lost_mass(std::uint64_t steps, std::size_t world, const std::map<std::string, double>& residuals) const {
+double RunLedger::lost_mass(std::uint64_t steps, std::size_t world,
+                            const std::map<std::string, double>& residuals) const {
     double worst = 0;
     for (const auto& group : groups()) {
         double balance = 0;
