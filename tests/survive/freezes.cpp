@@ -1,5 +1,6 @@
 // Frozen processes. Several runs side by side: each is asleep most of the time.
 #include "tests/survive/faults.hpp"
+#include "tests/survive/interruption.hpp"
 #include "tests/survive/observed_run.hpp"
 
 #include <fmt/format.h>
@@ -154,6 +155,7 @@ std::vector<FaultRow> freezes(const Amount& amount, Progress& progress) {
             }
         });
     for (auto& thread : threads) thread.join();
+    throw_if_interrupted();
     for (auto* row : {&daemons, &ranks}) row->judge_detection();
     ranks.steps_lost = daemons.steps_lost;
     ranks.steps = daemons.steps;

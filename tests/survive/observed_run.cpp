@@ -1,4 +1,5 @@
 #include "tests/survive/observed_run.hpp"
+#include "tests/survive/interruption.hpp"
 
 #include <poll.h>
 #include <algorithm>
@@ -65,6 +66,7 @@ void ObservedRun::kill_rank(std::size_t rank) {
 }
 
 void ObservedRun::pump() {
+    throw_if_interrupted();
     for (std::size_t rank = 0; rank < kWorld; ++rank) {
         auto& [process, parsed] = ranks_[rank];
         drain(*process);

@@ -1,6 +1,7 @@
 // Long runs of every stage on two daemons that live through all of them: the digests of all ranks, and what the daemons
 // hold.
 #include "tests/survive/faults.hpp"
+#include "tests/survive/interruption.hpp"
 #include "tests/survive/residue.hpp"
 
 #include "tests/e2e/cluster.hpp"
@@ -100,6 +101,7 @@ FaultRow run_codec(e2e::Cluster& cluster, const std::string& codec, const Amount
         std::optional<std::string> digest;
         const auto begin = std::chrono::steady_clock::now();
         while (!(digest = rank.wait_for_line("digest ", kLook))) {
+            throw_if_interrupted();
             for (const std::size_t node : {0U, 1U})
                 static_cast<void>(cluster.daemon(node).wait_for_line("\n", Milliseconds(0)));
             progress.say(fmt::format("rounds: {} of {} codecs, {}", place, std::size(kCodecs), codec));

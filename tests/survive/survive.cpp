@@ -2,6 +2,7 @@
 // seen. survive [--kills N] [--freezes N] [--rounds N] [--seed S] [--quick] [--only GROUP]... [--commit TEXT] --output
 // FOLDER Ends with 1 if a promise was broken, with 2 if it does not understand its options.
 #include "tests/survive/faults.hpp"
+#include "tests/survive/interruption.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -93,6 +94,7 @@ Options parse(int argc, char** argv) {
 int main(int argc, char** argv) {
     const auto options = parse(argc, argv);
     std::filesystem::create_directories(options.output);
+    note_interruptions();
     bool is_broken = false;
     for (const auto& group : kGroups) {
         if (!options.only.empty() &&
@@ -111,6 +113,10 @@ int main(int argc, char** argv) {
                 print_row(row);
                 is_broken = is_broken || !row.breaches.empty();
             }
+        } catch (const Interrupted& interrupted) {
+            std::fprintf(stderr, "survive: interrupted; the rows of what was done before lie in %s\n",
+                         options.output.c_str());
+            return 128 + interrupted.number;
         } catch (const std::exception& error) {
             std::fprintf(stderr, "survive: %s: %s\n", group.name, error.what());
             return 1;
