@@ -1,12 +1,11 @@
 // Two nodes in network namespaces, and routes that drop what goes between them. Of one thread, as root.
 #include "tests/survive/faults.hpp"
+#include "tests/survive/namespaces.hpp"
 #include "tests/survive/observed_run.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <filesystem>
 #include <random>
-#include <stdexcept>
 
 namespace gradsieve::survive {
 namespace {
@@ -18,58 +17,6 @@ constexpr std::uint64_t kFreezesOfOne = 10;  // so many freezes for each blackho
 constexpr std::uint64_t kStepsOfOne = 16;
 constexpr std::uint64_t kLastSteps = 40;
 constexpr unsigned kComputeMs = 20;
-const std::string kPrefix = "gradsieve-survive-";
-const std::string kDevice = "gsv0";  // in each namespace
-
-void ip(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "ip");
-    const auto ran = e2e::run(arguments);
-    if (ran.code == 0) return;
-    std::string line;
-    for (const auto& argument : arguments) line += argument + " ";
-    throw std::runtime_error(line + "ended with " + std::to_string(ran.code) + ": " + ran.output);
-}
-
-/// Namespaces with a veth between them; gone with the object. Those of runs that were killed go with the next one.
-class Namespaces {
-public:
-    Namespaces() {
-        remove_stale();
-        for (const auto& name : names_) ip({"netns", "add", name});
-        ip({"link", "add", kDevice, "netns", names_[0], "type", "veth", "peer", "name", kDevice, "netns", names_[1]});
-        for (std::size_t node = 0; node < kNodes; ++node) {
-            ip({"-n", names_[node], "address", "add", address(node) + "/24", "dev", kDevice});
-            ip({"-n", names_[node], "link", "set", "lo", "up"});
-            ip({"-n", names_[node], "link", "set", kDevice, "up"});
-        }
-    }
-    ~Namespaces() {
-        for (const auto& name : names_) static_cast<void>(e2e::run({"ip", "netns", "delete", name}));
-    }
-    Namespaces(const Namespaces&) = delete;
-    Namespaces& operator=(const Namespaces&) = delete;
-
-    [[nodiscard]] static std::string address(std::size_t node) { return "10.79.0." + std::to_string(node + 1); }
-    [[nodiscard]] std::vector<e2e::Place> places() const {
-        std::vector<e2e::Place> found;
-        for (std::size_t node = 0; node < kNodes; ++node)
-            found.push_back({address(node), {"ip", "netns", "exec", names_[node]}});
-        return found;
-    }
-    /// What `node` sends to the other is dropped, or no longer.
-    void blackhole(std::size_t node, bool is_on) const {
-        ip({"-n", names_[node], "route", is_on ? "add" : "delete", "blackhole", address(1 - node) + "/32"});
-    }
-
-private:
-    static void remove_stale() {
-        for (const auto& name : names_in("/run/netns"))
-            if (name.starts_with(kPrefix) && !std::filesystem::exists("/proc/" + name.substr(name.rfind('-') + 1)))
-                ip({"netns", "delete", name});
-    }
-    std::vector<std::string> names_{kPrefix + "a-" + std::to_string(::getpid()),
-                                    kPrefix + "b-" + std::to_string(::getpid())};
-};
 
 class BlackholedRun {
 public:

@@ -12,6 +12,8 @@ namespace gradsieve::survive {
 [[nodiscard]] std::vector<FaultRow> freezes(const Amount& amount, Progress& progress);
 /// A route between two nodes that drops every packet, and comes back. Needs root and iproute2.
 [[nodiscard]] std::vector<FaultRow> blackholes(const Amount& amount, Progress& progress);
+/// Rounds over a limited link that is kept busy. Needs root and iproute2.
+[[nodiscard]] std::vector<FaultRow> saturated(const Amount& amount, Progress& progress);
 /// Rounds of codecs that have every stage of the table, on the same two daemons, whose memory is watched.
 [[nodiscard]] std::vector<FaultRow> rounds(const Amount& amount, Progress& progress);
 

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 WIDTH = 138
-GROUPS = ("kills", "freezes", "blackhole", "rounds")
+GROUPS = ("kills", "freezes", "blackhole", "saturated", "rounds")
 WHOLE = {"kills": 1000, "freezes": 100, "blackhole": 10, "rounds": 10_000}  # of one row, in the whole form
 BUSY_LOAD = 1.5  # running processes: what the command itself keeps busy on two cores
 
@@ -46,11 +46,13 @@ broken are in the table like the others.
   of the built-in configuration; SIGCONT once it is named. No step may fail.
 - **Blackhole routes.** The two nodes in network namespaces; `ip route add blackhole` on both, or on one: then the node that hears nothing
   has silence at once, the other up to a heartbeat later, and names it as silent, or as closed where the first one's side has ended the connection.
+- **A busy link.** Two network namespaces whose link `tc tbf` limits to 100 Mbit/s, one rank in each, 107 kB a round each way. The daemons
+  may name nobody: bytes that wait for the link are no silence.
 - **Rounds.** One rank on each of two nodes, 4,940 parameters in five tensors, two gradients a step. The digests of all results must be equal
   on both. A stage that `gradsieve codecs` knows and that is in none of these codecs is a broken promise.
 
 Again: `./dev survive --publish`, as root (for the namespaces). `--quick` tries it out in half a minute, `--only GROUP` (kills, freezes,
-blackhole, rounds) measures one part anew; the page then has the other parts' last figures.
+blackhole, saturated, rounds) measures one part anew; the page then has the other parts' last figures.
 """
 
 

@@ -24,7 +24,8 @@ struct Group {
     const char* name;
     std::vector<FaultRow> (*inject)(const Amount&, Progress&);
 };
-constexpr Group kGroups[] = {{"kills", kills}, {"freezes", freezes}, {"blackhole", blackholes}, {"rounds", rounds}};
+constexpr Group kGroups[] = {
+    {"kills", kills}, {"freezes", freezes}, {"blackhole", blackholes}, {"saturated", saturated}, {"rounds", rounds}};
 
 constexpr std::uint64_t kMost = 1'000'000'000;
 
@@ -84,7 +85,7 @@ Options parse(int argc, char** argv) {
     for (const auto& name : options.only) {
         bool is_known = false;
         for (const auto& group : kGroups) is_known = is_known || name == group.name;
-        if (!is_known) refuse("--only is '" + name + "': allowed are kills, freezes, blackhole, rounds");
+        if (!is_known) refuse("--only is '" + name + "': allowed are kills, freezes, blackhole, saturated, rounds");
     }
     return options;
 }
