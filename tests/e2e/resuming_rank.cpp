@@ -234,6 +234,7 @@ int main(int argc, char** argv) {
         }
         if (!status.is_ok()) {
             say("again " + status.to_string());
+            give_up = SteadyClock::now() + kPatience;
             continue;
         }
         say("finished");

@@ -17,6 +17,7 @@ constexpr std::uint64_t kFreezesOfOne = 10;  // so many freezes for each blackho
 constexpr std::uint64_t kStepsOfOne = 16;
 constexpr std::uint64_t kLastSteps = 40;
 constexpr unsigned kComputeMs = 20;
+constexpr Milliseconds kDeadline(60'000);  // below it a call waits for who is silent
 
 class BlackholedRun {
 public:
@@ -108,6 +109,7 @@ std::vector<FaultRow> blackholes(const Amount& amount, Progress& progress) {
     RunSetting setting;
     setting.codec = "topk(0.02) | pow2(bits=4) | auto";
     setting.compute_ms = kComputeMs;
+    setting.deadline = kDeadline;
     setting.steps = 2 * count * kStepsOfOne + kLastSteps;
     setting.places = namespaces.places();
     BlackholedRun holed(namespaces, setting, amount.seed);

@@ -21,6 +21,7 @@ constexpr std::uint64_t kLastSteps = 40;
 constexpr double kNamedMs = 4'000;
 constexpr Milliseconds kGiveUp(20'000);
 constexpr unsigned kComputeMs = 20;
+constexpr Milliseconds kDeadline(60'000);  // below it a call waits for who is silent
 
 FaultRow frozen_daemon_row() {
     return {"SIGSTOP of a daemon, SIGCONT later",
@@ -130,6 +131,7 @@ std::vector<FaultRow> freezes(const Amount& amount, Progress& progress) {
         RunSetting setting;
         setting.codec = "topk(0.02) | pow2(bits=4) | auto";
         setting.compute_ms = kComputeMs;
+        setting.deadline = kDeadline;
         setting.steps = (count + (count + kFreezesOfOneRank - 1) / kFreezesOfOneRank) * kStepsOfFreeze + kLastSteps;
         FrozenRun frozen(setting, amount.seed + lane);
         for (std::uint64_t freeze = 0; freeze < count && frozen.run().troubles.empty(); ++freeze) {

@@ -39,7 +39,7 @@ struct Sum {
                     0,
                     "its training processes get `unavailable` within the deadline of the call that they are in",
                     {},
-                    static_cast<double>(kDeadline.count()),
+                    static_cast<double>(RunSetting().deadline.count()),
                     {},
                     {},
                     {},
@@ -129,7 +129,7 @@ private:
                         first.emplace(again.rank, again);
                 return first.size() == ranks.size();
             },
-            kDeadline);
+            setting_.deadline);
         double longest = 0;
         for (const auto& [rank, again] : first) {
             longest = std::max(longest, std::chrono::duration<double, std::milli>(again.at - at).count());
@@ -155,7 +155,9 @@ private:
         if (const auto named = run_.wait_for_word(1 - node, name + " is closed", logged[1 - node], kNamedWithin))
             sum_.peer.detection_ms.push_back(std::chrono::duration<double, std::milli>(*named - at).count());
         else
-            sum_.peer.breaches.push_back("a dead daemon was not named in 5 s");
+            sum_.peer.breaches.push_back(
+                "a dead daemon was not named in 5 s; its peer said last: " +
+                run_.daemon_output(1 - node).substr(logged[1 - node] - std::min<std::size_t>(logged[1 - node], 1'500)));
         if (const auto took = told({2 * node, 2 * node + 1}, said, "unavailable", at))
             sum_.daemon.detection_ms.push_back(*took);
         else

@@ -50,7 +50,7 @@ void ObservedRun::start_rank(std::size_t rank) {
                                        "--codec",
                                        setting_.codec,
                                        "--deadline-ms",
-                                       std::to_string(kDeadline.count()),
+                                       std::to_string(setting_.deadline.count()),
                                        "--masses",
                                        "1"};
     if (rank == 0) arguments.insert(arguments.end(), {"--save-at", std::to_string(setting_.steps)});

@@ -19,12 +19,11 @@ struct RunSetting {
     unsigned compute_ms = 4;  ///< what a training step takes besides
     std::string configuration;
     std::vector<e2e::Place> places;  ///< none: both daemons on loopback
+    Milliseconds deadline{10'000};   ///< of each call of a rank
 };
 
 inline constexpr std::size_t kNodes = 2;
 inline constexpr std::size_t kWorld = 4;
-/// Of each call of a rank.
-inline constexpr Milliseconds kDeadline{10'000};
 
 class ObservedRun {
 public:

@@ -77,6 +77,13 @@ check "without a job it restarts the daemon" differ "$before" "$(main_pid)"
 check "status is green after an upgrade" within 10 status_is_green
 check "an edited configuration stays" grep -q '^# edited by' "$configuration"
 
+# ---- an upgrade that is broken off ----
+check "an upgrade is unpacked and not configured" dpkg --unpack ./gradsieve_*.deb
+check "the package is purged in that state" dpkg --purge gradsieve
+check "its daemon is gone with it" not grep -lxs gradsieved /proc/[0-9]*/comm
+check "it can be installed again" dpkg -i ./gradsieve_*.deb
+check "status is green again" within 10 status_is_green
+
 # ---- purge ----
 check "the packages are purged" dpkg --purge gradsieve python3-gradsieve libgradsieve-dev libgradsieve0
 check "no daemon is left" not grep -lxs gradsieved /proc/[0-9]*/comm

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Two nodes with a real systemd, as an administrator has them: packages installed in two booted Debian roots, a limited link between
 # them, a job that trains across both while daemons are killed, frozen, restarted and upgraded, and one root loses its power.
-# Usage: system_test.sh PACKAGE_FOLDER CACHE_FOLDER RANK_PROGRAM. One line per check; exit status 1: one failed; 77: skipped, with the
-# reason. `./dev system-test` runs it.
+# Usage: system_test.sh PACKAGE_FOLDER CACHE_FOLDER RANK_PROGRAM [EARLIER_PACKAGE_FOLDER]. One line per check; exit status 1: one failed;
+# 77: skipped, with the reason. `./dev system-test` runs it.
 set -uo pipefail
 
-readonly packages=$1 cache=$2 rank_program=$3
+readonly packages=$1 cache=$2 rank_program=$3 earlier=${4-$1}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here exposure_max=2.0 boot_seconds=120
 # shellcheck source=tests/systemd/debian_root.sh
@@ -23,7 +23,10 @@ readonly work
 trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
 
-# ---- packages of the next version: the same files under a higher number ----
+first_debs=("$earlier"/*.deb)
+((${#first_debs[@]})) || skip "no packages in $earlier"
+
+# ---- packages of the next version: those that were built, under a higher number than the ones that the nodes begin with ----
 next_version() { # DEB FOLDER
     local tree=$work/next
     rm -rf "$tree"
@@ -40,7 +43,7 @@ make_link
 for node in a b; do
     cp -a --reflink=auto "$bare" "$work/$node"
     mkdir -p "$work/$node/gradsieve-test/next"
-    cp "${debs[@]}" "$rank_program" "$work/$node/gradsieve-test"
+    cp "${first_debs[@]}" "$rank_program" "$work/$node/gradsieve-test"
     cp "$work"/next-packages/*.deb "$work/$node/gradsieve-test/next"
     chmod 755 "$work/$node/gradsieve-test" "$work/$node/gradsieve-test/${rank_program##*/}"
     echo "$node" >"$work/$node/etc/hostname"
@@ -168,7 +171,9 @@ check "from the snapshot" nobody_began_anew
 version_in() { inside "$1" dpkg-query -W -f '${Version}' gradsieve; }
 for node in a b; do
     old=$(version_in "$node") before=$(main_pid "$node")
-    check "$node: the next version installs under the job" inside "$node" bash -c 'dpkg -i /gradsieve-test/next/*.deb >/gradsieve-test/upgrade.txt 2>&1'
+    check "$node: the next version installs under the job" inside "$node" bash -c \
+        'dpkg --force-confold -i /gradsieve-test/next/*.deb >/gradsieve-test/upgrade.txt 2>&1 || { cat /gradsieve-test/upgrade.txt; exit 1; }'
+    check "$node: its configuration stays" same "$(cat "$work/gradsieved.toml")" "$(inside "$node" cat /etc/gradsieve/gradsieved.toml)"
     check "$node: it is another version" differ "$old" "$(version_in "$node")"
     check "$node: it leaves the daemon alone" same "$before" "$(main_pid "$node")"
     check "$node: it says how to restart" inside "$node" grep -q 'systemctl restart gradsieved' /gradsieve-test/upgrade.txt
