@@ -152,8 +152,9 @@ check "the job goes on" job_goes_on
 check "from the state that systemd kept" nobody_began_anew
 
 # ---- without power ----
-snapshot_lies_there() { compgen -G "$work/b/var/lib/gradsieve/*.snapshot" >/dev/null; }
-check "b has a snapshot on disk" within 30 snapshot_lies_there
+# Both groups of the job: from one alone it could not go on.
+snapshots_lie_there() { [[ $(inside "$1" gradsieve status --json | grep -oE '"snapshot_step": *[1-9][0-9]*' | wc -l) == 2 ]]; }
+for node in a b; do check "$node: every group has a snapshot on disk" within 60 snapshots_lie_there "$node"; done
 moment=$(seconds_now)
 power_off b
 check "b loses its power: a names it" within 10 said_after a "$moment" "b is silent"
