@@ -77,7 +77,7 @@ public:
         std::uint64_t done = 0;
         while (done < kills && run_.troubles.empty()) {
             const bool is_soon = done > 0 && random_() % 3 == 0;
-            if (!is_soon && !run_.wait_for_step(random_() % kWorld, run_.newest_step() + 1 + random_() % 8)) return;
+            if (!is_soon && !wait_for_recovery()) return;
             if (run_.newest_step() + kLastSteps > setting_.steps) return;
             run_.pump_for(std::chrono::microseconds(is_soon ? random_() % 200'000 : random_() % 6'000));
             done += strike(1 + random_() % 7, is_soon);
@@ -86,6 +86,11 @@ public:
     ObservedRun& run() { return run_; }
 
 private:
+    /// Nodes are at most a step apart: two steps after the newest one the job runs again on all of them.
+    bool wait_for_recovery() {
+        run_.pump_for(std::chrono::microseconds(1));
+        return run_.wait_for_step(random_() % kWorld, run_.newest_step() + 2 + random_() % 8);
+    }
     /// Kills what the bits of `victims` say: daemon a, daemon b, a rank. How many that was.
     std::uint64_t strike(std::uint64_t victims, bool is_soon) {
         const auto rank = random_() % kWorld;
