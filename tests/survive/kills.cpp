@@ -88,7 +88,7 @@ public:
 private:
     /// Nodes are at most a step apart: two steps after the newest one the job runs again on all of them.
     bool wait_for_recovery() {
-        run_.pump_for(std::chrono::microseconds(1));
+        run_.pump_until([] { return true; }, Milliseconds(0));
         return run_.wait_for_step(random_() % kWorld, run_.newest_step() + 2 + random_() % 8);
     }
     /// Kills what the bits of `victims` say: daemon a, daemon b, a rank. How many that was.
