@@ -14,7 +14,7 @@ constexpr double kNamedMs = 4'000;
 constexpr double kHeartbeatMs = 1'000;  // the default
 constexpr Milliseconds kGiveUp(30'000);
 constexpr std::uint64_t kFreezesOfOne = 10;  // so many freezes for each blackhole
-constexpr std::uint64_t kStepsOfOne = 16;
+constexpr std::uint64_t kStepsOfOne = 40;
 constexpr std::uint64_t kLastSteps = 40;
 constexpr unsigned kComputeMs = 20;
 constexpr Milliseconds kDeadline(60'000);  // below it a call waits for who is silent
@@ -28,16 +28,18 @@ public:
     /// Drops what the nodes of `senders` send, until each node has named the other. The times go to the node's row in
     /// `rows`.
     void blackhole(const std::vector<std::size_t>& senders, const std::vector<FaultRow*>& rows) {
-        if (!run_.wait_for_step(random_() % kWorld, run_.newest_step() + 1 + random_() % 8)) return;
+        if (!wait_for_a_moment()) return;
         const std::size_t logged[] = {run_.daemon_output(0).size(), run_.daemon_output(1).size()};
         const auto at = std::chrono::steady_clock::now();
         for (const auto node : senders) namespaces_.blackhole(node, true);
         std::vector<bool> is_named(kNodes, false);
         const auto look = [&] {
             for (std::size_t node = 0; node < kNodes; ++node) {
-                if (is_named[node] ||
-                    run_.cluster().daemon(node).output().find(other(node) + " is ", logged[node]) == std::string::npos)
-                    continue;
+                const auto& output = run_.cluster().daemon(node).output();
+                const auto is_said = [&](const char* state) {
+                    return output.find(other(node) + " is " + state, logged[node]) != std::string::npos;
+                };
+                if (is_named[node] || !(is_said("silent") || is_said("closed"))) continue;
                 is_named[node] = true;
                 rows[node]->detection_ms.push_back(
                     std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - at).count());
@@ -53,6 +55,22 @@ public:
     ObservedRun& run() { return run_; }
 
 private:
+    /// At which the job steps and both nodes call each other up: connections of before the last route's change may
+    /// still end.
+    bool wait_for_a_moment() {
+        const auto are_up = [&] {
+            for (std::size_t node = 0; node < kNodes; ++node) {
+                const auto& output = run_.cluster().daemon(node).output();
+                const auto last = output.rfind(other(node) + " is ");
+                if (last == std::string::npos || output.compare(last + 5, 2, "up") != 0) return false;
+            }
+            return true;
+        };
+        do {
+            if (!run_.wait_for_step(random_() % kWorld, run_.newest_step() + 1 + random_() % 8)) return false;
+        } while (!are_up() && run_.pump_until(are_up, kGiveUp));
+        return true;
+    }
     static std::string other(std::size_t node) { return std::string(1, static_cast<char>('b' - node)); }
 
     const Namespaces& namespaces_;
