@@ -13,8 +13,9 @@ namespace {
 constexpr double kNamedMs = 4'000;
 constexpr double kHeartbeatMs = 1'000;  // the default
 constexpr Milliseconds kGiveUp(30'000);
+constexpr std::chrono::seconds kCalm(2);
 constexpr std::uint64_t kFreezesOfOne = 10;  // so many freezes for each blackhole
-constexpr std::uint64_t kStepsOfOne = 40;
+constexpr std::uint64_t kStepsOfOne = 150;   // they go on while it is waited for calm
 constexpr std::uint64_t kLastSteps = 40;
 constexpr unsigned kComputeMs = 20;
 constexpr Milliseconds kDeadline(60'000);  // below it a call waits for who is silent
@@ -55,9 +56,10 @@ public:
     ObservedRun& run() { return run_; }
 
 private:
-    /// At which the job steps and both nodes call each other up: connections of before the last route's change may
-    /// still end.
+    /// At which the job steps, both nodes call each other up, and neither has said anything for a while: connections of
+    /// before the last route's change still end after it.
     bool wait_for_a_moment() {
+        const auto calm_since = [&] { return run_.daemon_output(0).size() + run_.daemon_output(1).size(); };
         const auto are_up = [&] {
             for (std::size_t node = 0; node < kNodes; ++node) {
                 const auto& output = run_.cluster().daemon(node).output();
@@ -66,10 +68,12 @@ private:
             }
             return true;
         };
-        do {
-            if (!run_.wait_for_step(random_() % kWorld, run_.newest_step() + 1 + random_() % 8)) return false;
-        } while (!are_up() && run_.pump_until(are_up, kGiveUp));
-        return true;
+        for (std::size_t said = 0; said != calm_since();) {
+            if (!run_.pump_until(are_up, kGiveUp)) return false;
+            said = calm_since();
+            run_.pump_for(kCalm);
+        }
+        return run_.wait_for_step(random_() % kWorld, run_.newest_step() + 1 + random_() % 8);
     }
     static std::string other(std::size_t node) { return std::string(1, static_cast<char>('b' - node)); }
 

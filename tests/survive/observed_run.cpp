@@ -92,7 +92,10 @@ bool ObservedRun::pump_until(const std::function<bool()>& condition, Millisecond
 
 void ObservedRun::pump_for(std::chrono::microseconds time) {
     const auto until = std::chrono::steady_clock::now() + time;
-    while (std::chrono::steady_clock::now() < until) pump();
+    for (auto now = until - time; now < until; now = std::chrono::steady_clock::now()) {
+        pump();
+        if (until - now > std::chrono::milliseconds(2 * kLookMs)) ::poll(nullptr, 0, kLookMs);
+    }
 }
 
 bool ObservedRun::wait_for_step(std::size_t rank, std::uint64_t step, Milliseconds patience) {
