@@ -60,14 +60,7 @@ private:
     /// before the last route's change still end after it.
     bool wait_for_a_moment() {
         const auto calm_since = [&] { return run_.daemon_output(0).size() + run_.daemon_output(1).size(); };
-        const auto are_up = [&] {
-            for (std::size_t node = 0; node < kNodes; ++node) {
-                const auto& output = run_.cluster().daemon(node).output();
-                const auto last = output.rfind(other(node) + " is ");
-                if (last == std::string::npos || output.compare(last + 5, 2, "up") != 0) return false;
-            }
-            return true;
-        };
+        const auto are_up = [&] { return run_.calls_peer_up(0) && run_.calls_peer_up(1); };
         for (std::size_t said = 0; said != calm_since();) {
             if (!run_.pump_until(are_up, kGiveUp)) return false;
             said = calm_since();

@@ -97,6 +97,7 @@ private:
         const auto count = static_cast<std::uint64_t>(std::popcount(victims));
         const std::size_t logged[] = {run_.daemon_output(0).size(), run_.daemon_output(1).size()};
         const auto said = run_.ledger().again.size();
+        const bool is_up[] = {run_.calls_peer_up(1), run_.calls_peer_up(0)};  // as the other one calls it
         const auto at = std::chrono::steady_clock::now();
         for (std::size_t node = 0; node < kNodes; ++node)
             if ((victims >> node & 1U) != 0) run_.cluster().daemon(node).send_signal(SIGKILL);
@@ -105,7 +106,9 @@ private:
             if ((victims & 4U) != 0) {
                 await_rank_named(rank, said, at);
             } else {
-                await_daemon_named(victims == 1 ? 0 : 1, said, logged, at);
+                const std::size_t node = victims == 1 ? 0 : 1;
+                if (is_up[node]) await_daemon_named(node, logged[1 - node], at);
+                await_daemon_told(node, said, at);
             }
         }
         for (std::size_t node = 0; node < kNodes; ++node)
@@ -154,15 +157,16 @@ private:
         else
             sum_.rank.breaches.push_back("a dead rank was not told to all");
     }
-    void await_daemon_named(std::size_t node, std::size_t said, const std::size_t* logged, Instant at) {
+    /// One that is called closed still, since not all connections stand again, is not named anew.
+    void await_daemon_named(std::size_t node, std::size_t logged, Instant at) {
         const auto name = std::string(1, static_cast<char>('a' + node));
         ++sum_.peer.injected;
-        if (const auto named = run_.wait_for_word(1 - node, name + " is closed", logged[1 - node], kNamedWithin))
+        if (const auto named = run_.wait_for_word(1 - node, name + " is closed", logged, kNamedWithin))
             sum_.peer.detection_ms.push_back(std::chrono::duration<double, std::milli>(*named - at).count());
         else
-            sum_.peer.breaches.push_back(
-                "a dead daemon was not named in 5 s; its peer said last: " +
-                run_.daemon_output(1 - node).substr(logged[1 - node] - std::min<std::size_t>(logged[1 - node], 1'500)));
+            sum_.peer.breaches.push_back("a dead daemon was not named in 5 s");
+    }
+    void await_daemon_told(std::size_t node, std::size_t said, Instant at) {
         if (const auto took = told({2 * node, 2 * node + 1}, said, "unavailable", at))
             sum_.daemon.detection_ms.push_back(*took);
         else

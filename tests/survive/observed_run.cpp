@@ -116,6 +116,13 @@ std::string ObservedRun::daemon_output(std::size_t node) {
     return cluster_.daemon(node).output();
 }
 
+bool ObservedRun::calls_peer_up(std::size_t node) {
+    const auto output = daemon_output(node);
+    const auto words = node_name(1 - node) + " is ";
+    const auto last = output.rfind(words);
+    return last != std::string::npos && output.compare(last + words.size(), 2, "up") == 0;
+}
+
 std::uint64_t ObservedRun::newest_step() const {
     std::uint64_t newest = 0;
     for (std::size_t rank = 0; rank < kWorld; ++rank) newest = std::max(newest, ledger_.last_step(rank));

@@ -47,6 +47,8 @@ public:
     [[nodiscard]] e2e::Cluster& cluster() { return cluster_; }
     [[nodiscard]] RunLedger& ledger() { return ledger_; }
     [[nodiscard]] std::string daemon_output(std::size_t node);
+    /// Whether the last that `node` said of the other one is that it is up.
+    [[nodiscard]] bool calls_peer_up(std::size_t node);
     [[nodiscard]] std::uint64_t newest_step() const;
     [[nodiscard]] const RunSetting& setting() const { return setting_; }
 
