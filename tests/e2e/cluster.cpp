@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,6 +45,7 @@ Process::Process(std::vector<std::string> arguments, std::vector<std::string> en
     argv.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nobody
         ::dup2(in[0], STDIN_FILENO);
         ::dup2(out[1], STDOUT_FILENO);
         ::dup2(out[1], STDERR_FILENO);
@@ -202,8 +204,8 @@ std::string with_plain_text(const std::string& extra) {
 }
 
 Cluster::Cluster(std::size_t nodes, const std::string& extra, const std::string& address, bool has_managers,
-                 Security security, unsigned user)
-    : user_(user) {
+                 Security security, unsigned user, std::vector<Place> places)
+    : user_(user), places_(std::move(places)) {
     for (std::size_t node = 0; has_managers && node < nodes; ++node)
         managers_.push_back(std::make_unique<ServiceManager>());
     char pattern[] = "/tmp/gradsieve-e2e-XXXXXX";
@@ -233,8 +235,8 @@ void Cluster::write_config(const std::string& extra, const std::string& address,
     std::ofstream config(config_file());
     config << (security == Security::kPlain ? with_plain_text(extra) : extra) << "\n";
     for (std::size_t node = 0; ports_.size() > 1 && node < ports_.size(); ++node) {
-        config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \"" << address
-               << "\"\nport = " << ports_[node] << "\n";
+        config << "[[node]]\nname = \"" << static_cast<char>('a' + node) << "\"\naddress = \""
+               << (places_.empty() ? address : places_[node].address) << "\"\nport = " << ports_[node] << "\n";
         if (security == Security::kCurve) config << "public_key = \"" << public_keys_[node] << "\"\n";
     }
 }
@@ -247,6 +249,7 @@ Cluster::~Cluster() {
 
 Process Cluster::make_daemon(std::size_t node) const {
     std::vector<std::string> arguments;
+    if (!places_.empty()) arguments = places_[node].prefix;
     if (user_ != 0) arguments = as_user(user_);
     arguments.insert(arguments.end(),
                      {E2E_DAEMON, "--config", config_file(), "--socket", socket(node), "--state", state_folder(node)});

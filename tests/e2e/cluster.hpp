@@ -83,15 +83,23 @@ private:
     std::vector<std::pair<std::string, int>> parked_;
 };
 
+/// Where a node's daemon runs, if not beside the others: its address, and a command line's beginning that goes there.
+struct Place {
+    std::string address;
+    std::vector<std::string> prefix;
+};
+
 /// Of the traffic between a cluster's nodes. With CURVE each gets a key pair of its own from `gradsieve keygen`.
 enum class Security { kPlain, kCurve };
 
 class Cluster {
 public:
     /// `nodes` daemons named a, b, c ... at `address`; `extra` is put before them into the configuration file. `user`:
-    /// not 0: the daemons run under this user id, which needs root.
+    /// not 0: the daemons run under this user id, which needs root. `places`: one for each node, or none; `address` is
+    /// not used then.
     explicit Cluster(std::size_t nodes, const std::string& extra = "", const std::string& address = "127.0.0.1",
-                     bool has_managers = false, Security security = Security::kPlain, unsigned user = 0);
+                     bool has_managers = false, Security security = Security::kPlain, unsigned user = 0,
+                     std::vector<Place> places = {});
     ~Cluster();
 
     /// One training process on `node`; `options` are rank_program's.
@@ -134,6 +142,7 @@ private:
 
     std::string folder_;
     unsigned user_ = 0;
+    std::vector<Place> places_;
     std::vector<std::uint16_t> ports_;
     std::vector<std::string> public_keys_;
     std::vector<std::unique_ptr<ServiceManager>> managers_;  ///< empty: daemons are started by hand

@@ -1,6 +1,6 @@
 // A training process that outlives daemons: whenever the job ends under it, it makes it anew and goes on from the step
-// that the daemons kept. Prints "averageGROUP STEP DIGEST" for what it gets. Keeps and takes up checkpoints if told so.
-// Not a test by itself.
+// that the daemons kept. Prints "averageGROUP STEP DIGEST" for what it gets; with --masses 1 also "givesGROUP STEP SUM"
+// and "takesGROUP STEP SUM", of all elements. Keeps and takes up checkpoints if told so. Not a test by itself.
 #include <gradsieve/gradsieve.hpp>
 
 #include <poll.h>
@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr int kBackOffMs = 20;
+/// What a call may take beyond its deadline on a machine that does other work.
+constexpr std::chrono::milliseconds kGrace{250};
 
 std::map<std::string, std::string> options;
 std::string text_option(const std::string& key, const std::string& otherwise) {
@@ -104,6 +107,19 @@ void keep_checkpoint(Job& job, std::uint64_t step) {
     }
 }
 
+/// The deadline of each call; says "overdue CALL MS" of one that came back later.
+std::chrono::milliseconds deadline(std::uint64_t otherwise_ms) {
+    return std::chrono::milliseconds(option("deadline-ms", otherwise_ms));
+}
+template <typename Call>
+auto timed(const char* name, std::chrono::milliseconds limit, Call call) {
+    const auto begin = SteadyClock::now();
+    auto result = call(limit);
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - begin);
+    if (took > limit + kGrace) say(std::string("overdue ") + name + " " + std::to_string(took.count()));
+    return result;
+}
+
 struct Life {
     std::optional<Job> job;
     std::vector<Tensor> tensors;
@@ -137,35 +153,60 @@ std::optional<Life> begin_life(Status& ret_status) {
         ret_status = take_up_checkpoint(*life.job);
         if (!ret_status.is_ok()) return std::nullopt;
     }
-    ret_status = life.job->start(std::chrono::seconds(20));
+    ret_status = timed("start", deadline(20'000), [&](auto limit) { return life.job->start(limit); });
     if (!ret_status.is_ok()) return std::nullopt;
     return life;
+}
+
+/// Only with --masses 1.
+void say_sum(const char* verb, const std::string& group, std::uint64_t step, double sum) {
+    if (option("masses", 0) == 0) return;
+    std::printf("%s%s %llu %.17g\n", verb, group.c_str(), static_cast<unsigned long long>(step), sum);
+    std::fflush(stdout);
 }
 
 /// One step of every group that has not had it; says the digest of each group's averages.
 Status one_step(Life& life, std::uint64_t step) {
     const auto takes_part = [&](std::size_t number) { return step >= life.job->first_step(shapes()[number].group); };
+    std::map<std::string, double> handed_in, taken_out;
+    std::set<std::string> incomplete;  // groups of which an average is missing
     for (std::size_t number = 0; number < life.tensors.size(); ++number) {
         if (!takes_part(number)) continue;
         auto values = life.tensors[number].gradient();
         for (std::uint64_t element = 0; element < values.size(); ++element)
             values[element] = gradient_value(option("rank", 0), step, number, element);
+        for (const float value : values) handed_in[shapes()[number].group] += static_cast<double>(value);
+    }
+    for (const auto& [group, sum] : handed_in) say_sum("gives", group, step, sum);
+    for (std::size_t number = 0; number < life.tensors.size(); ++number) {
+        if (!takes_part(number)) continue;
         if (auto status = life.tensors[number].submit(step); !status.is_ok()) return status;
     }
     std::map<std::string, std::uint64_t> digests;
+    Status outcome;
     for (std::size_t number = 0; number < life.tensors.size(); ++number) {
         if (!takes_part(number)) continue;
-        const auto average = life.tensors[number].wait(std::chrono::seconds(30));
-        if (!average.is_ok()) return average.status();
-        auto& digest = digests[shapes()[number].group];
+        const std::string group = shapes()[number].group;
+        // After an error nothing is waited for, but what was answered before it is there: another group's step, too.
+        const auto limit = outcome.is_ok() ? deadline(30'000) : std::chrono::milliseconds(0);
+        const auto average = timed("wait", limit, [&](auto time) { return life.tensors[number].wait(time); });
+        if (!average.is_ok()) {
+            if (outcome.is_ok()) outcome = average.status();
+            incomplete.insert(group);
+            continue;
+        }
+        for (const float value : *average) taken_out[group] += static_cast<double>(value);
+        auto& digest = digests[group];
         digest = digest * 31 + gradsieve::digest_of(std::as_bytes(*average));
     }
     for (const auto& [group, digest] : digests) {
+        if (incomplete.count(group) > 0) continue;
+        say_sum("takes", group, step, taken_out[group]);
         std::printf("average%s %llu %016llx\n", group.c_str(), static_cast<unsigned long long>(step),
                     static_cast<unsigned long long>(digest));
         std::fflush(stdout);
     }
-    return {};
+    return outcome;
 }
 
 }  // namespace
@@ -193,12 +234,14 @@ int main(int argc, char** argv) {
         }
         if (!status.is_ok()) {
             say("again " + status.to_string());
+            give_up = SteadyClock::now() + kPatience;
             continue;
         }
         say("finished");
         char byte = 0;
         while (option("hold", 1) != 0 && ::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') {}
-        if (const auto left = life->job->detach(std::chrono::seconds(20)); !left.is_ok()) {
+        const auto left = timed("detach", deadline(20'000), [&](auto limit) { return life->job->detach(limit); });
+        if (!left.is_ok()) {
             say("error detach " + left.to_string());
             return 3;
         }

@@ -21,7 +21,7 @@ def main():
     help_text = run()
     if help_text.returncode:
         faults.append(f"dev:1: without arguments it ends with {help_text.returncode}, not with its help")
-    commands = re.findall(r"^cmd_([a-z]+)\(\)", text_of("dev"), flags=re.M)
+    commands = re.findall(r"^cmd_([a-z-]+)\(\)", text_of("dev"), flags=re.M)
     for command in commands:
         if not re.search(rf"^  {command} ", help_text.stdout, flags=re.M):
             faults.append(f"dev:1: its help does not name '{command}'")

@@ -37,7 +37,7 @@ def link_faults(path, text):
 
 
 def dev_commands():
-    return set(re.findall(r"^cmd_([a-z]+)\(\)", text_of("dev"), flags=re.M))
+    return set(re.findall(r"^cmd_([a-z-]+)\(\)", text_of("dev"), flags=re.M))
 
 
 def readme_faults(text, commands):
@@ -47,7 +47,7 @@ def readme_faults(text, commands):
         if command not in first_screen:
             faults.append(f"README.md:1: the first {FIRST_SCREEN_LINES} lines do not show `{command}`")
     for number, line in enumerate(text.split("\n"), 1):
-        for command in re.findall(r"\./dev ([a-z]+)", line):
+        for command in re.findall(r"\./dev ([a-z-]*[a-z])", line):
             if command not in commands:
                 faults.append(f"README.md:{number}: shows `./dev {command}`, which ./dev does not know")
     return faults

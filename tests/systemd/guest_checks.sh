@@ -5,31 +5,12 @@ set -uo pipefail
 export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
 cd /gradsieve-test || exit 1
 
-check() { # WHAT COMMAND...
-    local what=$1 output
-    shift
-    if output=$("$@" 2>&1); then
-        echo "ok $what"
-    else
-        echo "FAILED $what: $*"
-        printf '%s\n' "$output" | tail -30 | sed 's/^/    /'
-        failed=1
-    fi
-}
-failed=0
-# SECONDS COMMAND...: until it succeeds. The longer limits only keep a hang from lasting; 10 s after a start is a promise.
-within() {
-    timeout "$1" bash -c 'until "$@" >/dev/null 2>&1; do sleep 0.1; done' within "${@:2}" || "${@:2}"
-}
-not() { ! "$@"; }
+# shellcheck source=tests/systemd/checks.sh
+. ./checks.sh
 main_pid() { systemctl show --value --property=MainPID gradsieved; }
 listener() { awk '$NF == "/run/gradsieve/gradsieved.sock" {print $7}' /proc/net/unix | sort | head -1; }
-same() { [[ -n $1 && $1 == "$2" ]] || { echo "'$1' and '$2' differ"; return 1; }; }
-differ() { [[ -n $2 && $2 != 0 && $1 != "$2" ]] || { echo "'$1', then '$2'"; return 1; }; }
-absent() { for path in "$@"; do [[ ! -e $path && ! -L $path ]] || { ls -ld "$path"; return 1; }; done; }
 # Exit status 0 means live; what it printed is shown if the check fails.
 status_is_green() { gradsieve status 2>&1; }
-export -f status_is_green
 
 # ---- first installation ----
 check "the packages install" dpkg -i ./*.deb
@@ -43,7 +24,7 @@ systemctl stop gradsieved.service 2>/dev/null
 check "a clean stop is a success" same success "$(systemctl show --value --property=Result gradsieved)"
 check "the socket's path outlives a stop" test -S /run/gradsieve/gradsieved.sock
 check "systemctl start gradsieved" systemctl start gradsieved
-check "status is green within 10 s" within 10 bash -c status_is_green
+check "status is green within 10 s" within 10 status_is_green
 check "it runs as its own user" same gradsieve "$(stat -c %U "/proc/$(main_pid)")"
 check "it may lock memory without limit" same infinity "$(systemctl show --value --property=LimitMEMLOCK gradsieved)"
 check "the journal has its lines" bash -c 'journalctl --no-pager -u gradsieved | grep -q "gradsieved\["'
@@ -63,11 +44,11 @@ before=$(main_pid) listener_before=$(listener)
 check "restart" systemctl restart gradsieved
 check "another process runs after it" differ "$before" "$(main_pid)"
 check "the listener is the same one" same "$listener_before" "$(listener)"
-check "status is green after a restart" within 10 bash -c status_is_green
+check "status is green after a restart" within 10 status_is_green
 before=$(main_pid)
 kill -KILL "$before"
 check "a killed daemon comes back" within 60 bash -c '[[ "$(systemctl show --value -p MainPID gradsieved)" != 0 && "$(systemctl show --value -p MainPID gradsieved)" != '"$before"' ]]'
-check "status is green after a crash" within 60 bash -c status_is_green
+check "status is green after a crash" within 60 status_is_green
 check "the listener is still the same one" same "$listener_before" "$(listener)"
 
 # ---- a job, and an upgrade under it ----
@@ -93,8 +74,15 @@ echo '# edited by the administrator' >>"$configuration"
 before=$(main_pid)
 check "an upgrade installs" dpkg -i ./gradsieve_*.deb
 check "without a job it restarts the daemon" differ "$before" "$(main_pid)"
-check "status is green after an upgrade" within 10 bash -c status_is_green
+check "status is green after an upgrade" within 10 status_is_green
 check "an edited configuration stays" grep -q '^# edited by' "$configuration"
+
+# ---- an upgrade that is broken off ----
+check "an upgrade is unpacked and not configured" dpkg --unpack ./gradsieve_*.deb
+check "the package is purged in that state" dpkg --purge gradsieve
+check "its daemon is gone with it" not grep -lxs gradsieved /proc/[0-9]*/comm
+check "it can be installed again" dpkg -i ./gradsieve_*.deb
+check "status is green again" within 10 status_is_green
 
 # ---- purge ----
 check "the packages are purged" dpkg --purge gradsieve python3-gradsieve libgradsieve-dev libgradsieve0
