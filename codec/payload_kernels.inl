@@ -4,6 +4,7 @@
 #include "codec/payload_kernels_estimate.inl"
 #include "codec/payload_kernels_exponential.inl"
 #include "codec/payload_kernels_front.inl"
+#include "codec/payload_kernels_integer.inl"
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_minmax.inl"
 #include "codec/payload_kernels_natural.inl"
@@ -51,6 +52,10 @@ constexpr PayloadKernels kKernels = {
     .find_range = &find_range,
     .whole_squares = &whole_squares,
     .minmax_dense = &minmax_dense,
+    .integer_dense = &integer_dense,
+    .integer_list = &integer_list,
+    .narrow_integers = &narrow_integers,
+    .decode_integers = &decode_integers,
     .natural_dense = &natural_dense,
     .natural_list = &natural_list,
     .decode_levels = &decode_levels,

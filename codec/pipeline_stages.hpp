@@ -45,4 +45,13 @@ inline constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e
 [[nodiscard]] Status check_keyed(const Pipeline& pipeline, std::string_view quantizer_name,
                                  std::string_view coder_name);
 
+[[nodiscard]] std::span<const std::string_view> quantizer_names() noexcept;
+[[nodiscard]] std::string_view name_of(const Quantizer& quantizer) noexcept;
+/// Errors: kInvalidArgument.
+[[nodiscard]] Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer);
+/// Every parameter written out.
+[[nodiscard]] std::string quantizer_text(const Pipeline& pipeline, Knobs knobs);
+/// Refuses what has no codes before the entropy stage. Errors: kInvalidArgument.
+[[nodiscard]] Status check_entropy(const Pipeline& pipeline);
+
 }  // namespace gradsieve::codec
