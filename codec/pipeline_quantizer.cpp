@@ -43,10 +43,6 @@ constexpr double kUsualClip = 2.5;
 /// No magnitude of a tile is above the root of its elements times their root mean square.
 constexpr NumberRange kClip = {1, 64, false, "none or [1, 64]"};
 
-bool has_tau(const Selector& selector) {
-    return selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
-}
-
 Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
     const auto scale = arguments.take("scale");
     if (!scale || *scale == "mean") return arguments.finish();

@@ -20,6 +20,10 @@ inline constexpr double kLargeNumber = 1e30;
 /// Thresholds and quanta are fp32 numbers on the wire, and normal ones.
 inline constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 
+[[nodiscard]] constexpr bool has_tau(const Selector& selector) noexcept {
+    return selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
+}
+
 /// Where a name stands among others.
 [[nodiscard]] inline std::optional<std::size_t> position_of(std::span<const std::string_view> names,
                                                             std::string_view name) {

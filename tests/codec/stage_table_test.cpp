@@ -22,6 +22,8 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
                             row.parameters.starts_with("p,")
                         ? "(0.1)"
                         : "";
+        else if (row.name == "integer")
+            text = "topk(0.1) | integer(100)";
         else
             text = (row.name == "minmax" ? "all | " : "topk(0.1) | ") +
                    std::string(row.role == "entropy coder" ? "natural | " : "") + text;
