@@ -23,9 +23,9 @@ exchange::JobSpec spec_of(const codec::Pipeline& pipeline, PeerIndex nodes, Elem
 
 }  // namespace
 
-LoopbackJob::Node::Node(const codec::Pipeline& pipeline, ElementCount elements, std::size_t samples,
-                        std::uint64_t batch_samples)
-    : encoder(pipeline, elements, samples, batch_samples),
+LoopbackJob::Node::Node(const codec::Pipeline& pipeline, ElementCount elements, std::size_t sample_count,
+                        std::uint64_t batch)
+    : encoder(pipeline, elements, sample_count, batch),
       average(elements, 0.0F),
       result(tensor_id("weights"), average.data(), elements) {}
 
@@ -80,6 +80,7 @@ bool LoopbackJob::run_until(bool (*is_done)(const Node&, Step), Step step) {
         if (is_everywhere) return true;
         clock_.advance(kTurn);
     }
+    has_failed_ = true;
     return false;
 }
 

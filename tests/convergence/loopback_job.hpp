@@ -25,12 +25,14 @@ public:
     /// One step: `gradients` has each node's samples, of which the node's gradient is the mean. Returns the average
     /// that every node decoded; the test fails if they differ by a bit, or if it does not come about.
     [[nodiscard]] std::span<const float> step(std::span<const std::vector<std::vector<float>>> gradients);
+    /// The test has failed, and there are no results.
+    [[nodiscard]] bool has_failed() const { return has_failed_; }
     /// Of payloads, all nodes together.
     [[nodiscard]] ByteCount payload_bytes() const { return payload_bytes_; }
 
 private:
     struct Node {
-        Node(const codec::Pipeline& pipeline, ElementCount elements, std::size_t samples, std::uint64_t batch_samples);
+        Node(const codec::Pipeline& pipeline, ElementCount elements, std::size_t sample_count, std::uint64_t batch);
         std::unique_ptr<exchange::JobMachine> machine;
         std::unique_ptr<transport::Transport> endpoint;
         codec::EncodeLoop encoder;
@@ -53,6 +55,7 @@ private:
     std::vector<std::unique_ptr<Node>> nodes_;
     Step step_ = 0;
     ByteCount payload_bytes_ = 0;
+    bool has_failed_ = false;
 };
 
 }  // namespace gradsieve::test
