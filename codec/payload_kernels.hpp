@@ -170,6 +170,10 @@ struct PayloadKernels {
     /// natural of a list, as dither_list.
     std::uint32_t (*natural_list)(const NaturalStep& step, const float* values, const std::uint32_t* indices,
                                   std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
+    /// Which of `count` elements from the chunk's element `first` on, a tile's first, are sent: a bit each, set where
+    /// the word of random_selection.hpp's key is at most `limit`; bits behind the last are zero. Returns how many.
+    std::uint32_t (*draw_kept)(const RandomRounds& random, std::uint32_t first, std::uint32_t count,
+                               std::uint32_t limit, std::uint32_t* ret_words);
     /// Codes of dither as values.
     void (*decode_levels)(const std::uint8_t* codes, std::uint32_t count, unsigned bits, float scale,
                           float* ret_values);

@@ -8,6 +8,7 @@
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_minmax.inl"
 #include "codec/payload_kernels_natural.inl"
+#include "codec/payload_kernels_random.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -58,6 +59,7 @@ constexpr PayloadKernels kKernels = {
     .decode_integers = &decode_integers,
     .natural_dense = &natural_dense,
     .natural_list = &natural_list,
+    .draw_kept = &draw_kept,
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
     .accumulate_momentum = &accumulate_momentum,
