@@ -60,7 +60,7 @@ std::span<const ConvergenceRow> convergence_rows() {
         {"all | minmax(bits=4)"},
         {"all | minmax(bits=2, feedback=none)"},
         {"all | integer(scale=1e4)"},
-        {"all | integer(scale=1)"},
+        {"all | integer(scale=4)"},
         {"all | integer(scale=10, mode=biased)"},
         {"all | integer(scale=100, feedback=none)"},
         {"all | integer(scale=1, feedback=none)", 0.05, 1, "steps are far larger than elements, and nothing is kept"},
