@@ -145,14 +145,12 @@ constexpr std::array kStages = {
         "bucket of so many, a power of two; behind all only; beyond 2^126 cut off; times 1/z where the error is "
         "fed back (scaled); none: nothing is kept",
         "Markov, Ramezanikebrya, Alistarh 2022, CGX, arXiv:2111.08617, max-min quantizer"},
-    StageRow{"integer", "quantizer", "scale, mode=unbiased|biased, feedback=unscaled|none", "element", "-",
-             "rounded to a whole number over `scale`, at random without bias or to the nearer one, so less than "
-             "1/scale away, "
-             "or at most half of that; as many bits as the chunk's largest takes, 2 to 24; beyond 2^23 - 1 cut off; no "
-             "finite z "
-             "or delta bounds it, so it is in none of the classes and is not scaled; none: nothing is kept",
-             "Scaled integer rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410", "gather",
-             "CPU"},
+    StageRow{
+        "integer", "quantizer", "scale, mode=unbiased|biased, feedback=unscaled|none", "element", "-",
+        "rounded to a whole number over `scale`, at random without bias or to the nearer one, so less than 1/scale "
+        "away, or at most half of that; as many bits as the chunk's largest takes, 2 to 24; beyond 2^23 - 1 cut off; "
+        "no finite z or delta bounds it, so it is in none of the classes and is not scaled; none: nothing is kept",
+        "Scaled integer rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410", "gather", "CPU"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",
