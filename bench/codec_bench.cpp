@@ -97,6 +97,8 @@ const std::vector<Case>& cases() {
                                           {"all | exponential_dither", 1, 2, 1},
                                           {"all | minmax", 1, 2, 1},
                                           {"all | minmax(feedback=none)", 1, 1, 0},
+                                          {"all | integer(10)", 1, 2, 1},
+                                          {"all | integer(1e4)", 1, 2, 1, 2},
                                           {"all | rounding", 1, 2, 1, 1},
                                           {"all | natural", 1, 2, 1, 1},
                                           {"all | natural | entropy", 1, 2, 1, 1},
@@ -111,7 +113,8 @@ const std::vector<Case>& cases() {
 Pipeline pipeline_of(const std::string& name) {
     Pipeline pipeline;
     using namespace codec;
-    if (name.find("entropy") != std::string::npos) return *parse_pipeline(name);
+    if (name.find("entropy") != std::string::npos || name.find("integer") != std::string::npos)
+        return *parse_pipeline(name);
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
     if (name.find("block_topk") == 0) pipeline = *parse_pipeline("block_topk(0.01)");

@@ -5,6 +5,7 @@
 #include "codec/dither_coder.hpp"
 #include "codec/exponential_coder.hpp"
 #include "codec/index_coder.hpp"
+#include "codec/integer_coder.hpp"
 #include "codec/natural_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/quantize.hpp"
@@ -28,7 +29,7 @@ struct SentList {
 
 /// Drops what is not sent. Without drops nothing is copied.
 SentList keep_sent(std::span<const std::uint32_t> indices, std::span<const float> decoded, std::uint32_t sent,
-                   CodeScratch& scratch) {
+                   bool is_integer, CodeScratch& scratch) {
     if (sent == indices.size()) return {indices, decoded};
     const bool is_in_place = indices.data() == scratch.indices.data();
     if (!is_in_place) scratch.indices.resize(indices.size());
@@ -37,7 +38,10 @@ SentList keep_sent(std::span<const std::uint32_t> indices, std::span<const float
     for (std::size_t i = 0; i < indices.size(); ++i) {
         scratch.indices[kept] = indices[i];
         scratch.decoded[kept] = decoded[i];
-        scratch.codes[kept] = scratch.codes[i];
+        if (is_integer)
+            scratch.integers[kept] = scratch.integers[i];
+        else
+            scratch.codes[kept] = scratch.codes[i];
         kept += decoded[i] != 0.0F ? 1U : 0U;
     }
     return {std::span(scratch.indices).first(kept), std::span(scratch.decoded).first(kept)};
@@ -169,6 +173,9 @@ std::byte* build_values(const PayloadHeader& header, const SentList& sent, const
             if (header.is_paper_word()) return out;
             return build_codes(std::span(scratch.codes).first(sent.indices.size()), header.code_bits, *scratch.kernels,
                                out);
+        case QuantizerKind::kInteger:
+            return build_integers(std::span(scratch.integers).first(sent.indices.size()), header.code_bits,
+                                  *scratch.kernels, out);
     }
     return packer.end();
 }
@@ -183,6 +190,10 @@ std::uint32_t quantize(const Quantizer& quantizer, const ChunkSelection& selecti
     if (quantizer.kind == QuantizerKind::kExponentialDither)
         return exponential_chunk_list(quantizer, indices, selection.values, selection.random, selection.first_element,
                                       *scratch.kernels, ret_decoded.data(), codes, scratch.scales.data());
+    if (quantizer.kind == QuantizerKind::kInteger)
+        return scratch.kernels->integer_list(
+            integer_step(quantizer, selection.random, selection.first_element), selection.values.data(), indices.data(),
+            static_cast<std::uint32_t>(indices.size()), ret_decoded.data(), scratch.integers.data());
     if (quantizer.kind == QuantizerKind::kTwoMean)
         return two_mean_chunk_list(indices, selection.values, *scratch.kernels, ret_decoded.data(),
                                    scratch.scales.data());
@@ -194,14 +205,24 @@ std::uint32_t quantize(const Quantizer& quantizer, const ChunkSelection& selecti
                          codes);
 }
 
+/// How long the codes of integer are follows from those of the chunk.
+void set_integer_bits(const SentList& sent, const CodeScratch& scratch, PayloadHeader& inout_header) {
+    inout_header.code_bits = integer_bits(integer_magnitudes(std::span(scratch.integers).first(sent.indices.size())));
+}
+
 PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection,
                        std::span<const std::uint32_t> indices, CodeScratch& scratch, std::span<float> ret_decoded) {
-    scratch.codes.resize(indices.size());
+    const bool is_integer = pipeline.quantizer.kind == QuantizerKind::kInteger;
+    if (is_integer)
+        scratch.integers.resize(indices.size());
+    else
+        scratch.codes.resize(indices.size());
     const std::uint32_t sent_count = quantize(pipeline.quantizer, selection, indices, scratch, ret_decoded);
     if (sent_count == 0) return {};
-    const SentList sent = keep_sent(indices, ret_decoded.first(indices.size()), sent_count, scratch);
+    const SentList sent = keep_sent(indices, ret_decoded.first(indices.size()), sent_count, is_integer, scratch);
 
     PayloadHeader header = header_of(pipeline.quantizer, IndexForm::kEvery, sent.indices.size());
+    if (is_integer) set_integer_bits(sent, scratch, header);
     PayloadContent content;
     content.chunk_elements = selection.chunk_elements;
     TileTable tiles;
@@ -237,14 +258,19 @@ PayloadBytes code_keyed(const Quantizer& quantizer, const ChunkSelection& select
                         std::span<float> ret_decoded) {
     const std::span<const std::uint32_t> indices = selection.indices;
     if (indices.empty()) return {};
-    scratch.codes.assign(indices.size(), 0);
+    const bool is_integer = quantizer.kind == QuantizerKind::kInteger;
+    if (is_integer)
+        scratch.integers.resize(indices.size());
+    else
+        scratch.codes.assign(indices.size(), 0);
     scratch.scales.fill(0.0F);
     if (quantizer.kind == QuantizerKind::kSign)
         sign_every(quantizer, indices, selection.values, *scratch.kernels, ret_decoded);
     else
         static_cast<void>(quantize(quantizer, selection, indices, scratch, ret_decoded));
     const SentList sent{indices, ret_decoded.first(indices.size())};
-    const PayloadHeader header = header_of(quantizer, index_form_of(*selection.keyed), indices.size());
+    PayloadHeader header = header_of(quantizer, index_form_of(*selection.keyed), indices.size());
+    if (is_integer) set_integer_bits(sent, scratch, header);
     PayloadContent content;
     content.chunk_elements = selection.chunk_elements;
     TileTable tiles;
@@ -258,11 +284,22 @@ PayloadBytes code_keyed(const Quantizer& quantizer, const ChunkSelection& select
     return payload;
 }
 
+PayloadBytes code_dense_integers(const Quantizer& quantizer, const ChunkSelection& selection, CodeScratch& scratch,
+                                 std::span<float> ret_decoded) {
+    scratch.integers.resize(selection.values.size());
+    const std::uint32_t magnitudes = scratch.kernels->integer_dense(
+        integer_step(quantizer, selection.random, selection.first_element), selection.values.data(),
+        static_cast<std::uint32_t>(selection.values.size()), scratch.integers.data(), ret_decoded.data(), nullptr);
+    return build_dense_integers(quantizer, scratch.integers, magnitudes, scratch.payloads, *scratch.kernels);
+}
+
 PayloadBytes code_plain(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                         std::span<float> ret_decoded) {
     if (selection.keyed != nullptr) return code_keyed(pipeline.quantizer, selection, scratch, ret_decoded);
     if (selection.is_dense && pipeline.quantizer.kind != QuantizerKind::kPow2)
-        return code_dense(pipeline.quantizer, selection, scratch.payloads, *scratch.kernels, ret_decoded);
+        return pipeline.quantizer.kind == QuantizerKind::kInteger
+                   ? code_dense_integers(pipeline.quantizer, selection, scratch, ret_decoded)
+                   : code_dense(pipeline.quantizer, selection, scratch.payloads, *scratch.kernels, ret_decoded);
     if (!selection.is_dense) return code_list(pipeline, selection, selection.indices, scratch, ret_decoded);
     // pow2 has no code for zero: every element of a dense selection becomes a list, and what is too small is not in it.
     scratch.indices.resize(selection.values.size());

@@ -37,6 +37,7 @@ struct CodeScratch {
     std::vector<float> decoded;
     std::vector<std::uint32_t> gaps;
     std::vector<std::uint8_t> codes;
+    std::vector<std::uint32_t> integers;  ///< codes of integer, as words
     EntropyScratch entropy;
     /// dither, exponential_dither: by tile of the chunk; sign(scale=two_mean): two for each.
     std::array<float, 2 * kMaximumTiles> scales;

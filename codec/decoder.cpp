@@ -40,9 +40,9 @@ struct Touched {
 struct Source {
     float factor = 0;
     PayloadView view;
-    const DecodedList* list = nullptr;        ///< null: dense
-    std::uint32_t position = 0;               ///< list: first element not yet added
-    std::array<float, 256>* table = nullptr;  ///< room for what the codes of a tile decode to
+    const DecodedList* list = nullptr;  ///< null: dense
+    std::uint32_t position = 0;         ///< list: first element not yet added
+    TermRoom* room = nullptr;           ///< for what the codes of a tile decode to
 };
 
 /// Part of a chunk that stays in the first-level cache while all nodes' values are added and the digest is taken.
@@ -112,12 +112,12 @@ struct ResultTensor::Impl {
     std::vector<Touched> chunks;
 
     // Reused from call to call.
-    std::vector<std::size_t> cursors;            ///< per contribution: its next chunk
-    std::vector<DecodedList> lists;              ///< per contribution
-    std::vector<Bytes> expanded;                 ///< per contribution: payloads whose values were coded
-    std::vector<Source> sources;                 ///< of the chunk in hand
-    std::vector<std::array<float, 256>> tables;  ///< per contribution
-    std::vector<DenseTerm> terms;                ///< of the tile in hand
+    std::vector<std::size_t> cursors;  ///< per contribution: its next chunk
+    std::vector<DecodedList> lists;    ///< per contribution
+    std::vector<Bytes> expanded;       ///< per contribution: payloads whose values were coded
+    std::vector<Source> sources;       ///< of the chunk in hand
+    std::vector<TermRoom> rooms;       ///< per contribution
+    std::vector<DenseTerm> terms;      ///< of the tile in hand
     Touched next_touched;
 
     [[nodiscard]] ElementCount chunk_elements(std::size_t chunk) const noexcept {
@@ -167,7 +167,7 @@ Status ResultTensor::Impl::collect_sources(std::size_t chunk, std::span<const Co
         if (!status.is_ok())
             return status.with_context("contribution " + std::to_string(node) + ": chunk " + std::to_string(chunk));
         sources.push_back(
-            {contributions[node].factor, *view, view->is_list() ? &lists[node] : nullptr, 0, &tables[node]});
+            {contributions[node].factor, *view, view->is_list() ? &lists[node] : nullptr, 0, &rooms[node]});
     }
     return {};
 }
@@ -196,7 +196,7 @@ Status ResultTensor::Impl::decode_dense(std::size_t chunk, std::uint64_t key, De
         const std::uint32_t count = std::min(step, chunk_count - first);
         terms.clear();
         for (const Source& source : sources)
-            terms.push_back(dense_term(source.view, source.factor, first, *source.table));
+            terms.push_back(dense_term(source.view, source.factor, first, *source.room));
         const auto term_count = static_cast<std::uint32_t>(terms.size());
         inout_result.digest += is_vote ? payload_kernels().vote_dense(terms.data(), term_count, vote_limit(term_count),
                                                                       result + first, streams, first, count, key)
@@ -226,7 +226,7 @@ Status ResultTensor::Impl::decode_mixed(std::size_t chunk, std::uint64_t key, bo
             }
             const std::uint32_t step = term_elements(source.view.header);
             for (std::uint32_t part = 0; part < tile.count; part += step) {
-                const DenseTerm term = dense_term(source.view, source.factor, first + part, *source.table);
+                const DenseTerm term = dense_term(source.view, source.factor, first + part, *source.room);
                 is_finite &= kernels.add_dense(&term, tile.result + part, std::min(step, tile.count - part));
             }
         }
@@ -338,7 +338,7 @@ Result<DecodeResult> ResultTensor::decode_average(Step step, std::span<const Con
     impl.cursors.assign(contributions.size(), 0);
     if (impl.lists.size() < contributions.size()) {
         impl.lists.resize(contributions.size());
-        impl.tables.resize(contributions.size());
+        impl.rooms.resize(contributions.size());
         impl.expanded.resize(contributions.size());
     }
     DecodeResult result;

@@ -1,7 +1,10 @@
 #include "codec/dense_term.hpp"
 
 #include "codec/exponential_coder.hpp"
+#include "codec/integer_coder.hpp"
 #include "codec/minmax_coder.hpp"
+
+#include <algorithm>
 
 namespace gradsieve::codec {
 
@@ -10,7 +13,8 @@ std::uint32_t term_elements(const PayloadHeader& header) noexcept {
                                                       : static_cast<std::uint32_t>(kTileElements);
 }
 
-DenseTerm dense_term(const PayloadView& view, float factor, std::uint32_t first, std::array<float, 256>& table) {
+DenseTerm dense_term(const PayloadView& view, float factor, std::uint32_t first, TermRoom& room) {
+    std::array<float, 256>& table = room.table;
     const std::byte* values = view.values.data();
     switch (view.header.quantizer) {
         case QuantizerKind::kF32: return {DenseTerm::Kind::kF32, factor, values + std::size_t{first} * sizeof(float)};
@@ -48,6 +52,12 @@ DenseTerm dense_term(const PayloadView& view, float factor, std::uint32_t first,
             term.code_bits = header.code_bits;
             term.table = table.data();
             return term;
+        }
+        case QuantizerKind::kInteger: {
+            if (room.values.size() < kTileElements) room.values.resize(kTileElements);
+            const auto count = static_cast<std::uint32_t>(std::min<ElementCount>(kTileElements, view.elements - first));
+            read_integers(view.values, first, count, view.header.code_bits, view.header.step, room.values.data());
+            return {DenseTerm::Kind::kF32, factor, reinterpret_cast<const std::byte*>(room.values.data())};
         }
         case QuantizerKind::kPow2: break;  // always a list
     }

@@ -31,6 +31,8 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
         case QuantizerKind::kExponentialDither:
             return is_random(quantizer) && quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean
                                                                                  : DenseRule::kDither;
+        case QuantizerKind::kInteger:
+            return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
         case QuantizerKind::kMinMax:
         case QuantizerKind::kDither:
             return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;

@@ -137,7 +137,7 @@ PayloadBytes code_entropy(PayloadBytes plain, ElementCount elements, const Paylo
     const auto parsed = parse_header(plain, elements);
     GRADSIEVE_CHECK(parsed.is_ok());
     PayloadHeader header = parsed->header;
-    if (header.is_paper_word()) return plain;
+    if (header.is_paper_word() || header.code_bits > kMostCodedBits) return plain;
     const std::size_t value_bytes = bytes_of_bits(std::uint64_t{header.count} * header.code_bits);
     const std::size_t others = plain.size() - value_bytes - parsed->header_bytes;  // indices and scales
     scratch.codes.resize(header.count);

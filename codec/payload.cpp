@@ -32,14 +32,27 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kInteger:
         case QuantizerKind::kMinMax: return {};
     }
     return corrupt_payload("quantizer", quantizer,
                            "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 5 (sign of two means), 6 (vote), 7 "
-                           "(natural), 8 (dither), 9 (exponential_dither) or 11 (minmax)");
+                           "(natural), 8 (dither), 9 (exponential_dither), 10 (integer) or 11 (minmax)");
+}
+
+Status read_integer_byte(std::uint8_t byte, PayloadHeader& ret_header) {
+    if (byte >> 6U != 0) return corrupt_payload("reserved value bits", byte >> 6U, "0");
+    ret_header.code_bits = (byte & 31U) + 1U;
+    if (ret_header.code_bits < kLeastIntegerBits || ret_header.code_bits > kMostIntegerBits)
+        return corrupt_payload("integer width code", byte & 31U, "1 to 23");
+    ret_header.is_coded = (byte & kCodedValues) != 0;
+    if (ret_header.is_coded && ret_header.code_bits > kMostCodedBits)
+        return corrupt_payload("coded values of bits", ret_header.code_bits, "2 to 8");
+    return {};
 }
 
 Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
+    if (ret_header.quantizer == QuantizerKind::kInteger) return read_integer_byte(byte, ret_header);
     const unsigned width_code = byte & 7U;
     const unsigned scale_code = (byte >> 3U) & 3U;
     if (byte >> 6U != 0) return corrupt_payload("reserved value bits", byte >> 6U, "0");
@@ -122,6 +135,7 @@ unsigned PayloadHeader::value_bits() const noexcept {
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kInteger:
         case QuantizerKind::kMinMax: return code_bits;
     }
     return 0;
@@ -134,7 +148,7 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     if (header.is_list()) sizes.header += varint_bytes(header.count);
     if (has_parameter_byte(header)) sizes.header += 1;
     if (header.quantizer == QuantizerKind::kPow2) sizes.header += 1;
-    if (header.has_chunk_scale || has_base(header.quantizer)) sizes.header += 4;
+    if (header.has_chunk_scale || has_base(header.quantizer) || has_step(header.quantizer)) sizes.header += 4;
     switch (header.index_form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
@@ -169,6 +183,7 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
     header.count = static_cast<std::uint32_t>(count);
     header.code_bits = code_bits(quantizer);
     if (has_base(quantizer.kind)) header.base = static_cast<float>(quantizer.base);
+    if (has_step(quantizer.kind)) header.step = integer_step_size(static_cast<float>(quantizer.scale));
     if (quantizer.kind == QuantizerKind::kMinMax)
         header.bucket_log2 = static_cast<std::uint32_t>(std::countr_zero(static_cast<std::uint32_t>(quantizer.bucket)));
     if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
@@ -192,8 +207,10 @@ std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     }
     if (has_parameter_byte(header)) put(header.index_parameter | (header.exponent_parameter << 5U));
     if (header.quantizer == QuantizerKind::kPow2) put(header.base_exponent);
-    if (header.has_chunk_scale || has_base(header.quantizer)) {
-        const float number = header.has_chunk_scale ? header.chunk_scale : header.base;
+    if (header.has_chunk_scale || has_base(header.quantizer) || has_step(header.quantizer)) {
+        const float number = header.has_chunk_scale       ? header.chunk_scale
+                             : has_step(header.quantizer) ? header.step
+                                                          : header.base;
         std::memcpy(out, &number, sizeof(number));
         out += sizeof(number);
     }
@@ -243,6 +260,7 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     if (has_parameter_byte(header)) GRADSIEVE_TRY(read_parameters(reader, header));
     if (header.quantizer == QuantizerKind::kPow2) header.base_exponent = reader.read<std::uint8_t>();
     if (has_base(header.quantizer)) header.base = reader.read<float>();
+    if (has_step(header.quantizer)) header.step = reader.read<float>();
     if (header.has_chunk_scale) header.chunk_scale = reader.read<float>();
     if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
     if (header.is_coded && header.is_paper_word())
@@ -253,6 +271,8 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
         return corrupt_payload("scale", std::to_string(header.chunk_scale), "finite and not negative");
     if (has_base(header.quantizer) && !(header.base >= kLeastBase && header.base <= kMostBase))
         return corrupt_payload("base", std::to_string(header.base), "1.1 to 16");
+    if (has_step(header.quantizer) && !(header.step >= kLeastStep && header.step <= kMostStep))
+        return corrupt_payload("step of integers", std::to_string(header.step), "2^-100 to 2^100");
     parsed.header_bytes = reader.position_bytes();
     return parsed;
 }

@@ -7,6 +7,7 @@
 #include "base/id.hpp"
 #include "base/status.hpp"
 #include "codec/element.hpp"
+#include "codec/integer.hpp"
 #include "codec/pipeline.hpp"
 
 namespace gradsieve::codec {
@@ -45,7 +46,7 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t key_bytes(IndexForm form) noexcept
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer, IndexForm form) noexcept {
     if (form == IndexForm::kEliasFano || is_keyed(form)) return 5;
     if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote ||
-        quantizer == QuantizerKind::kMinMax)
+        quantizer == QuantizerKind::kMinMax || quantizer == QuantizerKind::kInteger)
         return 5;
     if (quantizer == QuantizerKind::kExponentialDither) return 4;
     return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
@@ -58,7 +59,8 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer,
 GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
     return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kF16 && quantizer != QuantizerKind::kBf16;
 }
-/// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk.
+/// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk. integer: bits 0-4 a code's
+/// bits minus one.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits, bool has_chunk_scale) noexcept {
     return (code_bits - 1U) | (has_chunk_scale ? 8U : 0U);
 }
@@ -82,6 +84,11 @@ GRADSIEVE_HOST_DEVICE constexpr bool has_base(QuantizerKind quantizer) noexcept 
     return quantizer == QuantizerKind::kExponentialDither;
 }
 
+/// Quantizers whose header says what whole numbers are multiplied by.
+GRADSIEVE_HOST_DEVICE constexpr bool has_step(QuantizerKind quantizer) noexcept {
+    return quantizer == QuantizerKind::kInteger;
+}
+
 /// Quantizers whose header says a bucket, in a byte behind the value form byte.
 GRADSIEVE_HOST_DEVICE constexpr bool has_bucket_byte(QuantizerKind quantizer) noexcept {
     return quantizer == QuantizerKind::kMinMax;
@@ -94,7 +101,8 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t bucket_code(std::uint32_t bucket_l
 struct PayloadHeader {
     QuantizerKind quantizer = QuantizerKind::kF32;
     IndexForm index_form = IndexForm::kEvery;
-    unsigned code_bits = 0;           ///< pow2, dither, exponential_dither, minmax: 2..8; signs: 1; natural: 8
+    /// pow2, dither, exponential_dither, minmax: 2..8; integer: 2..24; signs: 1; natural: 8
+    unsigned code_bits = 0;
     bool has_chunk_scale = false;     ///< sign: one scale for the chunk instead of one per tile
     bool is_coded = false;            ///< the value section is coded: see entropy_coder.hpp; sizes are of plain codes
     std::uint32_t count = 0;          ///< elements sent; all of the chunk for kEvery
@@ -102,6 +110,7 @@ struct PayloadHeader {
     unsigned exponent_parameter = 0;  ///< pow2: Rice parameter of tile exponents, 0..6, or kNoTileExponents
     std::uint8_t base_exponent = 0;   ///< pow2: biased fp32 exponent, 1..254
     float base = 0;                   ///< exponential_dither: a level over the next
+    float step = 0;                   ///< integer: kLeastStep to kMostStep
     float chunk_scale = 0;            ///< sign with has_chunk_scale: finite, sign bit clear
     std::uint32_t bucket_log2 = 0;    ///< minmax: of a bucket's elements, 6..12
 
@@ -124,6 +133,8 @@ struct PayloadHeader {
 
 /// Bit of the value form byte that says that the value section is coded; such payloads are of version 5.
 inline constexpr std::uint32_t kCodedValues = 32;
+/// Of the codes that may be.
+inline constexpr std::uint32_t kMostCodedBits = 8;
 
 /// What the size of a payload depends on besides its header.
 struct PayloadContent {

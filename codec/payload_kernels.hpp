@@ -5,6 +5,7 @@
 #include "codec/cpu_form.hpp"
 #include "codec/dither_step.hpp"
 #include "codec/exponential_step.hpp"
+#include "codec/integer_step.hpp"
 #include "codec/low_pass_step.hpp"
 #include "codec/minmax_step.hpp"
 #include "codec/momentum_step.hpp"
@@ -150,6 +151,18 @@ struct PayloadKernels {
     /// minmax of a bucket's elements, as dither_dense.
     void (*minmax_dense)(const MinMaxStep& step, const float* values, std::uint32_t count, std::byte* ret_codes,
                          float* ret_decoded, float* ret_left);
+    /// integer of consecutive elements, step.first_element the first, a multiple of 32: codes as words (kIntegerSign),
+    /// and the rest as dither_dense. Returns all their magnitudes or-ed.
+    std::uint32_t (*integer_dense)(const IntegerStep& step, const float* values, std::uint32_t count,
+                                   std::uint32_t* ret_codes, float* ret_decoded, float* ret_left);
+    /// integer of a list, as dither_list, the codes as words.
+    std::uint32_t (*integer_list)(const IntegerStep& step, const float* values, const std::uint32_t* indices,
+                                  std::uint32_t count, float* ret_decoded, std::uint32_t* ret_codes);
+    /// Words as fields of `bits`, the sign the highest bit; each may be the other's memory.
+    void (*narrow_integers)(const std::uint32_t* codes, std::uint32_t count, unsigned bits, std::uint32_t* ret_fields);
+    /// Such fields, without higher bits, as values.
+    void (*decode_integers)(const std::uint32_t* fields, std::uint32_t count, unsigned bits, float size,
+                            float* ret_values);
     /// natural of consecutive elements, step.first_element the first, a multiple of 32: codes, a byte each, and what
     /// they decode to, which may be `values`.
     void (*natural_dense)(const NaturalStep& step, const float* values, std::uint32_t count, std::byte* ret_codes,
@@ -157,6 +170,10 @@ struct PayloadKernels {
     /// natural of a list, as dither_list.
     std::uint32_t (*natural_list)(const NaturalStep& step, const float* values, const std::uint32_t* indices,
                                   std::uint32_t count, float* ret_decoded, std::uint8_t* ret_codes);
+    /// Which of `count` elements from the chunk's element `first` on, a tile's first, are sent: a bit each, set where
+    /// the word of random_selection.hpp's key is at most `limit`; bits behind the last are zero. Returns how many.
+    std::uint32_t (*draw_kept)(const RandomRounds& random, std::uint32_t first, std::uint32_t count,
+                               std::uint32_t limit, std::uint32_t* ret_words);
     /// Codes of dither as values.
     void (*decode_levels)(const std::uint8_t* codes, std::uint32_t count, unsigned bits, float scale,
                           float* ret_values);

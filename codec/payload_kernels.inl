@@ -4,9 +4,11 @@
 #include "codec/payload_kernels_estimate.inl"
 #include "codec/payload_kernels_exponential.inl"
 #include "codec/payload_kernels_front.inl"
+#include "codec/payload_kernels_integer.inl"
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_minmax.inl"
 #include "codec/payload_kernels_natural.inl"
+#include "codec/payload_kernels_random.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -51,8 +53,13 @@ constexpr PayloadKernels kKernels = {
     .find_range = &find_range,
     .whole_squares = &whole_squares,
     .minmax_dense = &minmax_dense,
+    .integer_dense = &integer_dense,
+    .integer_list = &integer_list,
+    .narrow_integers = &narrow_integers,
+    .decode_integers = &decode_integers,
     .natural_dense = &natural_dense,
     .natural_list = &natural_list,
+    .draw_kept = &draw_kept,
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
     .accumulate_momentum = &accumulate_momentum,

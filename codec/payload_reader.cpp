@@ -5,6 +5,7 @@
 #include "codec/entropy_coder.hpp"
 #include "codec/exponential_coder.hpp"
 #include "codec/index_coder.hpp"
+#include "codec/integer_coder.hpp"
 #include "codec/natural.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/tile_table.hpp"
@@ -120,6 +121,7 @@ bool has_finite_values(const PayloadView& view) noexcept {
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kInteger:
         case QuantizerKind::kMinMax: break;
     }
     return true;
@@ -214,6 +216,12 @@ Status read_natural_list(const PayloadHeader& header, SectionReader sections, fl
     return {};
 }
 
+Status read_integer_list(const PayloadHeader& header, SectionReader sections, float* ret_values) {
+    GRADSIEVE_TRY(sections.take_last(std::uint64_t{header.count} * header.value_bits()));
+    read_integers(sections.rest(), 0, header.count, header.code_bits, header.step, ret_values);
+    return {};
+}
+
 /// Codes from the paper's words, whose indices are left alone in `inout_indices`.
 void split_words(std::uint32_t count, std::uint32_t* inout_indices, std::uint8_t* ret_codes) noexcept {
     for (std::uint32_t element = 0; element < count; ++element) {
@@ -291,6 +299,7 @@ Status decode_list(const PayloadView& view, DecodedList& ret_list) {
     if (header.is_paper_word()) split_words(header.count, ret_list.indices.data(), ret_list.codes.data());
     if (!has_value_byte(header.quantizer)) return read_float_list(header, sections, ret_list.values.data());
     if (header.quantizer == QuantizerKind::kNatural) return read_natural_list(header, sections, ret_list.values.data());
+    if (header.quantizer == QuantizerKind::kInteger) return read_integer_list(header, sections, ret_list.values.data());
     TileTable tiles;
     find_tiles(std::span(ret_list.indices).first(header.count), tiles);
     if (header.quantizer != QuantizerKind::kPow2) return read_scaled_list(header, tiles, sections, ret_list);

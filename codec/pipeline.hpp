@@ -25,7 +25,7 @@ enum class SelectorKind : std::uint8_t {
     kBiasedRandom = 10,
     kAdaptiveRandom = 11
 };
-/// Numbers are part of the payload format; those between are kept for quantizers to come.
+/// Numbers are part of the payload format.
 enum class QuantizerKind : std::uint8_t {
     kF32 = 0,
     kF16 = 1,
@@ -37,6 +37,7 @@ enum class QuantizerKind : std::uint8_t {
     kNatural = 7,
     kDither = 8,
     kExponentialDither = 9,
+    kInteger = 10,
     kMinMax = 11
 };
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
@@ -90,8 +91,10 @@ struct Quantizer {
     Norm norm = Norm::kMax;
     double clip = 0;  ///< ternary, which is dither(levels=1, norm=max) of magnitudes cut off: root mean squares; 0: not
     double base = 2;  ///< exponential_dither: a level over the next, an fp32 number
-    bool is_fixed = false;   ///< rounding, which is exponential_dither whose levels are powers of the base
-    bool is_biased = false;  ///< exponential_dither: to the nearer level; errors are kept, and nothing is scaled
+    double scale = 1;       ///< integer: values are whole numbers over it; [1e-30, 1e30]
+    bool is_fixed = false;  ///< rounding, which is exponential_dither whose levels are powers of the base
+    /// exponential_dither, integer: to the nearer level; errors are kept, and nothing is scaled
+    bool is_biased = false;
     Feedback feedback = Feedback::kScaled;  ///< of what rounds at random
     bool operator==(const Quantizer&) const = default;
 };
@@ -154,7 +157,8 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 [[nodiscard]] constexpr bool is_random(const Quantizer& quantizer) noexcept {
     return quantizer.kind == QuantizerKind::kDither || quantizer.kind == QuantizerKind::kNatural ||
            quantizer.kind == QuantizerKind::kMinMax ||
-           (quantizer.kind == QuantizerKind::kExponentialDither && !quantizer.is_biased);
+           ((quantizer.kind == QuantizerKind::kExponentialDither || quantizer.kind == QuantizerKind::kInteger) &&
+            !quantizer.is_biased);
 }
 
 /// How the payloads of all nodes become one result.
@@ -173,7 +177,8 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return selector.is_faithful || (is_keyed(selector) && selector.feedback == Feedback::kNone);
 }
 
-/// Bits of one code, of a quantizer that has codes; 0 of others. The entropy stage takes codes of 2 to 8 bits.
+/// Bits of one code, of a quantizer that has codes; 0 of others, and of integer, of which each chunk says them. The
+/// entropy stage takes codes of 2 to 8 bits.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.

@@ -30,7 +30,8 @@ bool codes_zeros(QuantizerKind quantizer) {
         case QuantizerKind::kSign:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: return true;
+        case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kInteger: return true;
         case QuantizerKind::kPow2:
         case QuantizerKind::kTwoMean:
         case QuantizerKind::kMinMax:

@@ -20,6 +20,10 @@ inline constexpr double kLargeNumber = 1e30;
 /// Thresholds and quanta are fp32 numbers on the wire, and normal ones.
 inline constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e30]"};
 
+[[nodiscard]] constexpr bool has_tau(const Selector& selector) noexcept {
+    return selector.kind == SelectorKind::kVarianceHybrid || selector.kind == SelectorKind::kThreshold;
+}
+
 /// Where a name stands among others.
 [[nodiscard]] inline std::optional<std::size_t> position_of(std::span<const std::string_view> names,
                                                             std::string_view name) {
@@ -44,5 +48,14 @@ inline constexpr NumberRange kQuantum = {1e-30, kLargeNumber, false, "[1e-30, 1e
 /// Refuses what a selector cannot have behind it whose positions follow from a key. Errors: kInvalidArgument.
 [[nodiscard]] Status check_keyed(const Pipeline& pipeline, std::string_view quantizer_name,
                                  std::string_view coder_name);
+
+[[nodiscard]] std::span<const std::string_view> quantizer_names() noexcept;
+[[nodiscard]] std::string_view name_of(const Quantizer& quantizer) noexcept;
+/// Errors: kInvalidArgument.
+[[nodiscard]] Status read_quantizer(const StageText& text, const Selector& selector, Quantizer& ret_quantizer);
+/// Every parameter written out.
+[[nodiscard]] std::string quantizer_text(const Pipeline& pipeline, Knobs knobs);
+/// Refuses what has no codes before the entropy stage. Errors: kInvalidArgument.
+[[nodiscard]] Status check_entropy(const Pipeline& pipeline);
 
 }  // namespace gradsieve::codec

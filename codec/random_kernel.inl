@@ -30,10 +30,11 @@ inline constexpr unsigned kLongLanes = kLanes / 2;
 struct PhiloxLanes {
     Longs words[4];
 };
+template <std::uint32_t kPurpose = kRoundingPurpose>
 [[gnu::always_inline]] inline PhiloxLanes philox_lanes(Longs block, const RandomRounds& random) {
     PhiloxLanes state;
     state.words[0] = block;
-    state.words[1] = (block >> 32U) | kRoundingPurpose;
+    state.words[1] = (block >> 32U) | kPurpose;
     state.words[2] = Longs{} + random.stream.step_low;
     state.words[3] = Longs{} + random.stream.step_high;
 #pragma GCC unroll 10
@@ -61,8 +62,9 @@ constexpr Longs kBlockOfLane = {0, 1};
 struct RandomPair {
     Words first, second;
 };
+template <std::uint32_t kPurpose = kRoundingPurpose>
 [[gnu::always_inline]] inline RandomPair random_pair(const RandomRounds& random, std::uint64_t element) {
-    const PhiloxLanes lanes = philox_lanes(kBlockOfLane + element / 4, random);
+    const PhiloxLanes lanes = philox_lanes<kPurpose>(kBlockOfLane + element / 4, random);
     const Longs low = (lanes.words[0] & 0xFFFFFFFFU) | (lanes.words[1] << 32U);
     const Longs high = (lanes.words[2] & 0xFFFFFFFFU) | (lanes.words[3] << 32U);
 #if defined(__AVX512F__)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
 namespace gradsieve::codec {
@@ -54,24 +53,6 @@ std::uint32_t draw_subset_tile(const SelectionRule& rule, std::uint32_t offset, 
     draw_subset(rule.key, tile, of_tile, draws, inout_words);
     if (draws != share) invert(of_tile, inout_words);
     return share;
-}
-
-/// One tile, or its beginning, element by element.
-std::uint32_t draw_kept(PhiloxKey key, std::uint32_t first, std::uint32_t elements, std::uint32_t limit,
-                        std::uint32_t* ret_words) {
-    std::uint32_t kept = 0;
-    for (std::uint32_t begin = 0; begin < elements; begin += 32) {
-        std::uint32_t word = 0;
-        for (std::uint32_t block = 0; block < 8; ++block) {
-            const PhiloxBlock drawn = selection_words(key, kKeepPurpose, (first + begin) / 4 + block, 0);
-            for (std::uint32_t place = 0; place < 4; ++place)
-                word |= (drawn.words[place] <= limit ? 1U : 0U) << (4 * block + place);
-        }
-        if (elements - begin < 32) word &= (1U << (elements - begin)) - 1U;
-        ret_words[begin / 32] = word;
-        kept += static_cast<std::uint32_t>(std::popcount(word));
-    }
-    return kept;
 }
 
 }  // namespace
@@ -139,14 +120,15 @@ std::uint32_t draw_indices(const SelectionRule& rule, ElementCount elements, std
     const auto count = static_cast<std::uint32_t>(elements);
     const auto tiles = static_cast<std::uint32_t>((elements + kTileElements - 1) / kTileElements);
     const std::uint32_t offset = rule.is_subset != 0 ? chunk_offset(rule, count) : 0;
+    const RandomRounds random = random_rounds({rule.key, 0, 0});
     std::uint32_t drawn = 0;
     for (std::uint32_t tile = 0; tile < tiles; ++tile) {
         alignas(64) std::array<std::uint32_t, kTileMaskWords> words{};
         const std::uint32_t first = tile * static_cast<std::uint32_t>(kTileElements);
         const std::uint32_t of_tile = std::min(static_cast<std::uint32_t>(kTileElements), count - first);
-        const std::uint32_t kept =
-            rule.is_subset != 0 ? draw_subset_tile(rule, offset, count, tile, words.data())
-                                : draw_kept(rule.key, first, of_tile, tile_limit(rule, tile, tiles), words.data());
+        const std::uint32_t kept = rule.is_subset != 0 ? draw_subset_tile(rule, offset, count, tile, words.data())
+                                                       : kernels.draw_kept(random, first, of_tile,
+                                                                           tile_limit(rule, tile, tiles), words.data());
         if (kept > most - drawn) return most + 1;
         if (kept > 0)
             static_cast<void>(kernels.bitmap_indices(reinterpret_cast<const std::byte*>(words.data()),

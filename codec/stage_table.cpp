@@ -145,6 +145,12 @@ constexpr std::array kStages = {
         "bucket of so many, a power of two; behind all only; beyond 2^126 cut off; times 1/z where the error is "
         "fed back (scaled); none: nothing is kept",
         "Markov, Ramezanikebrya, Alistarh 2022, CGX, arXiv:2111.08617, max-min quantizer"},
+    StageRow{
+        "integer", "quantizer", "scale, mode=unbiased|biased, feedback=unscaled|none", "element", "-",
+        "rounded to a whole number over `scale`, at random without bias or to the nearer one, so less than 1/scale "
+        "away, or at most half of that; as many bits as the chunk's largest takes, 2 to 24; beyond 2^23 - 1 cut off; "
+        "no finite z or delta bounds it, so it is in none of the classes and is not scaled; none: nothing is kept",
+        "Scaled integer rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410", "gather", "CPU"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",
@@ -158,7 +164,7 @@ constexpr std::array kStages = {
              "Elias 1974, Efficient Storage and Retrieval by Content and Address of Static Files; Fano 1971"},
     StageRow{"entropy", "entropy coder", "", "chunk", "-",
              "value codes of 2 to 8 bits in a Huffman code of the chunk's own, without loss, where that is shorter; "
-             "after pow2, natural, dither, ternary, exponential_dither, rounding or minmax",
+             "after pow2, natural, dither, ternary, exponential_dither, rounding, minmax or integer",
              "Huffman 1952, A Method for the Construction of Minimum-Redundancy Codes; canonical codes of Schwartz, "
              "Kallick 1964",
              "gather", "CPU; with CUDA, by the host"},

@@ -42,6 +42,7 @@ private:
     void encode_dense();
     bool encode_tiles(std::uint32_t chunk, DensePayload& inout_payload);
     bool encode_held(std::uint32_t chunk, DensePayload& inout_payload);
+    bool encode_integers(std::uint32_t chunk, PayloadBytes& ret_payload);
     void encode_dense_list(bool observes_first);
     void encode_selected(bool observes_first);
     void encode_keyed();
@@ -73,6 +74,7 @@ private:
     std::size_t keep_gated(ElementCount first, std::size_t listed);
     [[nodiscard]] bool has_gate() const { return plan_.rule == DenseRule::kGatedMagnitude; }
     void restore_dropped();
+    void append_dense(std::uint32_t chunk, PayloadBytes bytes, std::size_t elements);
     void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {

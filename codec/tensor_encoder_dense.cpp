@@ -3,6 +3,7 @@
 #include "codec/dither_coder.hpp"
 #include "codec/encoder_settle.hpp"
 #include "codec/exponential_coder.hpp"
+#include "codec/integer_coder.hpp"
 #include "codec/minmax_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 
@@ -24,6 +25,12 @@ void TensorEncoder::encode_dense() {
     const QuantizerKind quantizer = pipeline_.quantizer.kind;
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         const std::size_t elements = chunk_elements(chunk);
+        if (quantizer == QuantizerKind::kInteger) {
+            PayloadBytes bytes;
+            if (!encode_integers(chunk, bytes)) return;
+            append_dense(chunk, std::move(bytes), elements);
+            continue;
+        }
         DensePayload payload(pipeline_.quantizer, elements, scratch_.code.payloads);
         if (quantizer == QuantizerKind::kExponentialDither || quantizer == QuantizerKind::kMinMax) {
             if (!encode_tiles(chunk, payload)) return;
@@ -37,12 +44,38 @@ void TensorEncoder::encode_dense() {
             DenseOutcome outcome;
             if (!run_pass(span, outcome)) return;
         }
-        PayloadBytes bytes = payload.take();
-        if (pipeline_.has_entropy)
-            bytes = code_entropy(std::move(bytes), elements, scratch_.code.payloads, scratch_.code.entropy);
-        append_payload(chunk, std::move(bytes), elements);
+        append_dense(chunk, payload.take(), elements);
     }
     finish_dense_pass(plan_);
+}
+
+void TensorEncoder::append_dense(std::uint32_t chunk, PayloadBytes bytes, std::size_t elements) {
+    if (pipeline_.has_entropy)
+        bytes = code_entropy(std::move(bytes), elements, scratch_.code.payloads, scratch_.code.entropy);
+    append_payload(chunk, std::move(bytes), elements);
+}
+
+/// A tile goes through the first-level cache; how long codes are is known once all of the chunk's are there.
+bool TensorEncoder::encode_integers(std::uint32_t chunk, PayloadBytes& ret_payload) {
+    scratch_.tile_values.ensure(kTileElements);
+    float* values = scratch_.tile_values.data();
+    const std::size_t chunk_size = chunk_elements(chunk);
+    std::vector<std::uint32_t>& codes = scratch_.code.integers;
+    codes.resize(chunk_size);
+    IntegerStep step = integer_step(pipeline_.quantizer, random_, 0);
+    std::uint32_t magnitudes = 0;
+    for (std::size_t first = 0; first < chunk_size; first += kTileElements) {
+        const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_size - first);
+        DenseSpan span = span_at(chunk * kChunkElements + first, elements);
+        float* residual_out = std::exchange(span.residual_out, values);
+        DenseOutcome outcome;
+        if (!run_pass(span, outcome)) return false;
+        step.first_element = span.first;
+        magnitudes |= kernels_.integer_dense(step, values, static_cast<std::uint32_t>(elements), codes.data() + first,
+                                             nullptr, residual_out);
+    }
+    ret_payload = build_dense_integers(pipeline_.quantizer, codes, magnitudes, scratch_.code.payloads, kernels_);
+    return true;
 }
 
 bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload) {

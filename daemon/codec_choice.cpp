@@ -22,6 +22,8 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
         case codec::QuantizerKind::kNatural:
         case codec::QuantizerKind::kDither:
         case codec::QuantizerKind::kExponentialDither: return codec::code_bits(quantizer);
+        // How long they are, gradients decide; those of a few steps cost this.
+        case codec::QuantizerKind::kInteger: return 4;
         case codec::QuantizerKind::kMinMax: return codec::code_bits(quantizer) + 64.0 / quantizer.bucket;
     }
     return 32;

@@ -221,6 +221,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
     expanded_count_ += view->is_expanded ? 1 : 0;
     const PayloadHeader& header = view->header;
+    if (header.quantizer == QuantizerKind::kInteger) return false;
     const bool is_vote = combine_of(header.quantizer) == Combine::kMajority;
     if (inout_chunk.payloads > 1 && is_vote != (inout_chunk.votes > 0)) return false;
     inout_chunk.votes += is_vote ? 1 : 0;

@@ -116,6 +116,7 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
         case QuantizerKind::kPow2:
         case QuantizerKind::kNatural: ret_plan.value_bytes = 1; break;
         case QuantizerKind::kTwoMean:
+        case QuantizerKind::kInteger:  // check_gpu_request refuses it
         case QuantizerKind::kVote: ret_plan.value_bytes = 1; break;
         case QuantizerKind::kSign:
             ret_plan.value_bytes = 1;

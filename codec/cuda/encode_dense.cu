@@ -209,6 +209,7 @@ PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept
         case QuantizerKind::kExponentialDither: return pick<QuantizerKind::kExponentialDither>(samples);
         case QuantizerKind::kMinMax: return pick<QuantizerKind::kMinMax>(samples);
         case QuantizerKind::kF32:
+        case QuantizerKind::kInteger:      // check_gpu_request refuses it
         case QuantizerKind::kPow2: break;  // pow2 sends lists
     }
     return pick<QuantizerKind::kF32>(samples);

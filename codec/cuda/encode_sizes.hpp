@@ -35,6 +35,7 @@ inline ByteCount value_bits(const TensorPlan& plan) {
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
         case QuantizerKind::kMinMax: return plan.code_bits;
+        case QuantizerKind::kInteger:  // check_gpu_request refuses it
         case QuantizerKind::kF32:
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: break;

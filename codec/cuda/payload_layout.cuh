@@ -54,6 +54,7 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
+        case QuantizerKind::kInteger:
         case QuantizerKind::kMinMax: return plan.code_bits;
     }
     return 0;

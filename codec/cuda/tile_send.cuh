@@ -168,6 +168,7 @@ __device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile
         }
         case QuantizerKind::kVote:  // no list has them
         case QuantizerKind::kMinMax:
+        case QuantizerKind::kInteger:
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither: break;  // by their codes
@@ -188,6 +189,7 @@ __device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale&
         case QuantizerKind::kVote: return element::bits_of(decoded) >> 31U;
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
+        case QuantizerKind::kInteger:
         case QuantizerKind::kMinMax:
         case QuantizerKind::kExponentialDither: break;
     }

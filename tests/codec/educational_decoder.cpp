@@ -1,5 +1,7 @@
 #include "tests/codec/educational_decoder.hpp"
 
+#include "tests/codec/educational_positions.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cfloat>
@@ -63,7 +65,7 @@ float scale(std::uint32_t bits) {
 }
 
 constexpr unsigned kF32 = 0, kF16 = 1, kBf16 = 2, kPow2 = 3, kSign = 4, kTwoMean = 5, kVote = 6, kNatural = 7;
-constexpr unsigned kDither = 8, kExponential = 9, kMinMax = 11;
+constexpr unsigned kDither = 8, kExponential = 9, kInteger = 10, kMinMax = 11;
 
 struct Payload {
     unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
@@ -72,6 +74,7 @@ struct Payload {
     std::uint32_t bucket = 0;
     float chunk_scale = 0;
     float level_base = 0;
+    float step = 0;
     std::vector<std::uint32_t> indices;
     std::vector<std::uint32_t> word_codes;  // the paper's words
     bool has_paper_words() const { return index_form == 3 && quantizer == kPow2 && width == 4; }
@@ -98,18 +101,22 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     require(payload.quantizer == kF32 || payload.quantizer == kF16 || payload.quantizer == kBf16 ||
                 payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kTwoMean ||
                 payload.quantizer == kVote || payload.quantizer == kNatural || payload.quantizer == kDither ||
-                payload.quantizer == kExponential || payload.quantizer == kMinMax,
+                payload.quantizer == kExponential || payload.quantizer == kInteger || payload.quantizer == kMinMax,
             "quantizer");
     const bool is_of_3 = payload.quantizer == kF16 || payload.quantizer == kNatural;
     const bool is_side_bit = payload.quantizer == kTwoMean || payload.quantizer == kVote;
     const bool is_keyed = payload.index_form == 5 || payload.index_form == 6;
-    const bool is_of_5 = is_side_bit || payload.quantizer == kMinMax || payload.index_form == 4 || is_keyed;
+    const bool is_of_5 = is_side_bit || payload.quantizer == kInteger || payload.quantizer == kMinMax ||
+                         payload.index_form == 4 || is_keyed;
     require(version == (is_of_5 ? 5U : payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
     require(payload.index_form <= 6, "index form");
     require(payload.quantizer != kVote || payload.index_form == 0, "list of votes");
     require(payload.quantizer != kMinMax || payload.index_form == 0, "list of minmax");
     require(!is_keyed || (payload.quantizer != kPow2 && payload.quantizer != kTwoMean), "no code for zero after a key");
-    if (payload.quantizer >= kPow2) {
+    if (payload.quantizer == kInteger) {
+        payload.width = in.bits(5) + 1;
+        require(payload.width >= 2 && payload.width <= 24 && in.bits(3) == 0, "integer");
+    } else if (payload.quantizer >= kPow2) {
         payload.width = in.bits(3) + 1;
         payload.scale_code = in.bits(2);
         require(in.bits(3) == 0, "reserved");
@@ -143,71 +150,12 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
         payload.level_base = fp32(in.bits(32));
         require(payload.level_base >= 1.1F && payload.level_base <= 16, "base");
     }
+    if (payload.quantizer == kInteger) {
+        payload.step = fp32(in.bits(32));
+        require(payload.step >= std::ldexp(1.0F, -100) && payload.step <= std::ldexp(1.0F, 100), "step");
+    }
     if (payload.scale_code == 1) payload.chunk_scale = scale(in.bits(32));
 }
-
-// Philox4x32-10, from its paper: counter and key to four words.
-std::array<std::uint32_t, 4> philox_words(std::array<std::uint32_t, 4> x, std::uint32_t key0, std::uint32_t key1) {
-    for (int round = 0; round < 10; ++round) {
-        const std::uint64_t a = x[0] * std::uint64_t{0xD2511F53};
-        const std::uint64_t b = x[2] * std::uint64_t{0xCD9E8D57};
-        x = {static_cast<std::uint32_t>(b >> 32U) ^ x[1] ^ key0, static_cast<std::uint32_t>(b),
-             static_cast<std::uint32_t>(a >> 32U) ^ x[3] ^ key1, static_cast<std::uint32_t>(a)};
-        key0 += 0x9E3779B9U;
-        key1 += 0xBB67AE85U;
-    }
-    return x;
-}
-
-// A key, and what it stands for.
-class KeyedPositions {
-public:
-    KeyedPositions(std::uint32_t low, std::uint32_t high) : low_(low), high_(high) {}
-
-    std::uint32_t word(std::uint32_t purpose, std::uint32_t counter, std::uint32_t place, std::uint32_t attempt) const {
-        return philox_words({counter, purpose * 16777216U, attempt, 0}, low_, high_)[place];
-    }
-    // B(...) of the page.
-    std::uint64_t below(std::uint64_t bound, std::uint32_t purpose, std::uint32_t counter, std::uint32_t place) const {
-        const std::uint64_t range = 4294967296ULL;
-        for (std::uint32_t attempt = 0;; ++attempt) {
-            const std::uint64_t product = word(purpose, counter, place, attempt) * bound;
-            if (product % range >= range % bound) return product / range;
-        }
-    }
-    std::vector<std::uint64_t> subset(std::uint64_t n, std::uint64_t k) const {
-        std::vector<std::uint64_t> found;
-        const std::uint64_t u = below(n, 3, 0, 0);
-        for (std::uint32_t tile = 0; 4096ULL * tile < n; ++tile) {
-            const std::uint64_t a = 4096ULL * tile;
-            const std::uint64_t b = std::min<std::uint64_t>(a + 4096, n);
-            const std::uint64_t m = b - a;
-            const std::uint64_t q = (u + k * b) / n - (u + k * a) / n;
-            const std::uint64_t f = 2 * q > m ? m - q : q;
-            std::set<std::uint64_t> drawn;
-            for (std::uint32_t j = 0; j < f; ++j) {
-                const std::uint64_t x = below(m - f + j + 1, 2, 512 * tile + j / 4, j % 4);
-                drawn.insert(drawn.count(x) != 0 ? m - f + j : x);
-            }
-            for (std::uint64_t i = 0; i < m; ++i)
-                if ((drawn.count(i) != 0) == (f == q)) found.push_back(a + i);
-        }
-        return found;
-    }
-    std::vector<std::uint64_t> independent(std::uint64_t n, std::uint32_t first, std::uint32_t last) const {
-        std::vector<std::uint64_t> found;
-        const std::int64_t tiles = static_cast<std::int64_t>((n + 4095) / 4096);
-        for (std::uint32_t i = 0; i < n; ++i) {
-            const std::int64_t tile = i / 4096;
-            const std::int64_t steps = tiles > 1 ? (std::int64_t{last} - first) * tile / (tiles - 1) : 0;
-            if (word(4, i / 4, i % 4, 0) <= first + steps) found.push_back(i);
-        }
-        return found;
-    }
-
-private:
-    std::uint32_t low_, high_;
-};
 
 void read_indices(Cursor& in, std::uint32_t n, Payload& payload) {
     std::vector<std::uint64_t> found;
@@ -348,6 +296,11 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
             const std::uint32_t code = in.bits(payload.width);
             const std::uint32_t most = 1U << (payload.width - 1);
             value = static_cast<float>(code % most) * scales[index / 4096] * (code >= most ? -1.0F : 1.0F);
+        }
+        if (payload.quantizer == kInteger) {
+            const std::uint32_t code = in.bits(payload.width);
+            const std::uint32_t most = 1U << (payload.width - 1);
+            value = static_cast<float>(code % most) * payload.step * (code >= most ? -1.0F : 1.0F);
         }
         if (payload.quantizer == kMinMax) {
             const std::uint32_t bucket = index / payload.bucket;

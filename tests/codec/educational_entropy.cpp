@@ -8,7 +8,7 @@
 namespace gradsieve::test {
 namespace {
 
-constexpr unsigned kPow2 = 3, kLongest = 12;
+constexpr unsigned kPow2 = 3, kInteger = 10, kLongest = 12;
 
 /// The codes as the page orders them: by length, then by symbol, each the one before plus one.
 std::map<std::string, unsigned> codes_of(const std::vector<unsigned>& lengths) {
@@ -80,9 +80,9 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
     if (payload.size() < 3 || payload[1] % 32 < kPow2 || payload[2] / 32 % 2 == 0) return payload;
     const unsigned quantizer = payload[1] % 32;
     const unsigned form = payload[1] / 32;
-    const unsigned width = payload[2] % 8 + 1;
+    const unsigned width = payload[2] % (quantizer == kInteger ? 32 : 8) + 1;
     const bool has_words = quantizer == kPow2 && form == 3 && width == 4;
-    if (payload[0] != 5 || width < 2 || has_words) return std::nullopt;
+    if (payload[0] != 5 || width < 2 || width > 8 || has_words) return std::nullopt;
     std::size_t at = quantizer == 11 ? 4 : 3;
     std::uint64_t k = n;
     if (form != 0) {
@@ -96,7 +96,7 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
     if (k == 0 || k > n) return std::nullopt;
     if (form != 0 || quantizer == kPow2) at += 1;
     if (quantizer == kPow2) at += 1;
-    if (quantizer == 9) at += 4;
+    if (quantizer == 9 || quantizer == kInteger) at += 4;
     const std::size_t header_end = at;
 
     const std::size_t streams = (k + 1023) / 1024;
@@ -121,7 +121,7 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
 
     std::vector<std::uint8_t> plain(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(header_end));
     plain[2] = static_cast<std::uint8_t>(plain[2] - 32);
-    plain[0] = form >= 4 || quantizer == 11 ? 5 : quantizer == 9 ? 4 : quantizer == 7 ? 3 : 2;
+    plain[0] = form >= 4 || quantizer == kInteger || quantizer == 11 ? 5 : quantizer == 9 ? 4 : quantizer == 7 ? 3 : 2;
     plain.insert(plain.end(), payload.begin() + static_cast<std::ptrdiff_t>(at),
                  payload.end() - static_cast<std::ptrdiff_t>(all));
     at = payload.size() - all;

@@ -88,6 +88,17 @@ std::vector<PipelineCase> make_pipeline_cases() {
     add("biased_random(0.95, 0.1) | natural | entropy", false);
     for (const std::string minmax : {"minmax", "minmax(2, 64)", "minmax(5, 128, unscaled)", "minmax(8, 4096, none)"})
         for (const std::string entropy : {"", " | entropy"}) add("all | " + minmax + entropy, true);
+    for (const std::string entropy : {"", " | entropy"}) {
+        for (const std::string integer : {"integer(1)", "integer(1e4)", "integer(3e6)", "integer(7, biased)",
+                                          "integer(30, unbiased, none)", "integer(0.1)"})
+            add("all | " + integer + entropy, true);
+        for (const std::string coder : {"auto", "rice", "bitmap", "raw32", "elias_fano"})
+            add("topk(0.01) | integer(5) | " + coder + entropy, false);
+        add("topk(0.01) | integer(1e5)" + entropy, false);
+        add("randk(0.2) | integer(2)" + entropy, false);
+        add("randk(0.7, none) | integer(100)" + entropy, false);
+    }
+    add("biased_random(0.95, 0.1) | integer(1e7, biased)", false);
     add("randk(1) | f32", false);
     add("randk(0.7, none) | dither(feedback=none)", false);
     add("bernoulli(0.9) | bf16", false);

@@ -41,6 +41,11 @@ TEST(Pipeline, Missing_stages_and_parameters_take_their_defaults) {
               "all | exponential_dither(levels=7, base=2, mode=unbiased, norm=max, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | minmax"), "all | minmax(bits=4, bucket=512, feedback=scaled) | auto");
     EXPECT_EQ(canonical("all | minmax(8, 64, none)"), "all | minmax(bits=8, bucket=64, feedback=none) | auto");
+    EXPECT_EQ(canonical("all | integer(1e4)"), "all | integer(scale=10000, mode=unbiased, feedback=unscaled) | auto");
+    EXPECT_EQ(canonical("topk(0.5) | integer(30, biased)"),
+              "topk(ratio=0.5, scope=tensor, gate=0) | integer(scale=30, mode=biased) | auto");
+    EXPECT_EQ(canonical("randk(0.5, none) | integer(2)"),
+              "randk(ratio=0.5, feedback=none) | integer(scale=2, mode=unbiased, feedback=none) | auto");
     EXPECT_EQ(canonical("topk(0.5) | exponential_dither(3, 1.1, biased, l2)"),
               "topk(ratio=0.5, scope=tensor, gate=0) | exponential_dither(levels=3, base=1.1, mode=biased, norm=l2) | "
               "auto");
@@ -147,6 +152,13 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
     EXPECT_THAT(refusal("topk(0.1) | minmax"), HasSubstr("quantizer after topk 'minmax': allowed is all | minmax"));
     EXPECT_THAT(refusal("randk(0.1) | minmax"), HasSubstr("quantizer after randk 'minmax'"));
     EXPECT_THAT(refusal("all | minmax | rice"), HasSubstr("index coder after all"));
+    EXPECT_THAT(refusal("all | integer"), HasSubstr("scale 'missing'"));
+    for (const char* text : {"all | integer(0)", "all | integer(-1)", "all | integer(1e31)", "all | integer(nan)"})
+        EXPECT_THAT(refusal(text), HasSubstr("[1e-30, 1e30]")) << text;
+    EXPECT_THAT(refusal("all | integer(1, feedback=scaled)"), HasSubstr("allowed is unscaled or none"));
+    EXPECT_THAT(refusal("all | integer(1, biased, none)"), HasSubstr("none of its own with mode=biased"));
+    EXPECT_THAT(refusal("topk(0.1) | integer(1, unbiased, none)"), HasSubstr("allowed is unscaled after a selector"));
+    EXPECT_THAT(refusal("randk(0.1, none) | integer(1, biased)"), HasSubstr("rounds at random without bias"));
     EXPECT_THAT(refusal("all | exponential_dither(0)"), HasSubstr("[1, 127]"));
     EXPECT_THAT(refusal("all | exponential_dither(levels=127, base=2.1)"), HasSubstr("up to 2^126"));
     EXPECT_EQ(canonical("all | exponential_dither(127)").substr(0, 29), "all | exponential_dither(leve");
@@ -308,10 +320,10 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             selector.gate = *number_in(0, 9);
         }
         auto& quantizer = pipeline.quantizer;
-        quantizer.kind = *rc::gen::element(QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16,
-                                           QuantizerKind::kPow2, QuantizerKind::kSign, QuantizerKind::kTwoMean,
-                                           QuantizerKind::kVote, QuantizerKind::kNatural, QuantizerKind::kDither,
-                                           QuantizerKind::kExponentialDither, QuantizerKind::kMinMax);
+        quantizer.kind = *rc::gen::element(
+            QuantizerKind::kF32, QuantizerKind::kF16, QuantizerKind::kBf16, QuantizerKind::kPow2, QuantizerKind::kSign,
+            QuantizerKind::kTwoMean, QuantizerKind::kVote, QuantizerKind::kNatural, QuantizerKind::kDither,
+            QuantizerKind::kExponentialDither, QuantizerKind::kMinMax, QuantizerKind::kInteger);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.kind = QuantizerKind::kSign;
         if (quantizer.kind == QuantizerKind::kMinMax && selector.kind != SelectorKind::kAll)
             quantizer.kind = QuantizerKind::kBf16;
@@ -348,6 +360,11 @@ TEST(Pipeline, Canonical_text_parses_back_to_the_same_pipeline) {
             if (drops_errors(selector)) quantizer.feedback = Feedback::kNone;
             if (selector.kind == SelectorKind::kAll && *rc::gen::arbitrary<bool>())
                 quantizer.feedback = Feedback::kNone;
+        }
+        if (quantizer.kind == QuantizerKind::kInteger) {
+            quantizer.scale = *number_in(1e-9, 1e9);
+            if (quantizer.feedback == Feedback::kScaled) quantizer.feedback = Feedback::kUnscaled;
+            quantizer.is_biased = quantizer.feedback == Feedback::kUnscaled && *rc::gen::arbitrary<bool>();
         }
         if (quantizer.kind == QuantizerKind::kSign && *rc::gen::arbitrary<bool>()) quantizer.tau = *number_in(1e-9, 9);
         if (selector.kind == SelectorKind::kVarianceHybrid) quantizer.tau = selector.tau;

@@ -8,6 +8,7 @@
 #include "codec/select_topk.hpp"
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
+#include "tests/codec/payload_form.hpp"
 #include "tests/codec/random_trials.hpp"
 
 #include <gmock/gmock.h>
@@ -48,6 +49,29 @@ Sent sent_once(const std::string& codec, const std::vector<float>& values, std::
     }
     sent.elements = sent_elements(sent.decoded);
     return sent;
+}
+
+class DrawForm : public test::PayloadForm {};
+INSTANTIATE_TEST_SUITE_P(All, DrawForm, ::testing::Values(CpuForm::kScalar, CpuForm::kAvx2, CpuForm::kAvx512));
+
+TEST_P(DrawForm, Elements_are_kept_where_their_word_is_at_most_the_limit) {
+    const PhiloxKey key{0x12345678U, 0x9ABCDEF0U};
+    for (const std::uint32_t first : {0U, 5U * 4096U, 255U * 4096U})
+        for (const std::uint32_t limit : {0U, 1U << 20U, 0x7FFFFFFFU, 0x80000000U, 0xF0000000U, ~0U})
+            for (const std::uint32_t count : {1U, 31U, 32U, 33U, 1000U, 4096U}) {
+                std::vector<std::uint32_t> words((count + 31) / 32 + 1, 0xA5A5A5A5U);
+                const std::uint32_t kept =
+                    kernels().draw_kept(random_rounds({key, 0, 0}), first, count, limit, words.data());
+                std::uint32_t expected = 0;
+                for (std::uint32_t i = 0; i < (count + 31) / 32 * 32; ++i) {
+                    const PhiloxBlock block = selection_words(key, kKeepPurpose, (first + i) / 4, 0);
+                    const bool is_kept = i < count && block.words[i % 4] <= limit;
+                    ASSERT_EQ(words[i / 32] >> (i % 32) & 1U, is_kept ? 1U : 0U) << "element " << first + i;
+                    expected += is_kept ? 1U : 0U;
+                }
+                ASSERT_EQ(kept, expected);
+                ASSERT_EQ(words.back(), 0xA5A5A5A5U);
+            }
 }
 
 TEST(RandK, Sends_exactly_k_and_of_each_tile_its_share) {

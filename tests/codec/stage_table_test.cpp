@@ -22,13 +22,15 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
                             row.parameters.starts_with("p,")
                         ? "(0.1)"
                         : "";
+        else if (row.name == "integer")
+            text = "topk(0.1) | integer(100)";
         else
             text = (row.name == "minmax" ? "all | " : "topk(0.1) | ") +
                    std::string(row.role == "entropy coder" ? "natural | " : "") + text;
         const auto pipeline = parse_pipeline(text);
         EXPECT_TRUE(pipeline.is_ok()) << text << ": " << pipeline.status().to_string();
     }
-    EXPECT_EQ(names.size(), 33U);
+    EXPECT_EQ(names.size(), 34U);
 }
 TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
     for (const StageRow& row : stage_table()) {

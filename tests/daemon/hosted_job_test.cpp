@@ -238,6 +238,14 @@ TEST(HostedJob, Two_nodes_that_accumulate_wait_and_send_together) {
     }
     EXPECT_LT(nodes.a.job->payload_bytes_since_last_share(), 2 * 2 * 2000 * 1.1) << "of two steps alone";
 }
+TEST(HostedJob, Integers_of_a_tensor_on_a_device_are_refused_with_what_to_do) {
+    Host host;
+    const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {4}, .on_device = true}};
+    const auto status = host.make_job(make_request(0, 1, tensors, "all | integer(100)"));
+    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr("'integer'"),
+                                          HasSubstr("use another quantizer")));
+    EXPECT_EQ(host.budget.used_bytes, 0U);
+}
 TEST(HostedJob, Run_whose_last_step_is_on_its_way_makes_the_next_one_wait) {
     TwoNodes nodes;
     const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {4}}};

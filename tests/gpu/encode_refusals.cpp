@@ -40,6 +40,12 @@ void check_refusals(const Options& options, Report& report) {
 
     report.expect(is_refused(encoder.finish(results), StatusCode::kFailedPrecondition, "call begin first"),
                   "finish before begin");
+    const auto integer = *codec::parse_pipeline("all | integer(100)");
+    request.pipeline = &integer;
+    report.expect(
+        is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "codec stage 'integer' on a device"),
+        "a stage of the host alone");
+    request.pipeline = &pipeline;
     samples[0] = reinterpret_cast<const float*>(memory->data() + 2);
     report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "tensor 0 of the batch: sample"),
                   "a sample at half an element");

@@ -81,10 +81,11 @@ std::size_t steady_allocations(const char* text, std::size_t& ret_chunks) {
 
 TEST(EncoderAllocation, Steady_state_allocates_the_result_only) {
     for (const char* text :
-         {"all | f32", "all | f16", "all | bf16", "all | natural", "all | natural(none)", "all | sign", "all | pow2",
-          "threshold(0.5)", "threshold(0.5) | natural", "topk(0.01) | f16", "variance(alpha=0.5) | f32",
-          "variance(alpha=0.5) | pow2", "variance(alpha=0.5, mode=faithful) | pow2(scope=tensor)",
-          "variance_hybrid(tau=0.5, alpha=0.5)", "topk(0.01) | pow2", "topk(0.01, gate=0.5) | sign"}) {
+         {"all | f32", "all | f16", "all | bf16", "all | natural", "all | natural(none)", "all | integer(10)",
+          "topk(0.1) | integer(10)", "all | sign", "all | pow2", "threshold(0.5)", "threshold(0.5) | natural",
+          "topk(0.01) | f16", "variance(alpha=0.5) | f32", "variance(alpha=0.5) | pow2",
+          "variance(alpha=0.5, mode=faithful) | pow2(scope=tensor)", "variance_hybrid(tau=0.5, alpha=0.5)",
+          "topk(0.01) | pow2", "topk(0.01, gate=0.5) | sign"}) {
         std::size_t chunks = 0;
         const std::size_t counted = steady_allocations(text, chunks);
         EXPECT_GT(chunks, 0U) << text;

@@ -108,6 +108,11 @@ std::vector<OperatorPoint> operator_points(int vectors) {
             add("minmax", minmax + ", feedback=none)", bits, Kind::kUnbiased);
             add("minmax, scaled by its bound", minmax + ")", bits, Kind::kContraction);
         }
+        for (const double scale : {0.5, 0.8, 1.3, 2.5, 5.0, 10.0, 20.0}) {
+            const std::string integer = "all | integer(scale=" + std::to_string(scale);
+            add("integer", integer + ", feedback=none)", scale, Kind::kUnbiased);
+            add("integer, to the nearest", integer + ", mode=biased)", scale, Kind::kContraction);
+        }
         for (const double clip : {1.0, 1.5, 2.0, 2.5, 3.0})
             add("ternary, clipped", "all | ternary(clip=" + std::to_string(clip) + ")", clip, Kind::kContraction);
         for (const int bits : {2, 3, 4, 5})

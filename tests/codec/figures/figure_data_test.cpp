@@ -67,6 +67,7 @@ TEST(FigureData, Deltas_on_gaussian_vectors_are_the_known_ones) {
                  {"all | dither(levels=1, norm=max, feedback=none)", 3.23, 2.01, 0.08},
                  {"all | dither(levels=3, norm=max, feedback=none)", 1.306, 3.01, 0.05},
                  {"all | dither(levels=7, norm=max, feedback=none)", 1.0563, 4.01, 0.05},
+                 {"all | integer(scale=1.300000, feedback=none)", 1.0986, 4.01, 0.01},
                  {"topk(0.010000) | f32", 11.84, 0.4003, 0.03},
                  {"topk(0.100000) | f32", 2.276, 3.668, 0.02}};
     for (const auto& row : known) {

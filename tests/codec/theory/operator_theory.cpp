@@ -1,6 +1,7 @@
 #include "operator_theory.hpp"
 
 #include "operator_exponential.hpp"
+#include "operator_integer.hpp"
 #include "operator_selections.hpp"
 
 #include <algorithm>
@@ -356,6 +357,7 @@ std::vector<OperatorTheory> make_rows() {
     add_exponential_dither(rows);
     add_rounding(rows);
     add_minmax(rows);
+    add_integer(rows);
     add_random_selectors(rows);
     return rows;
 }
