@@ -164,6 +164,8 @@ struct PayloadKernels {
     /// 1, sent and the guess of that differ. Returns how many are sent.
     std::uint32_t (*check_guesses)(const GuessCheck& check, const float* values, const float* decoded,
                                    std::uint32_t count, float* ret_left, std::uint8_t* ret_wrong);
+    /// The samples' mean of elements [first, first + count), without u. Each sample is loaded once.
+    void (*average_samples)(const MomentumStep* step, std::uint64_t first, std::uint32_t count, float* ret_mean);
     /// u of elements [first, first + count), see momentum.hpp. Each sample is loaded once.
     void (*accumulate_momentum)(const MomentumStep* step, std::uint64_t first, std::uint32_t count);
     /// r of elements [first, first + count), see low_pass.hpp.

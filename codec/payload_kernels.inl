@@ -55,6 +55,7 @@ constexpr PayloadKernels kKernels = {
     .natural_list = &natural_list,
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
+    .average_samples = &average_samples,
     .accumulate_momentum = &accumulate_momentum,
     .low_pass = &low_pass,
 };

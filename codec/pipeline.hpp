@@ -56,6 +56,7 @@ struct Front {
     FrontKind kind = FrontKind::kNone;
     double factor = 0.9;       ///< momentum: of u from step to step; (0, 1)
     bool is_nesterov = false;  ///< momentum: Nesterov's form
+    double clip = 0;           ///< momentum: norm of a node's gradient times the square root of nodes at most; 0: any
     double beta = 1;           ///< compensate: of the residual on the way in; [0, 1]
     double gamma = 1;          ///< compensate: of what is added to it; [1e-6, 1e6]
     double low_pass = 1;       ///< compensate: of this step's error in what is kept of it; (0, 1]
@@ -137,6 +138,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Needs the array u (4 B per element and generation).
 [[nodiscard]] constexpr bool has_momentum(const Pipeline& pipeline) noexcept {
     return pipeline.front.kind == FrontKind::kMomentum;
+}
+
+/// Cuts off the norm of what enters u (local_clip.hpp).
+[[nodiscard]] constexpr bool has_local_clip(const Pipeline& pipeline) noexcept {
+    return has_momentum(pipeline) && pipeline.front.clip > 0;
 }
 
 /// What the residual is multiplied by on the way in: fl(beta c).

@@ -16,6 +16,9 @@ constexpr std::array<std::string_view, 3> kFrontNames = {kMomentumName, kCompens
 constexpr std::array<std::string_view, 2> kNoYes = {"no", "yes"};
 /// Above, u remembers longer than fp32 sums can tell.
 constexpr NumberRange kMomentum = {1e-6, 0.9999, false, "[1e-6, 0.9999]"};
+/// Room for loss scales and learning rates in the gradients.
+constexpr NumberRange kClip = {1e-9, 1e9, false, "none or [1e-9, 1e9]"};
+constexpr std::string_view kNoClip = "none";
 /// Above 1 what is kept grows by itself.
 constexpr NumberRange kBeta = {0, 1, false, "[0, 1]"};
 constexpr NumberRange kGamma = {1e-6, 1e6, false, "[1e-6, 1e6]"};
@@ -27,6 +30,8 @@ Status read_momentum(const StageText& text, Front& inout_front) {
     inout_front.kind = FrontKind::kMomentum;
     inout_front.factor = arguments.number("m", 0.9, kMomentum);
     inout_front.is_nesterov = arguments.word("nesterov", 0, kNoYes) == 1;
+    const auto clip = arguments.take("clip");
+    inout_front.clip = !clip || *clip == kNoClip ? 0 : arguments.parse_number("clip", *clip, kClip);
     return arguments.finish();
 }
 
@@ -81,7 +86,8 @@ std::string front_text(const Front& front) {
     std::string text;
     if (front.kind == FrontKind::kMomentum)
         text = std::string(kMomentumName) + "(m=" + number_text(front.factor) +
-               ", nesterov=" + std::string(kNoYes[front.is_nesterov ? 1 : 0]) + ") | ";
+               ", nesterov=" + std::string(kNoYes[front.is_nesterov ? 1 : 0]) +
+               ", clip=" + (front.clip > 0 ? number_text(front.clip) : std::string(kNoClip)) + ") | ";
     if (is_compensated(front))
         text += std::string(kCompensateName) + "(beta=" + number_text(front.beta) +
                 ", gamma=" + number_text(front.gamma) + ", lowpass=" + number_text(front.low_pass) + ") | ";

@@ -14,12 +14,14 @@ constexpr std::string_view kStrom =
 
 constexpr std::array kStages = {
     StageRow{
-        "momentum", "front", "m=0.9, nesterov=no|yes", "element", "u: 4 B per element and generation",
+        "momentum", "front", "m=0.9, nesterov=no|yes, clip=none|NUMBER", "element", "u: 4 B per element and generation",
         "adds u = m u + gradient to r instead of the gradient (nesterov=yes: m u + gradient, u being the one of this "
         "step), so that what waits is delayed as momentum SGD would have applied it; where an element is sent, u is "
-        "cleared, but for all; the optimizer applies no momentum of its own",
-        "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction and "
-        "momentum factor masking"},
+        "cleared, but for all; the optimizer applies no momentum of its own; clip: each node scales its gradient of a "
+        "tensor down to an l2 norm of NUMBER over the square root of nodes, before u",
+        "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction, local "
+        "gradient clipping and momentum factor masking",
+        "gather", "CPU, CUDA; with clip: CPU"},
     StageRow{"similarity", "front", "", "tensor", "none; 16 KiB per tensor on the host, not kept",
              "measures how alike this step's gradient and that of the last committed step are, for status: the cosine "
              "from sums of 1,024 buckets with random signs, and how many of their signs, SimHash bits, differ; stands "

@@ -36,6 +36,7 @@ public:
 private:
     void plan_dense_pass(const EncodeOptions& options);
     void plan_samples();
+    void clip_samples();
     void filter_residual() const;
 
     // Routes.

@@ -49,6 +49,15 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
     return spec;
 }
 
+/// A stage that works on the host alone, where the tensor is on a device.
+Status check_clip(const HostedTensor& tensor) {
+    if (!tensor.on_device || !codec::has_local_clip(tensor.pipeline)) return {};
+    return {StatusCode::kInvalidArgument,
+            "tensor '" + tensor.name +
+                "': codec stage 'momentum(clip=..)' on a device: allowed are tensors in host memory; leave clip out, "
+                "give host tensors alone a rule with it, or register the tensor in host memory"};
+}
+
 }  // namespace
 
 bool Session::complete(const shm::Completion& completion) {
@@ -127,6 +136,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensor.on_device = entry.on_device;
         tensor.pipeline = choice_.pipelines[index];
         tensor.codec_text = codec::canonical_text(tensor.pipeline, codec::Knobs::kKeep);
+        GRADSIEVE_TRY(check_clip(tensor));
         groups_[group].tensors.push_back(tensor.number);
         groups_[group].elements += tensor.elements;
         elements.push_back(tensor.on_device ? 0 : tensor.elements);

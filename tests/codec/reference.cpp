@@ -1,6 +1,7 @@
 #include "reference.hpp"
 
 #include "codec/threshold_estimate.hpp"
+#include "reference_clip.hpp"
 #include "reference_random.hpp"
 
 #include <algorithm>
@@ -252,8 +253,7 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
 float mean_of_samples(const Input& input, ElementCount element) {
     float mean = input.weights[0] * input.samples[0][element];
     for (std::size_t sample = 1; sample < input.samples.size(); ++sample) {
-        const float product = input.weights[sample] * input.samples[sample][element];
-        mean = mean + product;
+        mean = mean + input.weights[sample] * input.samples[sample][element];
     }
     return mean;
 }
@@ -352,6 +352,7 @@ bool passes_test(float residual, float factor, float variance) {
 }
 
 Output encode(const Input& input, const State& before) {
+    if (has_local_clip(input.pipeline)) return encode(clipped(input), before);
     Output output;
     output.variance_source = variance_source(input);
     std::vector<float> residual(input.elements);

@@ -56,6 +56,11 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kResourceExhausted, "allowed are 1 MiB"),
                   "more workspace than is allowed");
     request.elements = 1000;
+    const auto clipping = *codec::parse_pipeline("momentum(clip=2) | topk(0.1) | f32");
+    request.pipeline = &clipping;
+    report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "'momentum(clip=2)' on a device"),
+                  "a stage that has no form here");
+    request.pipeline = &pipeline;
     report.expect_ok(encoder.begin(requests), "a batch after refused ones");
     report.expect(is_refused(encoder.begin(requests), StatusCode::kFailedPrecondition, "call finish first"),
                   "a second batch before the first is finished");
