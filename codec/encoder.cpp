@@ -211,9 +211,8 @@ bool TensorEncoder::run_pass(const DenseSpan& span, DenseOutcome& ret_outcome) {
     if (has_momentum(pipeline_)) {
         const ElementCount block = ret_outcome.non_finite_block;
         const ElementCount end = std::min<ElementCount>(block + kPooledElements, request_.elements);
-        result_.non_finite =
-            locate_momentum_trouble(request_, momentum_, has_residual(plan_.rule), block, end)
-                .value_or(NonFinite{0, block});
+        result_.non_finite = locate_momentum_trouble(request_, momentum_, has_residual(plan_.rule), block, end)
+                                 .value_or(NonFinite{0, block});
         return false;
     }
     result_.non_finite = locate_non_finite(plan_, ret_outcome.non_finite_block, request_.elements);

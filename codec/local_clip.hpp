@@ -1,6 +1,6 @@
 // Local gradient clipping, momentum(clip=x): a node's mean gradient of a tensor is scaled down, before u takes it in,
 // to an l2 norm of at most x / sqrt(N) on each of N nodes. Independent gradients of that norm add up to one of norm
-// sqrt(N) x / sqrt(N) = x, what clipping their sum would leave, without a word between the nodes.
+// sqrt(N) x / sqrt(N) = x, as if their sum had been clipped, without a word between the nodes; their average has x / N.
 // The squares of gbar are added up in fp64, in a tile as codec/dither.hpp has it and over tiles as tile_sum_tree.hpp
 // has it, so that every form and host finds the same factor, fl32((x / sqrt(N)) / norm); each sample's weight is
 // multiplied by it, in fp32. A norm that is within the bound leaves the weights as they are, and so does one that is
@@ -17,7 +17,8 @@
 
 namespace gradsieve::codec {
 
-/// What the mean gradient is multiplied by, in [0, 1]. `clip` > 0; `node_count` >= 1; `square_sum` of the mean gradient.
+/// What the mean gradient is multiplied by, in [0, 1]. `clip` > 0; `node_count` >= 1; `square_sum` of the mean
+/// gradient.
 [[nodiscard]] float clip_factor(double clip, std::uint32_t node_count, double square_sum) noexcept;
 
 /// Sum of squares of the samples' mean, `step` being the whole tensor's; infinite or NaN where that is. `scratch`: room

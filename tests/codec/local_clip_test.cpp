@@ -93,6 +93,19 @@ TEST(LocalClip, Four_nodes_halve_the_threshold) {
         EXPECT_TRUE(same_bits(of_four, alone));
     }
 }
+TEST(LocalClip, Independent_gradients_of_all_nodes_add_up_to_the_threshold) {
+    for (const std::uint32_t node_count : {4U, 9U}) {
+        std::vector<float> sum(kElements, 0.0F);
+        for (std::uint32_t node = 0; node < node_count; ++node) {
+            const auto u =
+                first_step("momentum(clip=6) | all", {gaussian(kSeed + node, 3)}, {1}, fastest_cpu_form(), node_count)
+                    .state.momentum;
+            for (ElementCount i = 0; i < kElements; ++i) sum[i] += u[i];
+        }
+        // Cosines between the nodes' gradients are about 1 / sqrt(n) = 0.009.
+        EXPECT_NEAR(norm_of(sum), 6, 0.3) << node_count << " nodes, seed " << kSeed;
+    }
+}
 TEST(LocalClip, Norm_is_that_of_the_weighted_mean_of_samples) {
     const std::vector<float> weights = {0.5F, 0.3F, 0.2F};
     const std::vector<std::vector<float>> samples = {gaussian(1, 10), gaussian(2, 20), gaussian(3, 5)};
@@ -173,7 +186,8 @@ TEST(LocalClip, What_is_not_finite_is_reported_as_without_it) {
 TEST(LocalClip, Its_text_has_one_spelling_and_a_range) {
     const auto canonical = [](const char* text) { return canonical_text(*parse_pipeline(text), Knobs::kKeep); };
     EXPECT_EQ(canonical("momentum(clip=2.5) | all"), "momentum(m=0.9, nesterov=no, clip=2.5) | all | f32 | auto");
-    EXPECT_EQ(canonical("momentum(0.5, yes, 1e3) | all"), "momentum(m=0.5, nesterov=yes, clip=1000) | all | f32 | auto");
+    EXPECT_EQ(canonical("momentum(0.5, yes, 1e3) | all"),
+              "momentum(m=0.5, nesterov=yes, clip=1000) | all | f32 | auto");
     EXPECT_EQ(canonical("momentum(clip=none) | all"), canonical("momentum | all"));
     for (const char* text : {"momentum(clip=0.1) | topk(0.1)", "momentum(0.99, yes, 1e-9) | all | sign"})
         EXPECT_EQ(*parse_pipeline(canonical(text)), *parse_pipeline(text)) << text;
