@@ -183,6 +183,22 @@ TEST(LocalClip, What_is_not_finite_is_reported_as_without_it) {
                 EXPECT_EQ(found->sample_index, plain->sample_index) << rest;
             }
 }
+// Unclipped, element 10 would be too large as well.
+TEST(LocalClip, What_is_too_large_in_spite_of_it_is_found_where_it_is) {
+    auto input = make_input(*parse_pipeline("momentum(0.9, clip=1) | threshold(1)"), 100, 1, DataKind::kZero, kSeed);
+    input.rescale = 2;
+    input.samples[0][10] = FLT_MAX / 2;
+    auto state = zero_state(input);
+    state.momentum[10] = FLT_MAX / 2;
+    state.momentum[20] = FLT_MAX;
+    for (const CpuForm form : supported_forms()) {
+        EncodeWorkspace workspace;
+        const auto found = run_form(input, state, form, workspace).result.non_finite;
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->element, 20U);
+        EXPECT_EQ(found->sample_index, 0U);
+    }
+}
 TEST(LocalClip, Its_text_has_one_spelling_and_a_range) {
     const auto canonical = [](const char* text) { return canonical_text(*parse_pipeline(text), Knobs::kKeep); };
     EXPECT_EQ(canonical("momentum(clip=2.5) | all"), "momentum(m=0.9, nesterov=no, clip=2.5) | all | f32 | auto");
