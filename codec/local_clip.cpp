@@ -9,7 +9,7 @@ namespace gradsieve::codec {
 
 float clip_factor(double clip, std::uint32_t node_count, double square_sum) noexcept {
     const double norm = std::sqrt(square_sum);
-    const double most = clip / std::sqrt(static_cast<double>(node_count));
+    const double most = clip * std::sqrt(static_cast<double>(node_count));
     if (!std::isfinite(norm) || norm <= most) return 1.0F;
     return static_cast<float>(most / norm);
 }

@@ -56,7 +56,7 @@ struct Front {
     FrontKind kind = FrontKind::kNone;
     double factor = 0.9;       ///< momentum: of u from step to step; (0, 1)
     bool is_nesterov = false;  ///< momentum: Nesterov's form
-    double clip = 0;           ///< momentum: norm of a node's gradient times the square root of nodes at most; 0: any
+    double clip = 0;           ///< momentum: norm of a node's gradient over the square root of nodes at most; 0: any
     double beta = 1;           ///< compensate: of the residual on the way in; [0, 1]
     double gamma = 1;          ///< compensate: of what is added to it; [1e-6, 1e6]
     double low_pass = 1;       ///< compensate: of this step's error in what is kept of it; (0, 1]

@@ -17,8 +17,9 @@ constexpr std::array kStages = {
         "momentum", "front", "m=0.9, nesterov=no|yes, clip=none|NUMBER", "element", "u: 4 B per element and generation",
         "adds u = m u + gradient to r instead of the gradient (nesterov=yes: m u + gradient, u being the one of this "
         "step), so that what waits is delayed as momentum SGD would have applied it; where an element is sent, u is "
-        "cleared, but for all; the optimizer applies no momentum of its own; clip: each node scales its gradient of a "
-        "tensor down to an l2 norm of NUMBER over the square root of nodes, before u",
+        "cleared, but for all; the optimizer applies no momentum of its own; clip: each node scales its mean gradient "
+        "of a tensor down to an l2 norm of NUMBER times the square root of nodes, before u, so that independent ones "
+        "average to a norm of NUMBER",
         "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction, local "
         "gradient clipping and momentum factor masking",
         "gather", "CPU, CUDA; with clip: CPU"},

@@ -54,7 +54,7 @@ Input clipped(const Input& input) {
         tiles.push_back(tile_sum(squares));
     }
     const double norm = std::sqrt(sum_of_tiles(tiles, 0, tiles.size()));
-    const double most = input.pipeline.front.clip / std::sqrt(static_cast<double>(input.node_count));
+    const double most = input.pipeline.front.clip * std::sqrt(static_cast<double>(input.node_count));
     Input output = input;
     output.pipeline.front.clip = 0;
     if (std::isfinite(norm) && norm > most)
