@@ -40,6 +40,7 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
 }
 
 DenseRule dense_rule(const Pipeline& pipeline) {
+    if (has_rotation(pipeline)) return has_residual(pipeline) ? DenseRule::kEverything : DenseRule::kMean;
     switch (pipeline.selector.kind) {
         case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer);
         case SelectorKind::kVariance: return DenseRule::kVariance;
@@ -67,7 +68,7 @@ bool is_aligned(const float* array) { return reinterpret_cast<std::uintptr_t>(ar
 
 /// The pass writes to a buffer.
 bool is_read_at_once(const Pipeline& pipeline) {
-    return is_keyed(pipeline.selector) && drops_errors(pipeline.selector);
+    return has_rotation(pipeline) || (is_keyed(pipeline.selector) && drops_errors(pipeline.selector));
 }
 
 /// What the pass may take off r before anybody knows the tile's scale.
@@ -101,7 +102,9 @@ EncodeResult TensorEncoder::run() {
     result_.chunks.reserve(chunk_count());
     const bool scales_by_tensor = pipeline_.quantizer.scope == Scope::kTensor;
     if (pipeline_.selector.kind == SelectorKind::kAll) {
-        if (is_dense_list(pipeline_))
+        if (has_rotation(pipeline_))
+            encode_rotated();
+        else if (is_dense_list(pipeline_))
             encode_dense_list(scales_by_tensor);
         else
             encode_dense();

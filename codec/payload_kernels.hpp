@@ -170,6 +170,10 @@ struct PayloadKernels {
     void (*accumulate_momentum)(const MomentumStep* step, std::uint64_t first, std::uint32_t count);
     /// r of elements [first, first + count), see low_pass.hpp.
     void (*low_pass)(const LowPassStep* step, std::uint64_t first, std::uint32_t count);
+    /// A tile's elements rotated, and back (rotation.hpp); `signs`: a bit for each element. The output may be the
+    /// input.
+    void (*rotate)(const std::uint32_t* signs, const float* values, std::uint32_t count, float* ret_rotated);
+    void (*rotate_back)(const std::uint32_t* signs, const float* rotated, std::uint32_t count, float* ret_values);
 };
 
 /// The form in use (chosen_cpu_form; the fastest where that is an error, which encode_tensor reports).

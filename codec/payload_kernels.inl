@@ -7,6 +7,7 @@
 #include "codec/payload_kernels_list.inl"
 #include "codec/payload_kernels_minmax.inl"
 #include "codec/payload_kernels_natural.inl"
+#include "codec/payload_kernels_rotate.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -58,6 +59,8 @@ constexpr PayloadKernels kKernels = {
     .average_samples = &average_samples,
     .accumulate_momentum = &accumulate_momentum,
     .low_pass = &low_pass,
+    .rotate = &rotate,
+    .rotate_back = &rotate_back,
 };
 
 }  // namespace

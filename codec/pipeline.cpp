@@ -92,6 +92,8 @@ Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer&
     } else if (*scale == "none") {
         ret_quantizer.kind = QuantizerKind::kVote;
         ret_quantizer.feedback = Feedback::kNone;
+    } else if (*scale == "drive") {
+        ret_quantizer.feedback = Feedback::kNone;
     } else if (*scale == "tau") {
         ret_quantizer.tau = selector.tau;
         if (!has_tau(selector))
@@ -278,7 +280,7 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     if (quantizer.kind == QuantizerKind::kTwoMean) return name + "(scale=two_mean)";
     if (quantizer.kind == QuantizerKind::kVote) return name + "(scale=none)";
     if (quantizer.kind != QuantizerKind::kSign) return name;
-    if (quantizer.tau == 0) return name + "(scale=mean)";
+    if (quantizer.tau == 0) return name + (has_drive_scale(quantizer) ? "(scale=drive)" : "(scale=mean)");
     const bool is_selector_s = has_tau(pipeline.selector) && quantizer.tau == pipeline.selector.tau;
     return name + "(scale=" + (is_selector_s ? "tau" : knob_text(quantizer.tau, knobs)) + ")";
 }
@@ -310,9 +312,10 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
     bool has_quantizer = false;
     for (const StageText& stage : stages) {
         if (is_front(stage.name) || stage.name == kSimilarityName)
-            return bad_text("codec stage", stage.name,
-                            "once, before the selector, in the order similarity, momentum, compensate, accumulate",
-                            "move or remove it");
+            return bad_text(
+                "codec stage", stage.name,
+                "once, before the selector, in the order similarity, momentum, compensate, accumulate, rotate",
+                "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 3) return unknown_stage(stage.name, next_role);
         if (!role || *role < next_role || (next_role == 0 && *role != 0))
@@ -351,8 +354,8 @@ std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
 bool has_residual(const Pipeline& pipeline) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
     if (is_keyed(pipeline.selector)) return !drops_errors(pipeline.selector);
-    const bool drops_rounding =
-        quantizer.kind == QuantizerKind::kVote || (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
+    const bool drops_rounding = quantizer.kind == QuantizerKind::kVote || has_drive_scale(quantizer) ||
+                                (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
     return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_rounding);
 }
 

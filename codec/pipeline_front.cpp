@@ -11,8 +11,9 @@ namespace {
 constexpr std::string_view kMomentumName = "momentum";
 constexpr std::string_view kCompensateName = "compensate";
 constexpr std::string_view kAccumulateName = "accumulate";
+constexpr std::string_view kRotateName = "rotate";
 /// In the order in which they may stand.
-constexpr std::array<std::string_view, 3> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName};
+constexpr std::array<std::string_view, 4> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName, kRotateName};
 constexpr std::array<std::string_view, 2> kNoYes = {"no", "yes"};
 /// Above, u remembers longer than fp32 sums can tell.
 constexpr NumberRange kMomentum = {1e-6, 0.9999, false, "[1e-6, 0.9999]"};
@@ -49,6 +50,11 @@ Status read_accumulate(const StageText& text, Front& inout_front) {
     return read_whole(arguments, number, "codec stage accumulate: n", kPeriod, inout_front.period);
 }
 
+Status read_rotate(const StageText& text, Front& inout_front) {
+    inout_front.is_rotated = true;
+    return ArgumentReader(text).finish();
+}
+
 bool is_compensated(const Front& front) { return front.beta != 1 || front.gamma != 1 || front.low_pass != 1; }
 
 Status check_compensation(const Pipeline& pipeline) {
@@ -65,6 +71,32 @@ Status check_compensation(const Pipeline& pipeline) {
                     "gate, block_topk, threshold or all, or leave compensate out");
 }
 
+/// What a rotation is of use to: one scale for many elements, all of which are sent.
+Status check_rotation(const Pipeline& pipeline) {
+    const Quantizer& quantizer = pipeline.quantizer;
+    if (!has_rotation(pipeline)) {
+        if (!has_drive_scale(quantizer)) return {};
+        return bad_text("codec stage sign: scale", "drive", "mean, two_mean, none or a number without rotate in front",
+                        "its errors are zero in the mean over rotations: write rotate | all | sign(scale=drive), or "
+                        "another scale");
+    }
+    if (pipeline.selector.kind != SelectorKind::kAll)
+        return bad_text("selector after rotate", name_of(pipeline.selector), "all",
+                        "a rotation leaves no element larger than others, so there is nothing to select by: write e.g. "
+                        "rotate | all | sign, or leave rotate out");
+    const std::string_view name = quantizer.kind == QuantizerKind::kF32    ? "f32"
+                                  : quantizer.kind == QuantizerKind::kPow2 ? "pow2"
+                                  : quantizer.kind == QuantizerKind::kVote ? "sign(scale=none)"
+                                                                           : "";
+    if (name.empty()) return {};
+    return bad_text("quantizer after rotate", name,
+                    "f16, bf16, sign, natural, dither, ternary, exponential_dither, rounding or minmax",
+                    quantizer.kind == QuantizerKind::kF32
+                        ? "f32 loses nothing that a rotation could spread: leave rotate out"
+                        : "a rotation is taken back from numbers for all elements: leave rotate out, or quantize with "
+                          "e.g. sign");
+}
+
 }  // namespace
 
 std::span<const std::string_view> front_names() noexcept { return kFrontNames; }
@@ -79,6 +111,7 @@ std::size_t front_position(std::string_view name) noexcept {
 
 Status read_front(const StageText& text, Front& inout_front) {
     if (text.name == kMomentumName) return read_momentum(text, inout_front);
+    if (text.name == kRotateName) return read_rotate(text, inout_front);
     return text.name == kCompensateName ? read_compensate(text, inout_front) : read_accumulate(text, inout_front);
 }
 
@@ -92,10 +125,12 @@ std::string front_text(const Front& front) {
         text += std::string(kCompensateName) + "(beta=" + number_text(front.beta) +
                 ", gamma=" + number_text(front.gamma) + ", lowpass=" + number_text(front.low_pass) + ") | ";
     if (front.period > 1) text += std::string(kAccumulateName) + "(n=" + std::to_string(front.period) + ") | ";
+    if (front.is_rotated) text += std::string(kRotateName) + " | ";
     return text;
 }
 
 Status check_front(const Pipeline& pipeline) {
+    GRADSIEVE_TRY(check_rotation(pipeline));
     GRADSIEVE_TRY(check_compensation(pipeline));
     if (pipeline.front.period > 1 && !has_residual(pipeline))
         return bad_text("codec stage before a codec that keeps no residual", kAccumulateName, "none",

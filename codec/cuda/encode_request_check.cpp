@@ -1,6 +1,5 @@
 #include "codec/cuda/encode_batch.hpp"
 #include "codec/encoder_check.hpp"
-#include "codec/pipeline_text.hpp"
 #include "codec/state_arrays.hpp"
 
 namespace gradsieve::codec::cuda {
@@ -59,9 +58,9 @@ Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count
 
 Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
     const EncodeRequest& request = gpu_request.request;
-    if (request.pipeline != nullptr && has_local_clip(*request.pipeline))
-        return invalid("codec stage 'momentum(clip=" + number_text(request.pipeline->front.clip) +
-                       ")' on a device; allowed there is clip=none; leave clip out, or encode on the host");
+    if (request.pipeline != nullptr && !host_stage(*request.pipeline).empty())
+        return invalid("codec stage '" + std::string(host_stage(*request.pipeline)) +
+                       "' on a device; allowed are the others; leave it out, or encode on the host");
     GRADSIEVE_TRY(gpu_request.parts.empty() ? check_encode_request(request) : check_parts(gpu_request, device_count));
     if (request.elements > kMostElements) {
         return invalid("elements: " + std::to_string(request.elements) + "; allowed on a GPU are at most " +

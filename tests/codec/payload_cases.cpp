@@ -1,5 +1,7 @@
 #include "tests/codec/payload_cases.hpp"
 
+#include "codec/rotation.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,6 +93,10 @@ std::vector<PipelineCase> make_pipeline_cases() {
     add("randk(1) | f32", false);
     add("randk(0.7, none) | dither(feedback=none)", false);
     add("bernoulli(0.9) | bf16", false);
+    for (const std::string quantizer :
+         {"f16", "bf16", "sign", "sign(scale=two_mean)", "sign(scale=drive)", "sign(scale=0.01)", "natural", "dither",
+          "ternary | entropy", "exponential_dither", "minmax(2, 64)"})
+        add("rotate | all | " + quantizer, true);
     return cases;
 }
 
@@ -145,6 +151,15 @@ const std::vector<PipelineCase>& all_pipeline_cases() {
     return kCases;
 }
 
+const std::vector<PipelineCase>& device_pipeline_cases() {
+    static const std::vector<PipelineCase> kCases = [] {
+        auto cases = make_pipeline_cases();
+        std::erase_if(cases, [](const PipelineCase& one) { return !codec::host_stage(one.pipeline).empty(); });
+        return cases;
+    }();
+    return kCases;
+}
+
 codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements) {
     return codec::SelectionPlan(pipeline.selector, 1, 2, 3, elements).rule(0);
 }
@@ -162,6 +177,8 @@ Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
     selection.indices = indices;
     selection.values = values;
     set_random(selection);
+    const codec::PhiloxKey rotation = codec::rotation_key(4, 5, 6, 7);
+    if (codec::has_rotation(pipeline)) selection.rotation = &rotation;
     const codec::SelectionRule rule = rule_of(pipeline, elements);
     if (codec::is_keyed(pipeline.selector)) selection.keyed = &rule;
     for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));
