@@ -164,9 +164,11 @@ codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elemen
     return codec::SelectionPlan(pipeline.selector, 1, 2, 3, elements).rule(0);
 }
 
-void set_random(codec::ChunkSelection& inout_selection) {
+void set_random(const codec::Pipeline& pipeline, codec::ChunkSelection& inout_selection) {
+    static const codec::PhiloxKey kRotation = codec::rotation_key(4, 5, 6, 7);
     inout_selection.random = codec::rounding_stream(1, 2, 3);
     inout_selection.first_element = 5 * kChunkElements;
+    if (has_rotation(pipeline)) inout_selection.rotation = &kRotation;
 }
 
 Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
@@ -176,9 +178,7 @@ Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
     selection.is_dense = is_dense;
     selection.indices = indices;
     selection.values = values;
-    set_random(selection);
-    const codec::PhiloxKey rotation = codec::rotation_key(4, 5, 6, 7);
-    if (codec::has_rotation(pipeline)) selection.rotation = &rotation;
+    set_random(pipeline, selection);
     const codec::SelectionRule rule = rule_of(pipeline, elements);
     if (codec::is_keyed(pipeline.selector)) selection.keyed = &rule;
     for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));

@@ -33,8 +33,8 @@ const std::vector<PipelineCase>& device_pipeline_cases();
 
 /// The rule of `code` for a random selector.
 codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements);
-/// The random numbers of `code`.
-void set_random(codec::ChunkSelection& inout_selection);
+/// The random numbers of `code`, and its rotation.
+void set_random(const codec::Pipeline& pipeline, codec::ChunkSelection& inout_selection);
 
 struct Coded {
     Bytes payload;

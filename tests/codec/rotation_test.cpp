@@ -10,7 +10,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 
 namespace gradsieve::codec {
@@ -160,12 +159,10 @@ TEST(Rotation, Signs_lose_what_they_lose_of_normal_numbers) {
     EXPECT_NEAR(mean_error("all | sign", 65536, 8, &cubes), 1 - 8 / (15 * std::numbers::pi), 0.02);
 }
 TEST(Rotation, Levels_fit_heavy_tails_better) {
-    for (const std::string rest : {"dither(7)", "dither(3, l2)", "minmax(4, 512)", "ternary"}) {
-        const double plain = mean_error("all | " + rest, 65536, 4, &cubes);
-        const double rotated = mean_error("rotate | all | " + rest, 65536, 4, &cubes);
-        std::printf("%s: %.4f, rotated %.4f\n", rest.c_str(), plain, rotated);
-        EXPECT_LT(rotated, plain) << rest;
-    }
+    for (const std::string rest : {"dither(7)", "minmax(4, 512)", "ternary"})
+        EXPECT_LT(mean_error("rotate | all | " + rest, 65536, 4, &cubes),
+                  0.75 * mean_error("all | " + rest, 65536, 4, &cubes))
+            << rest;
 }
 // Every rotated element has one magnitude, and powers of two are exact all the way.
 TEST(Rotation, Signs_of_a_single_element_lose_nothing) {
