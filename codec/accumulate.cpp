@@ -7,6 +7,7 @@ namespace gradsieve::codec {
 Pipeline waiting_pipeline(const Pipeline& pipeline) noexcept {
     Pipeline waiting;
     waiting.front = pipeline.front;
+    waiting.front.is_rotated = false;  // sends nothing
     waiting.selector.kind = has_variance(pipeline) ? SelectorKind::kVarianceHybrid : SelectorKind::kThreshold;
     waiting.selector.zeta = pipeline.selector.zeta;
     waiting.selector.tau = FLT_MAX;

@@ -28,6 +28,7 @@ struct ChunkSelection {
     RandomStream random{};           ///< read by what rounds at random only, as the next
     ElementCount first_element = 0;  ///< of the chunk in the tensor
     const SelectionRule* keyed = nullptr;  ///< of a random selector: `indices` are those it stands for
+    const PhiloxKey* rotation = nullptr;   ///< dense: the key, if the chunk's rotation is what is coded
 };
 /// Working memory of code_chunk, grown once and then reused. Its contents mean nothing between calls.
 struct CodeScratch {

@@ -4,6 +4,7 @@
 #include "codec/digest.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_reader.hpp"
+#include "codec/rotation.hpp"
 #include "codec/vote.hpp"
 
 #include <algorithm>
@@ -44,6 +45,15 @@ struct Source {
     std::uint32_t position = 0;         ///< list: first element not yet added
     TermRoom* room = nullptr;           ///< for what the codes of a tile decode to
 };
+
+/// Rotations by more than one key.
+bool has_several_rotations(const std::vector<Source>& sources) noexcept {
+    const PhiloxKey first = sources.front().view.header.rotation_key;
+    return std::ranges::any_of(sources, [&](const Source& source) {
+        const PhiloxKey key = source.view.header.rotation_key;
+        return key.low != first.low || key.high != first.high;
+    });
+}
 
 /// Part of a chunk that stays in the first-level cache while all nodes' values are added and the digest is taken.
 struct Tile {
@@ -207,13 +217,15 @@ Status ResultTensor::Impl::decode_dense(std::size_t chunk, std::uint64_t key, De
     return finish_whole(chunk, is_finite);
 }
 
-// Some nodes send every element, or lists are so long that all of cached memory is written.
+// Some nodes send every element, or all of a rotation, or lists are so long that all of cached memory is written.
 Status ResultTensor::Impl::decode_mixed(std::size_t chunk, std::uint64_t key, bool is_dense,
                                         DecodeResult& inout_result) {
     const PayloadKernels& kernels = payload_kernels();
     const auto chunk_count = static_cast<std::uint32_t>(chunk_elements(chunk));
     std::array<std::uint32_t, kTileElements + kIndexSlack> indices;
     TileBits bits;
+    const bool is_by_itself = has_several_rotations(sources);
+    alignas(kLineBytes) std::array<float, kTileElements> rotated;
     bool is_finite = true;
     for (std::uint32_t first = 0; first < chunk_count; first += kTileElements) {
         const Tile tile{chunk_memory(chunk) + first, first,
@@ -224,12 +236,18 @@ Status ResultTensor::Impl::decode_mixed(std::size_t chunk, std::uint64_t key, bo
                 add_list(source, tile, bits);
                 continue;
             }
+            float* sums = is_by_itself ? rotated.data() : tile.result;
+            if (is_by_itself) std::fill_n(sums, tile.count, 0.0F);
             const std::uint32_t step = term_elements(source.view.header);
             for (std::uint32_t part = 0; part < tile.count; part += step) {
                 const DenseTerm term = dense_term(source.view, source.factor, first + part, *source.room);
-                is_finite &= kernels.add_dense(&term, tile.result + part, std::min(step, tile.count - part));
+                is_finite &= kernels.add_dense(&term, sums + part, std::min(step, tile.count - part));
             }
+            if (is_by_itself)
+                add_rotated_back(source.view.header.rotation_key, first, {sums, tile.count}, kernels, tile.result);
         }
+        if (const PayloadHeader& header = sources.front().view.header; header.is_rotated && !is_by_itself)
+            rotate_tile_back(header.rotation_key, first, {tile.result, tile.count}, kernels, tile.result);
         const std::uint32_t touched = bits.take(0, indices.data());
         inout_result.digest += is_dense ? kernels.digest_run(tile.result, first, tile.count, key)
                                         : kernels.digest_list(tile.result, indices.data(), first, touched, key);
@@ -310,7 +328,7 @@ Status ResultTensor::Impl::decode_chunk(std::size_t chunk, Step step, DecodeResu
         listed += source.list->count;
         ++list_count;
     }
-    if (list_count == 0) return decode_dense(chunk, key, inout_result);
+    if (list_count == 0 && !sources.front().view.header.is_rotated) return decode_dense(chunk, key, inout_result);
     const bool is_dense = list_count < sources.size();
     const ElementCount limit = chunk_elements(chunk) / (is_streamed() ? kStreamedListDivisor : kCachedListDivisor);
     if (is_dense || listed > limit) {

@@ -1,98 +1,21 @@
 #include "codec/dense_coder.hpp"
 
 #include "codec/dither_coder.hpp"
-#include "codec/exponential_coder.hpp"
 #include "codec/minmax_coder.hpp"
 #include "codec/natural_coder.hpp"
+#include "codec/rotation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace gradsieve::codec {
-namespace {
 
-/// Signs of tiles whose scales `scales_of` finds and writes: of what is not negative, and of what is.
-template <typename ScalesOf>
-void code_signs(std::span<const float> values, const PayloadKernels& kernels, DensePayload& payload,
-                std::span<float> ret_decoded, ScalesOf scales_of) {
-    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
-        const auto tile_values = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
-        const auto count = static_cast<std::uint32_t>(tile_values.size());
-        const std::size_t tile = first / kTileElements;
-        const TwoMeans scales = scales_of(tile, tile_values);
-        if (scales.of[0] > 0.0F || scales.of[1] > 0.0F) {
-            kernels.pack_signs(tile_values.data(), count, scales.of[0], scales.of[1], payload.tile_codes(tile),
-                               ret_decoded.data() + first);
-        } else {
-            std::fill_n(payload.tile_codes(tile), payload.tile_bytes(count), std::byte{0});
-            std::fill_n(ret_decoded.data() + first, count, 0.0F);
-        }
-    }
-}
-
-void code_signs(const Quantizer& quantizer, std::span<const float> values, const PayloadKernels& kernels,
-                DensePayload& payload, std::span<float> ret_decoded) {
-    code_signs(values, kernels, payload, ret_decoded, [&](std::size_t tile, std::span<const float> tile_values) {
-        const auto count = static_cast<std::uint32_t>(tile_values.size());
-        TwoMeans scales{{1.0F, 1.0F}};
-        if (quantizer.kind == QuantizerKind::kTwoMean) {
-            scales = two_means_of(tile_values, kernels);
-            payload.write_scales(tile, scales);
-        } else if (quantizer.kind == QuantizerKind::kSign) {
-            const float mean = payload.write_mean(tile, kernels.magnitude_sum(tile_values.data(), count), count);
-            scales = {{mean, mean}};
-        }
-        return scales;
-    });
-}
-
-void code_levels(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadKernels& kernels,
-                 DensePayload& payload, std::span<float> ret_decoded) {
-    const DitherRule rule = dither_rule(quantizer, false);
-    const std::span<const float> values = selection.values;
-    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
-        const auto tile_values = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
-        const auto count = static_cast<std::uint32_t>(tile_values.size());
-        const std::size_t tile = first / kTileElements;
-        const auto step = dither_step(rule, measure_tile(rule, tile_values, kernels), selection.random,
-                                      selection.first_element + first);
-        payload.write_scale(tile, step ? step->scale : 0.0F);
-        if (step) {
-            kernels.dither_dense(*step, tile_values.data(), count, payload.tile_codes(tile), ret_decoded.data() + first,
-                                 nullptr);
-        } else {
-            std::fill_n(payload.tile_codes(tile), payload.tile_bytes(count), std::byte{0});
-            std::fill_n(ret_decoded.data() + first, count, 0.0F);
-        }
-    }
-}
-
-void code_exponential_levels(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadKernels& kernels,
-                             DensePayload& payload, std::span<float> ret_decoded) {
-    const ExponentialRule rule = exponential_rule(quantizer, false);
-    const std::span<const float> values = selection.values;
-    for (std::size_t first = 0; first < values.size(); first += kTileElements) {
-        const auto tile_values = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
-        const std::size_t tile = first / kTileElements;
-        payload.write_scale(
-            tile, code_exponential_tile(rule, tile_values, selection.random, selection.first_element + first, kernels,
-                                        payload.tile_codes(tile), ret_decoded.data() + first, nullptr));
-    }
-}
-
-void code_ranges(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadKernels& kernels,
-                 DensePayload& payload, std::span<float> ret_decoded) {
-    const std::span<const float> values = selection.values;
-    for (std::size_t first = 0, tile = 0; first < values.size(); first += kTileElements, ++tile)
-        code_minmax_tile(quantizer, values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first)),
-                         selection.random, selection.first_element + first, kernels, payload.tile_ranges(tile),
-                         payload.tile_codes(tile), ret_decoded.data() + first, nullptr);
-}
-
-}  // namespace
-
-DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool)
+DensePayload::DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool,
+                           const PhiloxKey* rotation)
     : header_(header_of(quantizer, IndexForm::kEvery, chunk_elements)) {
+    header_.is_rotated = rotation != nullptr;
+    if (rotation != nullptr) header_.rotation_key = *rotation;
     PayloadContent content;
     content.chunk_elements = chunk_elements;
     content.tiles = tiles_of(chunk_elements);
@@ -118,28 +41,111 @@ void DensePayload::write_scales(std::size_t tile, const TwoMeans& means) noexcep
     std::memcpy(bytes_.data() + scales_at_ + tile * sizeof(means.of), means.of, sizeof(means.of));
 }
 
+DenseTileCoder::DenseTileCoder(const Quantizer& quantizer, const RandomStream& random, const PayloadKernels& kernels)
+    : quantizer_(quantizer), random_(random), kernels_(kernels) {
+    if (quantizer.kind == QuantizerKind::kDither) dither_ = dither_rule(quantizer, false);
+    if (quantizer.kind == QuantizerKind::kExponentialDither) exponential_ = exponential_rule(quantizer, false);
+}
+
+void DenseTileCoder::code(std::span<const float> values, ElementCount first_element, std::size_t tile,
+                          DensePayload& inout_payload, float* ret_decoded) const {
+    const auto count = static_cast<std::uint32_t>(values.size());
+    std::byte* codes = inout_payload.tile_codes(tile);
+    switch (quantizer_.kind) {
+        case QuantizerKind::kF32:
+            std::memcpy(codes, values.data(), values.size_bytes());
+            if (ret_decoded != values.data()) std::copy(values.begin(), values.end(), ret_decoded);
+            return;
+        case QuantizerKind::kF16:
+            return kernels_.round_f16(values.data(), count, reinterpret_cast<std::uint16_t*>(codes), ret_decoded);
+        case QuantizerKind::kBf16:
+            return kernels_.round_bf16(values.data(), count, reinterpret_cast<std::uint16_t*>(codes), ret_decoded);
+        case QuantizerKind::kSign:
+        case QuantizerKind::kTwoMean:
+        case QuantizerKind::kVote: return code_signs(values, tile, inout_payload, ret_decoded);
+        case QuantizerKind::kNatural:
+            return kernels_.natural_dense(natural_step(quantizer_, random_, first_element), values.data(), count, codes,
+                                          ret_decoded);
+        case QuantizerKind::kDither: return code_levels(values, first_element, tile, inout_payload, ret_decoded);
+        case QuantizerKind::kExponentialDither:
+            return inout_payload.write_scale(tile, code_exponential_tile(exponential_, values, random_, first_element,
+                                                                         kernels_, codes, ret_decoded, nullptr));
+        case QuantizerKind::kMinMax:
+            return code_minmax_tile(quantizer_, values, random_, first_element, kernels_,
+                                    inout_payload.tile_ranges(tile), codes, ret_decoded, nullptr);
+        case QuantizerKind::kPow2: break;  // always a list
+    }
+}
+
+/// Of what is not negative, and of what is.
+TwoMeans DenseTileCoder::sign_scales(std::span<const float> values, std::size_t tile,
+                                     DensePayload& inout_payload) const {
+    const auto count = static_cast<std::uint32_t>(values.size());
+    if (quantizer_.kind == QuantizerKind::kVote) return {{1.0F, 1.0F}};
+    if (quantizer_.kind == QuantizerKind::kTwoMean) {
+        const TwoMeans scales = two_means_of(values, kernels_);
+        inout_payload.write_scales(tile, scales);
+        return scales;
+    }
+    const double magnitudes = kernels_.magnitude_sum(values.data(), count);
+    float scale = 0;
+    if (!has_drive_scale(quantizer_)) {
+        scale = inout_payload.write_mean(tile, magnitudes, count);
+    } else {
+        if (magnitudes > 0) scale = static_cast<float>(kernels_.square_sum(values.data(), count) / magnitudes);
+        inout_payload.write_scale(tile, scale);
+    }
+    return {{scale, scale}};
+}
+
+void DenseTileCoder::code_signs(std::span<const float> values, std::size_t tile, DensePayload& inout_payload,
+                                float* ret_decoded) const {
+    const TwoMeans scales = sign_scales(values, tile, inout_payload);
+    if (scales.of[0] > 0.0F || scales.of[1] > 0.0F) {
+        kernels_.pack_signs(values.data(), static_cast<std::uint32_t>(values.size()), scales.of[0], scales.of[1],
+                            inout_payload.tile_codes(tile), ret_decoded);
+        return;
+    }
+    std::fill_n(inout_payload.tile_codes(tile), inout_payload.tile_bytes(values.size()), std::byte{0});
+    std::fill_n(ret_decoded, values.size(), 0.0F);
+}
+
+void DenseTileCoder::code_levels(std::span<const float> values, ElementCount first_element, std::size_t tile,
+                                 DensePayload& inout_payload, float* ret_decoded) const {
+    const auto step = dither_step(dither_, measure_tile(dither_, values, kernels_), random_, first_element);
+    inout_payload.write_scale(tile, step ? step->scale : 0.0F);
+    if (step) {
+        kernels_.dither_dense(*step, values.data(), static_cast<std::uint32_t>(values.size()),
+                              inout_payload.tile_codes(tile), ret_decoded, nullptr);
+        return;
+    }
+    std::fill_n(inout_payload.tile_codes(tile), inout_payload.tile_bytes(values.size()), std::byte{0});
+    std::fill_n(ret_decoded, values.size(), 0.0F);
+}
+
+void code_rotated_tile(const DenseTileCoder& coder, PhiloxKey key, std::uint32_t first, std::span<const float> values,
+                       ElementCount first_element, const PayloadKernels& kernels, DensePayload& inout_payload,
+                       float* ret_decoded) {
+    alignas(64) std::array<float, kTileElements> rotated;
+    const std::span<float> tile(rotated.data(), values.size());
+    rotate_tile(key, first, values, kernels, tile.data());
+    coder.code(tile, first_element, first / kTileElements, inout_payload, tile.data());
+    rotate_tile_back(key, first, tile, kernels, ret_decoded);
+}
+
 PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& selection, const PayloadPool& pool,
                         const PayloadKernels& kernels, std::span<float> ret_decoded) {
-    const std::span<const float> values = selection.values;
-    DensePayload payload(quantizer, values.size(), pool);
-    if (quantizer.kind == QuantizerKind::kDither) {
-        code_levels(quantizer, selection, kernels, payload, ret_decoded);
-    } else if (quantizer.kind == QuantizerKind::kExponentialDither) {
-        code_exponential_levels(quantizer, selection, kernels, payload, ret_decoded);
-    } else if (quantizer.kind == QuantizerKind::kMinMax) {
-        code_ranges(quantizer, selection, kernels, payload, ret_decoded);
-    } else if (is_sign_bit(quantizer.kind)) {
-        code_signs(quantizer, values, kernels, payload, ret_decoded);
-    } else if (quantizer.kind == QuantizerKind::kNatural) {
-        kernels.natural_dense(natural_step(quantizer, selection.random, selection.first_element), values.data(),
-                              static_cast<std::uint32_t>(values.size()), payload.values(), ret_decoded.data());
-    } else if (quantizer.kind == QuantizerKind::kBf16 || quantizer.kind == QuantizerKind::kF16) {
-        const auto round = quantizer.kind == QuantizerKind::kBf16 ? kernels.round_bf16 : kernels.round_f16;
-        round(values.data(), static_cast<std::uint32_t>(values.size()),
-              reinterpret_cast<std::uint16_t*>(payload.values()), ret_decoded.data());
-    } else {
-        std::memcpy(payload.values(), values.data(), values.size_bytes());
-        if (ret_decoded.data() != values.data()) std::copy(values.begin(), values.end(), ret_decoded.begin());
+    DensePayload payload(quantizer, selection.values.size(), pool, selection.rotation);
+    const DenseTileCoder coder(quantizer, selection.random, kernels);
+    for (std::size_t first = 0; first < selection.values.size(); first += kTileElements) {
+        const auto values =
+            selection.values.subspan(first, std::min<std::size_t>(kTileElements, selection.values.size() - first));
+        const ElementCount first_element = selection.first_element + first;
+        if (selection.rotation != nullptr)
+            code_rotated_tile(coder, *selection.rotation, static_cast<std::uint32_t>(first), values, first_element,
+                              kernels, payload, ret_decoded.data() + first);
+        else
+            coder.code(values, first_element, first / kTileElements, payload, ret_decoded.data() + first);
     }
     return payload.take();
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "codec/chunk_coder.hpp"
+#include "codec/dither.hpp"
+#include "codec/exponential_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
@@ -14,18 +16,20 @@ namespace gradsieve::codec {
 
 class DensePayload {
 public:
-    /// Takes the payload's memory and writes the header. Not for pow2.
-    DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool);
+    /// Takes the payload's memory and writes the header. Not for pow2. `rotation`: the key, if what follows is of the
+    /// chunk's rotation.
+    DensePayload(const Quantizer& quantizer, ElementCount chunk_elements, const PayloadPool& pool,
+                 const PhiloxKey* rotation = nullptr);
 
     /// The value section, aligned to 64 bytes: fp32 numbers, those of 16 bits, or codes.
     [[nodiscard]] std::byte* values() noexcept { return bytes_.data() + values_at_; }
-    /// The codes of a tile of sign or dither.
+    /// Those of a tile.
     [[nodiscard]] std::byte* tile_codes(std::size_t tile) noexcept {
         return values() + tile * tile_bytes(kTileElements);
     }
-    /// And their bytes, of a tile of so many elements.
+    /// And how many bytes a tile of so many elements has.
     [[nodiscard]] std::size_t tile_bytes(std::size_t elements) const noexcept {
-        return bytes_of_bits(elements * header_.code_bits);
+        return bytes_of_bits(elements * header_.value_bits());
     }
     /// sign: the scale of a tile whose magnitudes add up to `magnitude_sum`, in fp64 as the format says; written unless
     /// the chunk has one scale for all.
@@ -45,6 +49,37 @@ private:
     std::size_t values_at_ = 0;
     PayloadBytes bytes_;
 };
+
+/// Codes the tiles of dense payloads, one after the other, with what all of them share at hand.
+class DenseTileCoder {
+public:
+    /// `kernels` outlive it; the quantizer too. Not for pow2.
+    DenseTileCoder(const Quantizer& quantizer, const RandomStream& random, const PayloadKernels& kernels);
+    /// Tile `tile` of the payload, whose first element is number `first_element` of the tensor. `ret_decoded`: what
+    /// receivers decode before they rotate anything back; it may be the values.
+    void code(std::span<const float> values, ElementCount first_element, std::size_t tile, DensePayload& inout_payload,
+              float* ret_decoded) const;
+
+private:
+    [[nodiscard]] TwoMeans sign_scales(std::span<const float> values, std::size_t tile,
+                                       DensePayload& inout_payload) const;
+    void code_signs(std::span<const float> values, std::size_t tile, DensePayload& inout_payload,
+                    float* ret_decoded) const;
+    void code_levels(std::span<const float> values, ElementCount first_element, std::size_t tile,
+                     DensePayload& inout_payload, float* ret_decoded) const;
+
+    const Quantizer& quantizer_;
+    RandomStream random_;
+    const PayloadKernels& kernels_;
+    DitherRule dither_;
+    ExponentialRule exponential_;
+};
+
+/// A tile of a rotation: `values` are those of the chunk from `first` on, before it, and `ret_decoded` what receivers
+/// rotate back, if they have this payload alone.
+void code_rotated_tile(const DenseTileCoder& coder, PhiloxKey key, std::uint32_t first, std::span<const float> values,
+                       ElementCount first_element, const PayloadKernels& kernels, DensePayload& inout_payload,
+                       float* ret_decoded);
 
 /// The payload of a dense selection. `ret_decoded` gets what receivers decode; it may be the values themselves.
 [[nodiscard]] PayloadBytes code_dense(const Quantizer& quantizer, const ChunkSelection& selection,

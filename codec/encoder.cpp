@@ -5,6 +5,7 @@
 #include "codec/accumulate.hpp"
 #include "codec/element.hpp"
 #include "codec/encoder_check.hpp"
+#include "codec/local_clip.hpp"
 #include "codec/low_pass.hpp"
 #include "codec/natural_coder.hpp"
 #include "codec/tensor_encoder.hpp"
@@ -41,6 +42,7 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
 }
 
 DenseRule dense_rule(const Pipeline& pipeline) {
+    if (has_rotation(pipeline)) return has_residual(pipeline) ? DenseRule::kEverything : DenseRule::kMean;
     switch (pipeline.selector.kind) {
         case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer);
         case SelectorKind::kVariance: return DenseRule::kVariance;
@@ -68,7 +70,7 @@ bool is_aligned(const float* array) { return reinterpret_cast<std::uintptr_t>(ar
 
 /// The pass writes to a buffer.
 bool is_read_at_once(const Pipeline& pipeline) {
-    return is_keyed(pipeline.selector) && drops_errors(pipeline.selector);
+    return has_rotation(pipeline) || (is_keyed(pipeline.selector) && drops_errors(pipeline.selector));
 }
 
 /// What the pass may take off r before anybody knows the tile's scale.
@@ -98,10 +100,13 @@ EncodeResult TensorEncoder::run() {
     GRADSIEVE_CHECK(pass_ != nullptr);
     result_.variance_source = plan_.variance.source;
     if (request_.elements == 0) return std::move(result_);
+    clip_samples();
     result_.chunks.reserve(chunk_count());
     const bool scales_by_tensor = pipeline_.quantizer.scope == Scope::kTensor;
     if (pipeline_.selector.kind == SelectorKind::kAll) {
-        if (is_dense_list(pipeline_))
+        if (has_rotation(pipeline_))
+            encode_rotated();
+        else if (is_dense_list(pipeline_))
             encode_dense_list(scales_by_tensor);
         else
             encode_dense();
@@ -176,6 +181,20 @@ void TensorEncoder::plan_samples() {
     plan_.sample_count = momentum_samples_.count;
 }
 
+/// Before the first pass: u takes in nothing that is not clipped.
+void TensorEncoder::clip_samples() {
+    if (!has_local_clip(pipeline_)) return;
+    scratch_.tile_mean.ensure(kTileElements);
+    const double square_sum =
+        mean_square_sum(momentum_, request_.elements, kernels_, {scratch_.tile_mean.data(), kTileElements});
+    const float factor = clip_factor(pipeline_.front.clip, request_.node_count, square_sum);
+    if (factor == 1.0F) return;
+    scratch_.sample_weights.ensure(momentum_.sample_count);
+    for (std::size_t sample = 0; sample < momentum_.sample_count; ++sample)
+        scratch_.sample_weights.data()[sample] = request_.weights[sample] * factor;
+    momentum_.weights = scratch_.sample_weights.data();
+}
+
 DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const {
     DenseSpan span;
     span.first = first;
@@ -197,8 +216,8 @@ bool TensorEncoder::run_pass(const DenseSpan& span, DenseOutcome& ret_outcome) {
     if (has_momentum(pipeline_)) {
         const ElementCount block = ret_outcome.non_finite_block;
         const ElementCount end = std::min<ElementCount>(block + kPooledElements, request_.elements);
-        result_.non_finite =
-            locate_momentum_trouble(request_, has_residual(plan_.rule), block, end).value_or(NonFinite{0, block});
+        result_.non_finite = locate_momentum_trouble(request_, momentum_, has_residual(plan_.rule), block, end)
+                                 .value_or(NonFinite{0, block});
         return false;
     }
     result_.non_finite = locate_non_finite(plan_, ret_outcome.non_finite_block, request_.elements);

@@ -44,6 +44,8 @@ struct EncodeRequest {
     /// c: residual is multiplied by c and variance by c^2 on the way in, since the gradient's scale changed by c. 1 =
     /// unchanged.
     float rescale = 1.0F;
+    /// Nodes whose gradients are averaged, >= 1: each clips at the threshold times its square root (local_clip.hpp).
+    std::uint32_t node_count = 1;
     /// Which random numbers unbiased quantizers draw, together with tensor and step: another number on every node, or
     /// averaging does not reduce their variance, and the same when a step is repeated.
     std::uint64_t random_seed = 0;

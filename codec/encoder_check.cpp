@@ -72,6 +72,8 @@ Status check_encode_request(const EncodeRequest& request) {
         return invalid("rescale: " + std::to_string(request.rescale) +
                        "; allowed is 2^-60 to 2^60; pass new scale over old scale, 1 if it did not change");
     }
+    if (request.node_count == 0)
+        return invalid("node_count: 0; allowed is 1 or more; say how many nodes' gradients are averaged");
     if (!request.second_moments.empty() && request.batch_samples == 0) {
         return invalid(
             "batch_samples: 0 with second moments; allowed is 1 or more; say how many training samples the step has");

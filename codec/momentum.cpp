@@ -62,9 +62,8 @@ void clear_sent_momentum(std::span<const std::uint32_t> indices, std::span<const
     }
 }
 
-std::optional<NonFinite> locate_momentum_trouble(const EncodeRequest& request, bool has_residual, ElementCount first,
-                                                 ElementCount end) noexcept {
-    const MomentumStep step = momentum_step(request);
+std::optional<NonFinite> locate_momentum_trouble(const EncodeRequest& request, const MomentumStep& step,
+                                                 bool has_residual, ElementCount first, ElementCount end) noexcept {
     for (ElementCount element = first; element < end; ++element)
         if (const auto sample = find_trouble(request, step, has_residual, element)) return NonFinite{*sample, element};
     return std::nullopt;

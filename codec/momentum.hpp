@@ -1,6 +1,7 @@
 // Momentum in front of the selector: u = fl(m c) u + gbar, and what the dense pass then takes for the step's gradient,
 // e = u, or with nesterov e = fl(1 + m) u - fl(m c) u_before, which is m u + gbar; with compensate each of these
-// factors times gamma. gbar is the weighted sum of the samples in their order; all in fp32, every product rounded.
+// factors times gamma. gbar is the weighted sum of the samples in their order, with clip with the weights of
+// local_clip.hpp; all in fp32, every product rounded.
 // Where an element is sent (decodes to something), u is cleared afterwards (momentum factor masking), unless the
 // selector sends everything: then nothing is ever delayed, and u is SGD's own. Source: Lin, Han, Mao, Wang, Dally 2018,
 // Deep Gradient Compression, arXiv:1712.01887, 3.2 and 3.3. Plain values; any thread.
@@ -34,7 +35,9 @@ void clear_sent_momentum(std::span<const std::uint32_t> indices, std::span<const
 
 /// Where the trouble in [first, end) is: lowest element, then lowest sample; sample 0 if the samples are finite and u
 /// or r is not. Reads the samples again, only to say so. Nothing: the samples were changed since.
-[[nodiscard]] std::optional<NonFinite> locate_momentum_trouble(const EncodeRequest& request, bool has_residual,
-                                                               ElementCount first, ElementCount end) noexcept;
+/// `step` has the weights that the samples were taken with.
+[[nodiscard]] std::optional<NonFinite> locate_momentum_trouble(const EncodeRequest& request, const MomentumStep& step,
+                                                               bool has_residual, ElementCount first,
+                                                               ElementCount end) noexcept;
 
 }  // namespace gradsieve::codec

@@ -1,6 +1,7 @@
 #include "codec/noise_trial.hpp"
 
 #include "codec/decoder.hpp"
+#include "codec/local_clip.hpp"
 #include "codec/state_arrays.hpp"
 
 #include <algorithm>
@@ -65,6 +66,8 @@ Result<NoiseTrial::Sent> NoiseTrial::step() {
     request.selection_hint = &selection_hint_;
     request.in = state(live_);
     request.out = state(1 - live_);
+    if (has_local_clip(pipeline_))
+        clip_ = clip_factor(pipeline_.front.clip, request.node_count, residual_square_sum({gradient(), elements_}));
     GRADSIEVE_ASSIGN(auto result, encode_tensor(request, workspace_));
     live_ = 1 - live_;
     Sent sent{result.kept_elements, 0};
@@ -85,8 +88,9 @@ float NoiseTrial::handed_in(const StateView& before, ElementCount element) const
     const auto gamma = static_cast<float>(pipeline_.front.gamma);
     if (!has_momentum(pipeline_)) return gamma * gradient()[element];
     const auto factor = static_cast<float>(pipeline_.front.factor);
-    const float u = factor * before.momentum[element] + gradient()[element];
-    return gamma * (pipeline_.front.is_nesterov ? factor * u + gradient()[element] : u);
+    const float own = clip_ * gradient()[element];
+    const float u = factor * before.momentum[element] + own;
+    return gamma * (pipeline_.front.is_nesterov ? factor * u + own : u);
 }
 
 double NoiseTrial::normalized_error() {

@@ -50,6 +50,7 @@ private:
     std::uint64_t random_;
     std::vector<float> noise_;  ///< each step takes another window of it
     std::size_t offset_ = 0;
+    float clip_ = 1;                            ///< what momentum(clip=..) multiplied the last step's gradient by
     std::vector<std::vector<float>> state_[2];  ///< by generation, then in the order of state_arrays()
     std::size_t live_ = 0;
     Step step_ = 0;

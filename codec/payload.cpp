@@ -18,9 +18,9 @@ unsigned varint_bytes(std::uint32_t value) noexcept { return value < (1U << 7U) 
 Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     const unsigned quantizer = form & 31U;
     const unsigned index_form = form >> 5U;
-    if (index_form > 6) return corrupt_payload("index form", index_form, "0 to 6");
     ret_header.quantizer = static_cast<QuantizerKind>(quantizer);
-    ret_header.index_form = static_cast<IndexForm>(index_form);
+    ret_header.is_rotated = index_form == kRotatedForm;
+    ret_header.index_form = ret_header.is_rotated ? IndexForm::kEvery : static_cast<IndexForm>(index_form);
     switch (ret_header.quantizer) {
         case QuantizerKind::kF32:
         case QuantizerKind::kF16:
@@ -82,11 +82,16 @@ Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
     return {};
 }
 
+/// The first version that knows all of it, values coded or not.
+std::uint32_t header_version(const PayloadHeader& header) noexcept {
+    return header.is_rotated ? kNewestPayloadVersion : payload_version(header.quantizer, header.index_form);
+}
+
 /// Coded values say so behind the form byte.
 std::uint32_t due_version(const PayloadHeader& header, ByteView payload) noexcept {
     const bool is_coded = has_value_byte(header.quantizer) && payload.size() > 2 &&
                           (static_cast<std::uint32_t>(payload[2]) & kCodedValues) != 0;
-    return is_coded ? kNewestPayloadVersion : payload_version(header.quantizer, header.index_form);
+    return is_coded ? kNewestPayloadVersion : header_version(header);
 }
 
 // At most 3 bytes, shortest form only: one count has one spelling.
@@ -149,6 +154,7 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     if (has_parameter_byte(header)) sizes.header += 1;
     if (header.quantizer == QuantizerKind::kPow2) sizes.header += 1;
     if (header.has_chunk_scale || has_base(header.quantizer) || has_step(header.quantizer)) sizes.header += 4;
+    if (header.is_rotated) sizes.header += sizeof(header.rotation_key);
     switch (header.index_form) {
         case IndexForm::kEvery: break;
         case IndexForm::kRice:
@@ -195,8 +201,8 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
 
 std::byte* build_header(const PayloadHeader& header, std::byte* out) {
     const auto put = [&](std::uint32_t byte) { *out++ = static_cast<std::byte>(byte); };
-    put(header.is_coded ? kNewestPayloadVersion : payload_version(header.quantizer, header.index_form));
-    put(form_byte(header.quantizer, header.index_form));
+    put(header.is_coded ? kNewestPayloadVersion : header_version(header));
+    put(form_byte(header.quantizer, header.index_form) | (header.is_rotated ? kRotatedForm << 5U : 0U));
     if (has_value_byte(header.quantizer))
         put(value_byte(header.code_bits, header.has_chunk_scale) | (header.is_coded ? kCodedValues : 0U));
     if (has_bucket_byte(header.quantizer)) put(bucket_code(header.bucket_log2));
@@ -213,6 +219,10 @@ std::byte* build_header(const PayloadHeader& header, std::byte* out) {
                                                           : header.base;
         std::memcpy(out, &number, sizeof(number));
         out += sizeof(number);
+    }
+    if (header.is_rotated) {
+        std::memcpy(out, &header.rotation_key, sizeof(header.rotation_key));
+        out += sizeof(header.rotation_key);
     }
     return out;
 }
@@ -233,7 +243,7 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     PayloadHeader& header = parsed.header;
     GRADSIEVE_TRY(read_form(form, header));
     if (const std::uint32_t due = due_version(header, payload); version != due)
-        return corrupt_payload(header.index_form > IndexForm::kRaw32
+        return corrupt_payload(header.is_rotated || header.index_form > IndexForm::kRaw32
                                    ? "version of index form " + std::to_string(form >> 5U)
                                    : "version of quantizer " + std::to_string(form & 31U),
                                version, std::to_string(due));
@@ -245,6 +255,10 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
         (header.quantizer == QuantizerKind::kPow2 || header.quantizer == QuantizerKind::kTwoMean))
         return corrupt_payload("quantizer after a key", form & 31U,
                                "one with a code for zero: not 3 (pow2), 5 (two_mean)");
+    const bool has_no_rotation = header.quantizer == QuantizerKind::kPow2 || has_step(header.quantizer) ||
+                                 header.quantizer == QuantizerKind::kVote;
+    if (header.is_rotated && has_no_rotation)
+        return corrupt_payload("quantizer of a rotation", form & 31U, "one of numbers for all: not 3 (pow2), 6 (vote), 10 (integer)");
     if (has_value_byte(header.quantizer)) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
@@ -262,6 +276,10 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     if (has_base(header.quantizer)) header.base = reader.read<float>();
     if (has_step(header.quantizer)) header.step = reader.read<float>();
     if (header.has_chunk_scale) header.chunk_scale = reader.read<float>();
+    if (header.is_rotated) {
+        header.rotation_key.low = reader.read<std::uint32_t>();
+        header.rotation_key.high = reader.read<std::uint32_t>();
+    }
     if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
     if (header.is_coded && header.is_paper_word())
         return corrupt_payload("coded values of words that hold them", 1, "0");

@@ -8,6 +8,7 @@
 #include "base/status.hpp"
 #include "codec/element.hpp"
 #include "codec/integer.hpp"
+#include "codec/philox.hpp"
 #include "codec/pipeline.hpp"
 
 namespace gradsieve::codec {
@@ -55,6 +56,9 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quan
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer, IndexForm form) noexcept {
     return static_cast<std::uint32_t>(quantizer) | static_cast<std::uint32_t>(form) << 5U;
 }
+/// What the form byte has in place of an index form where every element is sent, of the chunk's rotation; such payloads
+/// are of version 5.
+inline constexpr std::uint32_t kRotatedForm = 7;
 /// Quantizers whose codes are no fp numbers say more about them in a byte behind the form byte.
 GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
     return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kF16 && quantizer != QuantizerKind::kBf16;
@@ -113,6 +117,8 @@ struct PayloadHeader {
     float step = 0;                   ///< integer: kLeastStep to kMostStep
     float chunk_scale = 0;            ///< sign with has_chunk_scale: finite, sign bit clear
     std::uint32_t bucket_log2 = 0;    ///< minmax: of a bucket's elements, 6..12
+    bool is_rotated = false;          ///< values are those of the chunk's rotation by the key, see rotation.hpp; kEvery
+    PhiloxKey rotation_key;
 
     [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
     /// The variance paper's word: index, sign and exponent in 32 bits, no value section.
@@ -188,7 +194,7 @@ struct PayloadSizes {
 [[nodiscard]] Status corrupt_tile_scale(const PayloadHeader& header, float scale);
 /// Writes the header and returns the byte behind it; `out` has room for kMostHeaderBytes.
 [[nodiscard]] std::byte* build_header(const PayloadHeader& header, std::byte* out);
-inline constexpr std::size_t kMostHeaderBytes = 11;
+inline constexpr std::size_t kMostHeaderBytes = 15;
 
 struct ParsedHeader {
     PayloadHeader header;

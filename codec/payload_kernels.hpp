@@ -181,10 +181,16 @@ struct PayloadKernels {
     /// 1, sent and the guess of that differ. Returns how many are sent.
     std::uint32_t (*check_guesses)(const GuessCheck& check, const float* values, const float* decoded,
                                    std::uint32_t count, float* ret_left, std::uint8_t* ret_wrong);
+    /// The samples' mean of elements [first, first + count), without u. Each sample is loaded once.
+    void (*average_samples)(const MomentumStep* step, std::uint64_t first, std::uint32_t count, float* ret_mean);
     /// u of elements [first, first + count), see momentum.hpp. Each sample is loaded once.
     void (*accumulate_momentum)(const MomentumStep* step, std::uint64_t first, std::uint32_t count);
     /// r of elements [first, first + count), see low_pass.hpp.
     void (*low_pass)(const LowPassStep* step, std::uint64_t first, std::uint32_t count);
+    /// A tile's elements rotated, and back (rotation.hpp); `signs`: a bit for each element. The output may be the
+    /// input.
+    void (*rotate)(const std::uint32_t* signs, const float* values, std::uint32_t count, float* ret_rotated);
+    void (*rotate_back)(const std::uint32_t* signs, const float* rotated, std::uint32_t count, float* ret_values);
 };
 
 /// The form in use (chosen_cpu_form; the fastest where that is an error, which encode_tensor reports).

@@ -9,6 +9,7 @@
 #include "codec/payload_kernels_minmax.inl"
 #include "codec/payload_kernels_natural.inl"
 #include "codec/payload_kernels_random.inl"
+#include "codec/payload_kernels_rotate.inl"
 
 namespace gradsieve::codec {
 namespace {
@@ -62,8 +63,11 @@ constexpr PayloadKernels kKernels = {
     .draw_kept = &draw_kept,
     .decode_levels = &decode_levels,
     .check_guesses = &check_guesses,
+    .average_samples = &average_samples,
     .accumulate_momentum = &accumulate_momentum,
     .low_pass = &low_pass,
+    .rotate = &rotate,
+    .rotate_back = &rotate_back,
 };
 
 }  // namespace

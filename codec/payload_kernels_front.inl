@@ -11,29 +11,47 @@
 namespace gradsieve::codec {
 namespace {
 
+/// The samples' mean of kLanes elements from `element` on.
+[[gnu::always_inline]] inline Floats mean_lanes(const MomentumStep* step, std::uint64_t element) {
+    Floats value;
+    __builtin_memcpy(&value, step->samples[0] + element, sizeof(value));
+    Floats mean = step->weights[0] * value;
+    for (std::size_t sample = 1; sample < step->sample_count; ++sample) {
+        __builtin_memcpy(&value, step->samples[sample] + element, sizeof(value));
+        mean = mean + step->weights[sample] * value;
+    }
+    return mean;
+}
+[[gnu::always_inline]] inline float mean_of(const MomentumStep* step, std::uint64_t element) {
+    float mean = step->weights[0] * step->samples[0][element];
+    for (std::size_t sample = 1; sample < step->sample_count; ++sample)
+        mean = mean + step->weights[sample] * step->samples[sample][element];
+    return mean;
+}
+
+/// Elements [first, first + count) of the samples' mean.
+void average_samples(const MomentumStep* step, std::uint64_t first, std::uint32_t count, float* ret_mean) {
+    const std::uint32_t whole = count / kLanes * kLanes;
+    for (std::uint32_t at = 0; at < whole; at += kLanes) {
+        const Floats mean = mean_lanes(step, first + at);
+        __builtin_memcpy(ret_mean + at, &mean, sizeof(mean));
+    }
+    for (std::uint32_t at = whole; at < count; ++at) ret_mean[at] = mean_of(step, first + at);
+}
+
 /// Elements [first, first + count) of u.
 void accumulate_momentum(const MomentumStep* step, std::uint64_t first, std::uint32_t count) {
     const float* before = step->before + first;
     float* after = step->after + first;
     const std::uint32_t whole = count / kLanes * kLanes;
     for (std::uint32_t at = 0; at < whole; at += kLanes) {
+        const Floats mean = mean_lanes(step, first + at);
         Floats value;
-        __builtin_memcpy(&value, step->samples[0] + first + at, sizeof(value));
-        Floats mean = step->weights[0] * value;
-        for (std::size_t sample = 1; sample < step->sample_count; ++sample) {
-            __builtin_memcpy(&value, step->samples[sample] + first + at, sizeof(value));
-            mean = mean + step->weights[sample] * value;
-        }
         __builtin_memcpy(&value, before + at, sizeof(value));
         value = step->factor * value + mean;
         __builtin_memcpy(after + at, &value, sizeof(value));
     }
-    for (std::uint32_t at = whole; at < count; ++at) {
-        float mean = step->weights[0] * step->samples[0][first + at];
-        for (std::size_t sample = 1; sample < step->sample_count; ++sample)
-            mean = mean + step->weights[sample] * step->samples[sample][first + at];
-        after[at] = step->factor * before[at] + mean;
-    }
+    for (std::uint32_t at = whole; at < count; ++at) after[at] = step->factor * before[at] + mean_of(step, first + at);
 }
 
 /// Elements [first, first + count) of r.

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 namespace gradsieve::codec {
 namespace {
@@ -52,6 +53,29 @@ Status open_dense(PayloadView& inout_view) {
         if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
     }
     return {};
+}
+
+/// Numbers of a rotation are so small that every sum on the way back is finite: 4,096 elements of at most 127 times
+/// that, over 64.
+constexpr float kMostRotatedNumber = 0x1p112F;
+
+template <typename Bits>
+bool are_small(ByteView numbers) noexcept {
+    constexpr unsigned kShift = 32 - 8 * sizeof(Bits);  // bf16 is the upper half
+    for (std::size_t at = 0; at < numbers.size(); at += sizeof(Bits)) {
+        Bits bits = 0;
+        std::memcpy(&bits, numbers.data() + at, sizeof(bits));
+        if (!(std::fabs(element::float_of(std::uint32_t{bits} << kShift)) <= kMostRotatedNumber)) return false;
+    }
+    return true;
+}
+
+Status check_rotated(const PayloadView& view) {
+    bool are_all_small = view.header.chunk_scale <= kMostRotatedNumber && are_small<std::uint32_t>(view.scales);
+    if (view.header.quantizer == QuantizerKind::kF32) are_all_small &= are_small<std::uint32_t>(view.values);
+    if (view.header.quantizer == QuantizerKind::kBf16) are_all_small &= are_small<std::uint16_t>(view.values);
+    if (are_all_small) return {};
+    return corrupt_payload("number of a rotation", "too large", "at most 2^112 in magnitude");
 }
 
 /// Takes sections off the front of a list's body.
@@ -263,7 +287,10 @@ MinMaxRange PayloadView::range_of(std::size_t bucket) const noexcept {
 Status check_combine(const PayloadHeader& first, const PayloadHeader& other) {
     const Combine expected = combine_of(first.quantizer);
     const Combine seen = combine_of(other.quantizer);
-    if (seen == expected) return {};
+    if (seen == expected && first.is_rotated == other.is_rotated) return {};
+    if (seen == expected)
+        return corrupt_payload("rotation", other.is_rotated ? "of one payload" : "missing",
+                               "that all of a chunk's payloads have one, or none");
     return corrupt_payload("combine", combine_name(seen),
                            std::string(combine_name(expected)) + ", as of the chunk's first payload");
 }
@@ -280,6 +307,7 @@ Result<PayloadView> open_payload(ByteView payload, ElementCount elements, Bytes&
         view.is_expanded = true;
     }
     if (!view.is_list()) GRADSIEVE_TRY(open_dense(view));
+    if (view.header.is_rotated) GRADSIEVE_TRY(check_rotated(view));
     return view;
 }
 

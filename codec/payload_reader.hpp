@@ -25,7 +25,8 @@ struct PayloadView {
     [[nodiscard]] MinMaxRange range_of(std::size_t bucket) const noexcept;
 };
 
-/// Refuses payloads of one chunk of which one says a vote and the other a value. Errors: kCorrupt.
+/// Refuses payloads of one chunk of which one says a vote and the other a value, or one a
+/// rotation's and the other not. Errors: kCorrupt.
 [[nodiscard]] Status check_combine(const PayloadHeader& first, const PayloadHeader& other);
 
 /// Coded values are expanded into `inout_memory`, which the view then borrows too; it is left alone otherwise, and may

@@ -110,9 +110,10 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
     bool has_quantizer = false;
     for (const StageText& stage : stages) {
         if (is_front(stage.name) || stage.name == kSimilarityName)
-            return bad_text("codec stage", stage.name,
-                            "once, before the selector, in the order similarity, momentum, compensate, accumulate",
-                            "move or remove it");
+            return bad_text(
+                "codec stage", stage.name,
+                "once, before the selector, in the order similarity, momentum, compensate, accumulate, rotate",
+                "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 3) return unknown_stage(stage.name, next_role);
         if (!role || *role < next_role || (next_role == 0 && *role != 0))
@@ -151,8 +152,8 @@ std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
 bool has_residual(const Pipeline& pipeline) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
     if (is_keyed(pipeline.selector)) return !drops_errors(pipeline.selector);
-    const bool drops_rounding =
-        quantizer.kind == QuantizerKind::kVote || (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
+    const bool drops_rounding = quantizer.kind == QuantizerKind::kVote || has_drive_scale(quantizer) ||
+                                (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
     return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_rounding);
 }
 

@@ -57,10 +57,12 @@ struct Front {
     FrontKind kind = FrontKind::kNone;
     double factor = 0.9;       ///< momentum: of u from step to step; (0, 1)
     bool is_nesterov = false;  ///< momentum: Nesterov's form
+    double clip = 0;           ///< momentum: norm of a node's gradient over the square root of nodes at most; 0: any
     double beta = 1;           ///< compensate: of the residual on the way in; [0, 1]
     double gamma = 1;          ///< compensate: of what is added to it; [1e-6, 1e6]
     double low_pass = 1;       ///< compensate: of this step's error in what is kept of it; (0, 1]
     int period = 1;            ///< accumulate: steps of which the last one sends; 1..100
+    bool is_rotated = false;   ///< rotate: what is quantized is each tile's rotation (rotation.hpp)
     bool operator==(const Front&) const = default;
 };
 struct Selector {
@@ -95,7 +97,7 @@ struct Quantizer {
     bool is_fixed = false;  ///< rounding, which is exponential_dither whose levels are powers of the base
     /// exponential_dither, integer: to the nearer level; errors are kept, and nothing is scaled
     bool is_biased = false;
-    Feedback feedback = Feedback::kScaled;  ///< of what rounds at random
+    Feedback feedback = Feedback::kScaled;  ///< of what rounds at random; kNone: sign(scale=drive)
     bool operator==(const Quantizer&) const = default;
 };
 struct Pipeline {
@@ -118,7 +120,8 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// pow2 leaves elements out), sign(scale=tau) after a selector without a tau, variance_hybrid with another quantizer
 /// than its +-tau, minmax after anything but all, feedback=none after a selector with a residual of its own, another
 /// feedback after one that drops errors (mode=faithful, where none is the default), sign(scale=none) after anything but
-/// all, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
+/// all, sign(scale=drive) without rotate, rotate before anything but all and a quantizer of numbers that loses
+/// something, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
 /// compensate before that (r^2 and v would have different scales), its beta and lowpass before what keeps no residual,
 /// accumulate before that. Selectors with a tau have sign(scale=tau) as their default, which is how they were
 /// published. Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest
@@ -142,6 +145,21 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return pipeline.front.kind == FrontKind::kMomentum;
 }
 
+/// Quantizes rotations (rotation.hpp).
+[[nodiscard]] constexpr bool has_rotation(const Pipeline& pipeline) noexcept { return pipeline.front.is_rotated; }
+
+/// Cuts off the norm of what enters u (local_clip.hpp).
+[[nodiscard]] constexpr bool has_local_clip(const Pipeline& pipeline) noexcept {
+    return has_momentum(pipeline) && pipeline.front.clip > 0;
+}
+
+/// A stage that works on the host alone, as errors name it; empty if there is none.
+[[nodiscard]] constexpr std::string_view host_stage(const Pipeline& pipeline) noexcept {
+    if (has_rotation(pipeline)) return "rotate";
+    if (has_local_clip(pipeline)) return "momentum(clip=..)";
+    return pipeline.quantizer.kind == QuantizerKind::kInteger ? "integer" : "";
+}
+
 /// What the residual is multiplied by on the way in: fl(beta c).
 [[nodiscard]] constexpr float residual_factor(const Front& front, float rescale) noexcept {
     return static_cast<float>(front.beta) * rescale;
@@ -159,6 +177,12 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
            quantizer.kind == QuantizerKind::kMinMax ||
            ((quantizer.kind == QuantizerKind::kExponentialDither || quantizer.kind == QuantizerKind::kInteger) &&
             !quantizer.is_biased);
+}
+
+/// sign(scale=drive), whose error is dropped: in front of it is a rotation, over which it is zero in the mean, where
+/// that makes elements normal.
+[[nodiscard]] constexpr bool has_drive_scale(const Quantizer& quantizer) noexcept {
+    return quantizer.kind == QuantizerKind::kSign && quantizer.feedback == Feedback::kNone;
 }
 
 /// How the payloads of all nodes become one result.

@@ -11,11 +11,15 @@ namespace {
 constexpr std::string_view kMomentumName = "momentum";
 constexpr std::string_view kCompensateName = "compensate";
 constexpr std::string_view kAccumulateName = "accumulate";
+constexpr std::string_view kRotateName = "rotate";
 /// In the order in which they may stand.
-constexpr std::array<std::string_view, 3> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName};
+constexpr std::array<std::string_view, 4> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName, kRotateName};
 constexpr std::array<std::string_view, 2> kNoYes = {"no", "yes"};
 /// Above, u remembers longer than fp32 sums can tell.
 constexpr NumberRange kMomentum = {1e-6, 0.9999, false, "[1e-6, 0.9999]"};
+/// Room for loss scales and learning rates in the gradients.
+constexpr NumberRange kClip = {1e-9, 1e9, false, "none or [1e-9, 1e9]"};
+constexpr std::string_view kNoClip = "none";
 /// Above 1 what is kept grows by itself.
 constexpr NumberRange kBeta = {0, 1, false, "[0, 1]"};
 constexpr NumberRange kGamma = {1e-6, 1e6, false, "[1e-6, 1e6]"};
@@ -27,6 +31,8 @@ Status read_momentum(const StageText& text, Front& inout_front) {
     inout_front.kind = FrontKind::kMomentum;
     inout_front.factor = arguments.number("m", 0.9, kMomentum);
     inout_front.is_nesterov = arguments.word("nesterov", 0, kNoYes) == 1;
+    const auto clip = arguments.take("clip");
+    inout_front.clip = !clip || *clip == kNoClip ? 0 : arguments.parse_number("clip", *clip, kClip);
     return arguments.finish();
 }
 
@@ -42,6 +48,11 @@ Status read_accumulate(const StageText& text, Front& inout_front) {
     ArgumentReader arguments(text);
     const double number = arguments.number("n", std::nullopt, kPeriod);
     return read_whole(arguments, number, "codec stage accumulate: n", kPeriod, inout_front.period);
+}
+
+Status read_rotate(const StageText& text, Front& inout_front) {
+    inout_front.is_rotated = true;
+    return ArgumentReader(text).finish();
 }
 
 bool is_compensated(const Front& front) { return front.beta != 1 || front.gamma != 1 || front.low_pass != 1; }
@@ -60,6 +71,33 @@ Status check_compensation(const Pipeline& pipeline) {
                     "gate, block_topk, threshold or all, or leave compensate out");
 }
 
+/// What a rotation is of use to: one scale for many elements, all of which are sent.
+Status check_rotation(const Pipeline& pipeline) {
+    const Quantizer& quantizer = pipeline.quantizer;
+    if (!has_rotation(pipeline)) {
+        if (!has_drive_scale(quantizer)) return {};
+        return bad_text("codec stage sign: scale", "drive", "mean, two_mean, none or a number without rotate in front",
+                        "its errors are zero in the mean over rotations: write rotate | all | sign(scale=drive), or "
+                        "another scale");
+    }
+    if (pipeline.selector.kind != SelectorKind::kAll)
+        return bad_text("selector after rotate", name_of(pipeline.selector), "all",
+                        "a rotation leaves no element larger than others, so there is nothing to select by: write e.g. "
+                        "rotate | all | sign, or leave rotate out");
+    const std::string_view name = quantizer.kind == QuantizerKind::kF32       ? "f32"
+                                  : quantizer.kind == QuantizerKind::kPow2    ? "pow2"
+                                  : quantizer.kind == QuantizerKind::kInteger ? "integer"
+                                  : quantizer.kind == QuantizerKind::kVote    ? "sign(scale=none)"
+                                                                              : "";
+    if (name.empty()) return {};
+    return bad_text("quantizer after rotate", name,
+                    "f16, bf16, sign, natural, dither, ternary, exponential_dither, rounding or minmax",
+                    quantizer.kind == QuantizerKind::kF32
+                        ? "f32 loses nothing that a rotation could spread: leave rotate out"
+                        : "a rotation is taken back from numbers for all elements: leave rotate out, or quantize with "
+                          "e.g. sign");
+}
+
 }  // namespace
 
 std::span<const std::string_view> front_names() noexcept { return kFrontNames; }
@@ -74,6 +112,7 @@ std::size_t front_position(std::string_view name) noexcept {
 
 Status read_front(const StageText& text, Front& inout_front) {
     if (text.name == kMomentumName) return read_momentum(text, inout_front);
+    if (text.name == kRotateName) return read_rotate(text, inout_front);
     return text.name == kCompensateName ? read_compensate(text, inout_front) : read_accumulate(text, inout_front);
 }
 
@@ -81,15 +120,18 @@ std::string front_text(const Front& front) {
     std::string text;
     if (front.kind == FrontKind::kMomentum)
         text = std::string(kMomentumName) + "(m=" + number_text(front.factor) +
-               ", nesterov=" + std::string(kNoYes[front.is_nesterov ? 1 : 0]) + ") | ";
+               ", nesterov=" + std::string(kNoYes[front.is_nesterov ? 1 : 0]) +
+               ", clip=" + (front.clip > 0 ? number_text(front.clip) : std::string(kNoClip)) + ") | ";
     if (is_compensated(front))
         text += std::string(kCompensateName) + "(beta=" + number_text(front.beta) +
                 ", gamma=" + number_text(front.gamma) + ", lowpass=" + number_text(front.low_pass) + ") | ";
     if (front.period > 1) text += std::string(kAccumulateName) + "(n=" + std::to_string(front.period) + ") | ";
+    if (front.is_rotated) text += std::string(kRotateName) + " | ";
     return text;
 }
 
 Status check_front(const Pipeline& pipeline) {
+    GRADSIEVE_TRY(check_rotation(pipeline));
     GRADSIEVE_TRY(check_compensation(pipeline));
     if (pipeline.front.period > 1 && !has_residual(pipeline))
         return bad_text("codec stage before a codec that keeps no residual", kAccumulateName, "none",

@@ -51,6 +51,8 @@ Status read_sign(ArgumentReader& arguments, const Selector& selector, Quantizer&
     } else if (*scale == "none") {
         ret_quantizer.kind = QuantizerKind::kVote;
         ret_quantizer.feedback = Feedback::kNone;
+    } else if (*scale == "drive") {
+        ret_quantizer.feedback = Feedback::kNone;
     } else if (*scale == "tau") {
         ret_quantizer.tau = selector.tau;
         if (!has_tau(selector))
@@ -229,7 +231,7 @@ std::string quantizer_text(const Pipeline& pipeline, Knobs knobs) {
     if (quantizer.kind == QuantizerKind::kTwoMean) return name + "(scale=two_mean)";
     if (quantizer.kind == QuantizerKind::kVote) return name + "(scale=none)";
     if (quantizer.kind != QuantizerKind::kSign) return name;
-    if (quantizer.tau == 0) return name + "(scale=mean)";
+    if (quantizer.tau == 0) return name + (has_drive_scale(quantizer) ? "(scale=drive)" : "(scale=mean)");
     const bool is_selector_s = has_tau(pipeline.selector) && quantizer.tau == pipeline.selector.tau;
     return name + "(scale=" + (is_selector_s ? "tau" : knob_text(quantizer.tau, knobs)) + ")";
 }

@@ -14,12 +14,15 @@ constexpr std::string_view kStrom =
 
 constexpr std::array kStages = {
     StageRow{
-        "momentum", "front", "m=0.9, nesterov=no|yes", "element", "u: 4 B per element and generation",
+        "momentum", "front", "m=0.9, nesterov=no|yes, clip=none|NUMBER", "element", "u: 4 B per element and generation",
         "adds u = m u + gradient to r instead of the gradient (nesterov=yes: m u + gradient, u being the one of this "
         "step), so that what waits is delayed as momentum SGD would have applied it; where an element is sent, u is "
-        "cleared, but for all; the optimizer applies no momentum of its own",
-        "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction and "
-        "momentum factor masking"},
+        "cleared, but for all; the optimizer applies no momentum of its own; clip: each node scales its mean gradient "
+        "of a tensor down to an l2 norm of NUMBER times the square root of nodes, before u, so that independent ones "
+        "average to a norm of NUMBER",
+        "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction, local "
+        "gradient clipping and momentum factor masking",
+        "gather", "CPU, CUDA; with clip: CPU"},
     StageRow{"similarity", "front", "", "tensor", "none; 16 KiB per tensor on the host, not kept",
              "measures how alike this step's gradient and that of the last committed step are, for status: the cosine "
              "from sums of 1,024 buckets with random signs, and how many of their signs, SimHash bits, differ; stands "
@@ -37,6 +40,14 @@ constexpr std::array kStages = {
              "sends at every n-th step alone, those whose number n divides; in the others gradients are added to the "
              "residual, and what comes back is zero",
              "Gradient accumulation over n steps, in the residual"},
+    StageRow{
+        "rotate", "front", "", "tile", "-",
+        "a randomized Hadamard transform of each tile before it is quantized, so that every element is spread over "
+        "4,096 and one scale fits all; nodes rotate alike, and the sum of what they send is rotated back; stands "
+        "before `all` and a quantizer that rounds, and works on the host only",
+        "Suresh, Yu, Kumar, McMahan 2017, Distributed Mean Estimation with Limited Communication; Vargaftik et al. "
+        "2021, DRIVE: One-bit Distributed Mean Estimation",
+        "gather", "CPU"},
     StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",
@@ -103,12 +114,14 @@ constexpr std::array kStages = {
              "sign and power of two, at most 2^(bits-1)-1 octaves below the tile's largest; smaller ones are not sent",
              "Tsuzuku et al. 2018, the 4-bit quantization (scale per tensor there: scope=tensor)"},
     StageRow{
-        "sign", "quantizer", "scale=mean|two_mean|tau|NUMBER|none", "tile", "-",
+        "sign", "quantizer", "scale=mean|two_mean|tau|NUMBER|drive|none", "tile", "-",
         "sign times the tile's mean magnitude, 1 bit; two_mean: the mean of the tile's negative elements, or of its "
-        "others; tau: times the selector's tau; NUMBER: times that number; none: every node votes with its ranks' "
-        "weight, +1 or -1 is the result, ties are +1, and nothing is kept",
+        "others; tau: times the selector's tau; NUMBER: times that number; drive, after rotate: times the sum of "
+        "squares over that of magnitudes, and nothing is kept; none: every node votes with its ranks' weight, +1 or "
+        "-1 is the result, ties are +1, and nothing is kept",
         "Seide, Fu, Droppo, Li, Yu 2014, 1-Bit Stochastic Gradient Descent (two_mean); mean magnitude of Karimireddy "
-        "et al. 2019, arXiv:1901.09847; vote of Bernstein, Zhao, Azizzadenesheli, Anandkumar 2018, arXiv:1810.05291",
+        "et al. 2019, arXiv:1901.09847; drive: Vargaftik et al. 2021, DRIVE; vote of Bernstein, Zhao, "
+        "Azizzadenesheli, Anandkumar 2018, arXiv:1810.05291",
         "gather; majority with none"},
     StageRow{"natural", "quantizer", "feedback=scaled|unscaled|none", "element", "-",
              "natural compression: rounded at random to a power of two without bias, 8 bits; 2^-108 to 2^18, smaller "

@@ -14,6 +14,7 @@
 namespace gradsieve::codec {
 
 class DensePayload;
+class DenseTileCoder;
 class EstimateLook;
 struct EstimateRule;
 struct EstimateState;
@@ -36,6 +37,7 @@ public:
 private:
     void plan_dense_pass(const EncodeOptions& options);
     void plan_samples();
+    void clip_samples();
     void filter_residual() const;
 
     // Routes.
@@ -44,6 +46,8 @@ private:
     bool encode_held(std::uint32_t chunk, DensePayload& inout_payload);
     bool encode_integers(std::uint32_t chunk, PayloadBytes& ret_payload);
     void encode_dense_list(bool observes_first);
+    void encode_rotated();
+    bool encode_rotated(std::uint32_t chunk, const DenseTileCoder& coder, PhiloxKey key, DensePayload& inout_payload);
     void encode_selected(bool observes_first);
     void encode_keyed();
     bool gather_keyed(ElementCount first, std::span<const std::uint32_t> indices, float factor);

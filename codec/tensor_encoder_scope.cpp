@@ -21,7 +21,10 @@ EncodeResult TensorEncoder::run_phase(ScopePhase phase, const ScopeTerms& terms,
     result_.variance_source = plan_.variance.source;
     guess_floor_ = inout_member.guess_floor;
     switch (phase) {
-        case ScopePhase::kObserve: observe_member(terms, inout_member); break;
+        case ScopePhase::kObserve:
+            clip_samples();
+            observe_member(terms, inout_member);
+            break;
         case ScopePhase::kCount:
             restore_guessed();
             count_member(inout_member);

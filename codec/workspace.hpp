@@ -18,7 +18,8 @@ struct EncodeWorkspace::Impl {
     ScratchArray<float> keyed_values;
     std::vector<std::uint64_t> weights;  ///< of a block's candidates, added up
     ScratchArray<float> samples;         ///< one block of every sample, between the two passes over it
-    ScratchArray<float> sample_weights;  ///< compensate: gamma times the request's
+    ScratchArray<float> sample_weights;  ///< compensate: gamma times the request's; momentum: what clip makes of them
+    ScratchArray<float> tile_mean;       ///< momentum with clip: the samples' mean of a tile
 };
 
 }  // namespace gradsieve::codec

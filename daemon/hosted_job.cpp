@@ -50,12 +50,13 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
 }
 
 /// A stage that works on the host alone, where the tensor is on a device.
-Status check_integer(const HostedTensor& tensor) {
-    if (!tensor.on_device || tensor.pipeline.quantizer.kind != codec::QuantizerKind::kInteger) return {};
+Status check_stages(const HostedTensor& tensor) {
+    const std::string_view stage = codec::host_stage(tensor.pipeline);
+    if (!tensor.on_device || stage.empty()) return {};
     return {StatusCode::kInvalidArgument,
-            "tensor '" + tensor.name +
-                "': codec stage 'integer' on a device: allowed are tensors in host memory; use another quantizer, give "
-                "host tensors alone a rule with it, or register the tensor in host memory"};
+            "tensor '" + tensor.name + "': codec stage '" + std::string(stage) +
+                "' on a device: allowed are tensors in host memory; leave it out, give host tensors alone a rule with "
+                "it, or register the tensor in host memory"};
 }
 
 }  // namespace
@@ -136,7 +137,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensor.on_device = entry.on_device;
         tensor.pipeline = choice_.pipelines[index];
         tensor.codec_text = codec::canonical_text(tensor.pipeline, codec::Knobs::kKeep);
-        GRADSIEVE_TRY(check_integer(tensor));
+        GRADSIEVE_TRY(check_stages(tensor));
         groups_[group].tensors.push_back(tensor.number);
         groups_[group].elements += tensor.elements;
         elements.push_back(tensor.on_device ? 0 : tensor.elements);

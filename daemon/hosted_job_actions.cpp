@@ -167,6 +167,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     request.second_moments = task->second_moments;
     request.batch_samples = knows_batch ? batch_samples : 0;
     request.rescale = in.scale == 0 ? 1.0F : static_cast<float>(task->scale / in.scale);
+    request.node_count = static_cast<std::uint32_t>(std::max<std::size_t>(1, members_.size()));
     request.random_seed = random_seed_;
     request.selection_seed = selection_seed_;
     request.selection_hint = &tensor.selection_hint;

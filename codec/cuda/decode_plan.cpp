@@ -218,7 +218,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     ++inout_chunk.payloads;
     if (expanded_.size() == expanded_count_) expanded_.emplace_back();
     const auto view = open_payload(source.chunk->bytes, elements, expanded_[expanded_count_]);
-    if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
+    if (!view.is_ok() || view->header.is_rotated || (view->is_list() && !is_plausible(*view))) return false;
     expanded_count_ += view->is_expanded ? 1 : 0;
     const PayloadHeader& header = view->header;
     if (header.quantizer == QuantizerKind::kInteger) return false;

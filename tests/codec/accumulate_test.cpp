@@ -160,9 +160,10 @@ TEST(Accumulate, Its_text_has_one_spelling_and_it_stands_last_in_front) {
     EXPECT_EQ(canonical("accumulate(4) | topk(0.001)"),
               "accumulate(n=4) | topk(ratio=0.001, scope=tensor, gate=0) | f32 | auto");
     EXPECT_EQ(canonical("accumulate(n=1) | topk(0.1)"), canonical("topk(0.1)"));
-    EXPECT_EQ(canonical("momentum | compensate(0.5) | accumulate(2) | all | sign"),
-              "momentum(m=0.9, nesterov=no) | compensate(beta=0.5, gamma=1, lowpass=1) | accumulate(n=2) | all | "
-              "sign(scale=mean) | auto");
+    EXPECT_EQ(
+        canonical("momentum | compensate(0.5) | accumulate(2) | all | sign"),
+        "momentum(m=0.9, nesterov=no, clip=none) | compensate(beta=0.5, gamma=1, lowpass=1) | accumulate(n=2) | all | "
+        "sign(scale=mean) | auto");
     EXPECT_THAT(refusal("accumulate(2) | compensate(0.5) | topk(0.1)"), HasSubstr("compensate, accumulate"));
     EXPECT_THAT(refusal("accumulate(2)"), HasSubstr("a selector behind accumulate"));
     for (const char* text : {"accumulate(0) | topk(0.1)", "accumulate(101) | topk(0.1)", "accumulate(2.5) | topk(0.1)"})

@@ -33,7 +33,7 @@ TEST(ChunkCoder, Scratch_from_other_calls_changes_nothing_and_settles) {
         selection.chunk_elements = elements;
         selection.is_dense = pipeline_case.is_dense;
         selection.indices = data.indices;
-        set_random(selection);
+        set_random(pipeline_case.pipeline, selection);
         const codec::SelectionRule rule = rule_of(pipeline_case.pipeline, elements);
         if (is_keyed(pipeline_case.pipeline.selector)) selection.keyed = &rule;
         selection.values = data.values;
@@ -69,7 +69,7 @@ TEST(ChunkCoder, Decoded_values_may_overwrite_the_values) {
         selection.chunk_elements = 5000;
         selection.is_dense = pipeline_case.is_dense;
         selection.indices = data.indices;
-        set_random(selection);
+        set_random(pipeline_case.pipeline, selection);
         const codec::SelectionRule rule = rule_of(pipeline_case.pipeline, 5000);
         if (is_keyed(pipeline_case.pipeline.selector)) selection.keyed = &rule;
         selection.values = values;

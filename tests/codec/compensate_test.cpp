@@ -87,7 +87,7 @@ TEST(Compensate, Its_text_has_one_spelling_and_it_stands_behind_momentum) {
     EXPECT_EQ(canonical("compensate(0.9) | topk(0.001)"),
               "compensate(beta=0.9, gamma=1, lowpass=1) | topk(ratio=0.001, scope=tensor, gate=0) | f32 | auto");
     EXPECT_EQ(canonical("momentum | compensate(gamma=0.5) | all"),
-              "momentum(m=0.9, nesterov=no) | compensate(beta=1, gamma=0.5, lowpass=1) | all | f32 | auto");
+              "momentum(m=0.9, nesterov=no, clip=none) | compensate(beta=1, gamma=0.5, lowpass=1) | all | f32 | auto");
     EXPECT_EQ(canonical(canonical("compensate(gamma=2, beta=0) | threshold(1)")),
               canonical("compensate(0, 2) | threshold(1)"));
     EXPECT_THAT(refusal("compensate(0.5)"), HasSubstr("a selector behind compensate"));

@@ -71,12 +71,15 @@ struct Payload {
     unsigned quantizer = 0, index_form = 0, width = 0, scale_code = 0;
     std::uint32_t k = 0;
     unsigned r = 0, p = 0, base = 0;
+    std::uint32_t rotation_low = 0, rotation_high = 0;
     std::uint32_t bucket = 0;
     float chunk_scale = 0;
     float level_base = 0;
     float step = 0;
+    bool is_rotated = false;
     std::vector<std::uint32_t> indices;
     std::vector<std::uint32_t> word_codes;  // the paper's words
+    bool may_have(float number) const { return !is_rotated || std::fabs(number) <= std::ldexp(1.0F, 112); }
     bool has_paper_words() const { return index_form == 3 && quantizer == kPow2 && width == 4; }
 };
 
@@ -98,6 +101,8 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     const unsigned version = in.byte();
     payload.quantizer = in.bits(5);
     payload.index_form = in.bits(3);
+    payload.is_rotated = payload.index_form == 7;
+    if (payload.is_rotated) payload.index_form = 0;
     require(payload.quantizer == kF32 || payload.quantizer == kF16 || payload.quantizer == kBf16 ||
                 payload.quantizer == kPow2 || payload.quantizer == kSign || payload.quantizer == kTwoMean ||
                 payload.quantizer == kVote || payload.quantizer == kNatural || payload.quantizer == kDither ||
@@ -107,9 +112,9 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     const bool is_side_bit = payload.quantizer == kTwoMean || payload.quantizer == kVote;
     const bool is_keyed = payload.index_form == 5 || payload.index_form == 6;
     const bool is_of_5 = is_side_bit || payload.quantizer == kInteger || payload.quantizer == kMinMax ||
-                         payload.index_form == 4 || is_keyed;
+                         payload.index_form == 4 || is_keyed || payload.is_rotated;
     require(version == (is_of_5 ? 5U : payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
-    require(payload.index_form <= 6, "index form");
+    require(!payload.is_rotated || (payload.quantizer != kPow2 && payload.quantizer != kVote), "rotation");
     require(payload.quantizer != kVote || payload.index_form == 0, "list of votes");
     require(payload.quantizer != kMinMax || payload.index_form == 0, "list of minmax");
     require(!is_keyed || (payload.quantizer != kPow2 && payload.quantizer != kTwoMean), "no code for zero after a key");
@@ -155,6 +160,8 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
         require(payload.step >= std::ldexp(1.0F, -100) && payload.step <= std::ldexp(1.0F, 100), "step");
     }
     if (payload.scale_code == 1) payload.chunk_scale = scale(in.bits(32));
+    if (payload.is_rotated) payload.rotation_low = in.bits(32);
+    if (payload.is_rotated) payload.rotation_high = in.bits(32);
 }
 
 void read_indices(Cursor& in, std::uint32_t n, Payload& payload) {
@@ -221,6 +228,7 @@ void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int
             const float low = scales[first / payload.bucket] = fp32(in.bits(32));
             const float high = negative_scales[first / payload.bucket] = fp32(in.bits(32));
             require(low <= high && low >= -std::ldexp(1.0F, 126) && high <= std::ldexp(1.0F, 126), "range");
+            require(payload.may_have(low) && payload.may_have(high), "large range");
         }
         return;
     }
@@ -246,6 +254,8 @@ void read_scales(Cursor& in, const Payload& payload, std::map<std::uint32_t, int
         if (payload.quantizer == kVote) scales[tile] = negative_scales[tile] = 1;
     }
     in.end_section();
+    for (const auto& [tile, of_tile] : scales) require(payload.may_have(of_tile), "large scale");
+    for (const auto& [tile, of_tile] : negative_scales) require(payload.may_have(of_tile), "large scale");
     // The largest scale of dither is the largest finite number, halved once for each bit of a level.
     for (const auto& [tile, of_tile] : scales)
         require(payload.quantizer != kDither || of_tile <= std::ldexp(FLT_MAX, 1 - static_cast<int>(payload.width)),
@@ -279,6 +289,7 @@ EducationalElements read_values(Cursor& in, const Payload& payload, std::map<std
             if (code >= 32768) value = -value;
         }
         if (payload.quantizer == kBf16) value = fp32(in.bits(16) << 16U);
+        require(payload.may_have(value), "large value");
         if (payload.quantizer == kPow2) {
             const unsigned exponent_bits = payload.width - 1;
             const std::uint32_t code = payload.has_paper_words() ? payload.word_codes[j] : in.bits(exponent_bits + 1);
@@ -339,7 +350,9 @@ std::optional<EducationalElements> educational_decode(const std::vector<std::uin
         std::map<std::uint32_t, float> scales;
         std::map<std::uint32_t, float> negative_scales;
         read_scales(in, payload, exponents, scales, negative_scales);
-        return read_values(in, payload, exponents, scales, negative_scales);
+        auto elements = read_values(in, payload, exponents, scales, negative_scales);
+        if (payload.is_rotated) educational_rotate_back(payload.rotation_low, payload.rotation_high, elements);
+        return elements;
     } catch (const Refused&) {
         return std::nullopt;
     }

@@ -2,6 +2,7 @@
 // codec, and the suites compare the two. Returns nothing for bytes that the page tells a receiver to refuse.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,12 @@ using EducationalElements = std::vector<std::pair<std::uint32_t, float>>;
 
 /// The payload in plain codes that one with coded values stands for; any other as it is.
 std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std::uint8_t>& payload, std::uint32_t n);
+
+/// Philox4x32-10 of a counter and a key.
+std::array<std::uint32_t, 4> educational_philox(std::array<std::uint32_t, 4> counter, std::uint32_t key_low,
+                                                std::uint32_t key_high);
+/// Elements of a chunk's rotation become those of the chunk.
+void educational_rotate_back(std::uint32_t key_low, std::uint32_t key_high, EducationalElements& inout_elements);
 
 std::optional<EducationalElements> educational_decode(const std::vector<std::uint8_t>& payload, std::uint32_t n);
 

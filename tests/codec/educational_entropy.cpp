@@ -79,7 +79,8 @@ bool read_stream(const std::vector<std::uint8_t>& stream, const std::map<std::st
 std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std::uint8_t>& payload, std::uint32_t n) {
     if (payload.size() < 3 || payload[1] % 32 < kPow2 || payload[2] / 32 % 2 == 0) return payload;
     const unsigned quantizer = payload[1] % 32;
-    const unsigned form = payload[1] / 32;
+    const bool is_rotated = payload[1] / 32 == 7;
+    const unsigned form = is_rotated ? 0 : payload[1] / 32;
     const unsigned width = payload[2] % (quantizer == kInteger ? 32 : 8) + 1;
     const bool has_words = quantizer == kPow2 && form == 3 && width == 4;
     if (payload[0] != 5 || width < 2 || width > 8 || has_words) return std::nullopt;
@@ -97,6 +98,7 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
     if (form != 0 || quantizer == kPow2) at += 1;
     if (quantizer == kPow2) at += 1;
     if (quantizer == 9 || quantizer == kInteger) at += 4;
+    if (is_rotated) at += 8;
     const std::size_t header_end = at;
 
     const std::size_t streams = (k + 1023) / 1024;
@@ -121,7 +123,10 @@ std::optional<std::vector<std::uint8_t>> educational_plain(const std::vector<std
 
     std::vector<std::uint8_t> plain(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(header_end));
     plain[2] = static_cast<std::uint8_t>(plain[2] - 32);
-    plain[0] = form >= 4 || quantizer == kInteger || quantizer == 11 ? 5 : quantizer == 9 ? 4 : quantizer == 7 ? 3 : 2;
+    plain[0] = is_rotated || form >= 4 || quantizer == kInteger || quantizer == 11 ? 5
+               : quantizer == 9                                                    ? 4
+               : quantizer == 7                                                    ? 3
+                                                                                   : 2;
     plain.insert(plain.end(), payload.begin() + static_cast<std::ptrdiff_t>(at),
                  payload.end() - static_cast<std::ptrdiff_t>(all));
     at = payload.size() - all;

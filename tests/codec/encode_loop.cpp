@@ -1,4 +1,5 @@
 #include "encoder_harness.hpp"
+#include "reference_clip.hpp"
 
 namespace gradsieve::codec {
 
@@ -43,6 +44,8 @@ std::vector<float> EncodeLoop::handed_in(const std::vector<float>& gradient) con
     input.samples = {gradient};
     input.weights = {1.0F};
     input.rescale = request_.rescale;
+    input.node_count = request_.node_count;
+    if (has_local_clip(pipeline_)) input = reference::clipped(input);
     std::vector<float> values;
     for (ElementCount element = 0; element < input.elements; ++element)
         values.push_back(reference::handed_in(input, state_[live_], element));

@@ -51,6 +51,9 @@ TEST(EncoderErrors, Wrong_counts_are_refused) {
     Rig no_samples;
     no_samples.samples.clear();
     expect_invalid(no_samples.encode(), "samples", "0 arrays");
+    Rig no_nodes;
+    no_nodes.request.node_count = 0;
+    expect_invalid(no_nodes.encode(), "node_count", "0");
     Rig few_weights;
     few_weights.weights.pop_back();
     expect_invalid(few_weights.encode(), "weights", "1 for 2");

@@ -149,6 +149,7 @@ FormOutput run_form(const reference::Input& input, const reference::State& befor
     request.second_moments = moment_pointers;
     request.batch_samples = input.batch_samples;
     request.rescale = input.rescale;
+    request.node_count = input.node_count;
     request.selection_hint = selection_hint;
     if (!before.residual.empty()) request.in.residual = residual_in.data();
     if (!before.residual.empty()) request.out.residual = residual_out.data();

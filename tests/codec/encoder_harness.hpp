@@ -94,6 +94,7 @@ public:
     void set_random_seed(std::uint64_t seed) { request_.random_seed = seed; }
     void set_selection_seed(std::uint64_t seed) { request_.selection_seed = seed; }
     void set_rescale(float rescale) { request_.rescale = rescale; }
+    void set_node_count(std::uint32_t count) { request_.node_count = count; }
 
 private:
     Pipeline pipeline_;

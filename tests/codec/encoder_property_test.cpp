@@ -29,6 +29,7 @@ TEST(EncoderProperty, Any_step_of_any_codec_equals_the_reference) {
         auto input = make_input(named.pipeline, elements, samples, any_finite_kind(), seed);
         for (float& weight : input.weights) weight = static_cast<float>(*rc::gen::inRange(0, 100)) / 100.0F;
         input.step = *rc::gen::inRange<Step>(0, 7);
+        input.node_count = *rc::gen::inRange<std::uint32_t>(1, 10);
         input.batch_samples = *rc::gen::inRange<std::uint64_t>(0, 100);
         input.rescale = std::ldexp(1.0F, *rc::gen::inRange(-3, 4)) * 1.25F;
         reference::State state = zero_state(input);

@@ -216,7 +216,8 @@ TEST(ModelScope, Gate_and_variance_are_those_of_the_tensors_side_by_side) {
     }
 }
 TEST(ModelScope, One_tensor_is_encoded_as_in_its_own_scope) {
-    for (const std::string front : {"", "momentum(0.9) | ", "compensate(0.9, 0.5) | ", "compensate(1, 1, 0.5) | "})
+    for (const std::string front :
+         {"", "momentum(0.9) | ", "momentum(0.9, clip=50) | ", "compensate(0.9, 0.5) | ", "compensate(1, 1, 0.5) | "})
         for (const std::string rest : {"f32", "bf16 | rice", "pow2", "pow2(4, scope=tensor)", "sign", "dither",
                                        "natural", "exponential_dither | bitmap", "pow2 | auto | entropy"})
             for (const std::string gate : {"0", "1"}) {

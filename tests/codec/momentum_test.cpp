@@ -118,8 +118,8 @@ TEST(Momentum, Before_what_v_judges_it_is_refused_by_name) {
 TEST(Momentum, Its_text_has_one_spelling_and_its_place_is_in_front) {
     const auto canonical = [](const char* text) { return canonical_text(*parse_pipeline(text), Knobs::kKeep); };
     EXPECT_EQ(canonical("momentum | topk(0.001)"),
-              "momentum(m=0.9, nesterov=no) | topk(ratio=0.001, scope=tensor, gate=0) | f32 | auto");
-    EXPECT_EQ(canonical("momentum(0.5, yes) | all"), "momentum(m=0.5, nesterov=yes) | all | f32 | auto");
+              "momentum(m=0.9, nesterov=no, clip=none) | topk(ratio=0.001, scope=tensor, gate=0) | f32 | auto");
+    EXPECT_EQ(canonical("momentum(0.5, yes) | all"), "momentum(m=0.5, nesterov=yes, clip=none) | all | f32 | auto");
     EXPECT_EQ(canonical(canonical("momentum(nesterov=yes, m=0.99) | threshold(1)").c_str()),
               canonical("momentum(0.99, yes) | threshold(1)"));
     const auto refusal = [](const char* text) { return parse_pipeline(text).status().text(); };

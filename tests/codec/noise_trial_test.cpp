@@ -36,8 +36,11 @@ TEST(NoiseTrial, Counts_and_bytes_are_those_of_the_payloads) {
 // Kept energy of the largest tenth of Gaussian numbers: 2 (t phi(t) + 1 - Phi(t)), t their 95th percentile.
 TEST(NoiseTrial, Error_of_the_first_step_is_the_operators_on_gaussian_numbers) {
     EXPECT_EQ(first_error("all | f32"), 0.0);
+    EXPECT_LT(first_error("momentum(clip=1) | topk(1) | f32"), 1e-12) << "of what was clipped";
     EXPECT_NEAR(first_error("topk(0.1) | f32"), 1 - 0.439286, 0.005);
     EXPECT_NEAR(first_error("all | sign"), 1 - 2 / std::numbers::pi, 0.005);
+    EXPECT_NEAR(first_error("rotate | all | sign"), 1 - 2 / std::numbers::pi, 0.005);
+    EXPECT_NEAR(first_error("rotate | all | sign(scale=drive)"), std::numbers::pi / 2 - 1, 0.01) << "nothing is kept";
 }
 TEST(NoiseTrial, Error_counts_what_the_residual_brought_along) {
     auto trial = make_trial("topk(0.01) | f32");

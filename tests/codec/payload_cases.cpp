@@ -1,5 +1,7 @@
 #include "tests/codec/payload_cases.hpp"
 
+#include "codec/rotation.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,6 +104,10 @@ std::vector<PipelineCase> make_pipeline_cases() {
     add("randk(1) | f32", false);
     add("randk(0.7, none) | dither(feedback=none)", false);
     add("bernoulli(0.9) | bf16", false);
+    for (const std::string quantizer :
+         {"f16", "bf16", "sign", "sign(scale=two_mean)", "sign(scale=drive)", "sign(scale=0.01)", "natural", "dither",
+          "ternary | entropy", "exponential_dither", "minmax(2, 64)"})
+        add("rotate | all | " + quantizer, true);
     return cases;
 }
 
@@ -156,13 +162,24 @@ const std::vector<PipelineCase>& all_pipeline_cases() {
     return kCases;
 }
 
+const std::vector<PipelineCase>& device_pipeline_cases() {
+    static const std::vector<PipelineCase> kCases = [] {
+        auto cases = make_pipeline_cases();
+        std::erase_if(cases, [](const PipelineCase& one) { return !codec::host_stage(one.pipeline).empty(); });
+        return cases;
+    }();
+    return kCases;
+}
+
 codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements) {
     return codec::SelectionPlan(pipeline.selector, 1, 2, 3, elements).rule(0);
 }
 
-void set_random(codec::ChunkSelection& inout_selection) {
+void set_random(const codec::Pipeline& pipeline, codec::ChunkSelection& inout_selection) {
+    static const codec::PhiloxKey kRotation = codec::rotation_key(4, 5, 6, 7);
     inout_selection.random = codec::rounding_stream(1, 2, 3);
     inout_selection.first_element = 5 * kChunkElements;
+    if (has_rotation(pipeline)) inout_selection.rotation = &kRotation;
 }
 
 Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
@@ -172,7 +189,7 @@ Coded code(const codec::Pipeline& pipeline, std::size_t elements, bool is_dense,
     selection.is_dense = is_dense;
     selection.indices = indices;
     selection.values = values;
-    set_random(selection);
+    set_random(pipeline, selection);
     const codec::SelectionRule rule = rule_of(pipeline, elements);
     if (codec::is_keyed(pipeline.selector)) selection.keyed = &rule;
     for (const float value : values) selection.tensor_maximum = std::max(selection.tensor_maximum, std::abs(value));

@@ -28,11 +28,13 @@ struct PipelineCase {
 };
 /// Every quantizer x coder that a configuration can name, after `all` and after a sparse selector.
 const std::vector<PipelineCase>& all_pipeline_cases();
+/// Those that a GPU decodes.
+const std::vector<PipelineCase>& device_pipeline_cases();
 
 /// The rule of `code` for a random selector.
 codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements);
-/// The random numbers of `code`.
-void set_random(codec::ChunkSelection& inout_selection);
+/// The random numbers of `code`, and its rotation.
+void set_random(const codec::Pipeline& pipeline, codec::ChunkSelection& inout_selection);
 
 struct Coded {
     Bytes payload;

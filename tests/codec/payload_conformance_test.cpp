@@ -81,7 +81,8 @@ TEST(PayloadConformance, Whole_chunk_of_every_pipeline_decodes_to_what_the_encod
 std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const EducationalElements& elements,
                            std::size_t n) {
     const unsigned quantizer = payload[1] & 31U;
-    const unsigned form = payload[1] >> 5U;
+    const bool is_rotated = payload[1] >> 5U == 7;
+    const unsigned form = is_rotated ? 0 : payload[1] >> 5U;
     const bool has_value_byte = quantizer >= 3;
     const unsigned code_bits = has_value_byte ? (payload[2] & (quantizer == 10 ? 31U : 7U)) + 1 : 0;
     const unsigned scale_code = has_value_byte ? payload[2] >> 3U : 0;
@@ -95,6 +96,7 @@ std::uint64_t size_by_page(const std::vector<std::uint8_t>& payload, const Educa
     total += form != 0 || quantizer == 3 ? 1 : 0;
     total += quantizer == 3 ? 1 : 0;
     total += quantizer == 9 || quantizer == 10 || (quantizer == 4 && scale_code == 1) ? 4 : 0;
+    total += is_rotated ? 8 : 0;
     std::uint64_t quotients = 0;
     std::uint32_t next = 0;
     std::map<std::uint32_t, float> tile_top;

@@ -70,7 +70,10 @@ TEST(Payload, Every_bad_header_field_is_named) {
         "corrupt: payload length in bytes 0: allowed is 2 or more; the bytes were damaged or forged: have the sender "
         "send the step again");
     EXPECT_THAT(refusal({2}), HasSubstr("length in bytes 1"));
-    EXPECT_THAT(refusal({2, 7U << 5U, 1, 0}), HasSubstr("index form 7: allowed is 0 to 6"));
+    EXPECT_THAT(refusal({2, 7U << 5U, 1, 0}), HasSubstr("version of index form 7 2: allowed is 5"));
+    EXPECT_THAT(refusal({5, 7U << 5U, 1, 2, 3, 4, 5, 6, 7}), HasSubstr("length in bytes 9: allowed is at least its"));
+    EXPECT_THAT(refusal({5, 0xE3, 0x03, 0, 0}), HasSubstr("quantizer of a rotation 3: allowed is one of numbers"));
+    EXPECT_THAT(refusal({5, 0xE6, 0x00, 0, 0}), HasSubstr("quantizer of a rotation 6"));
     EXPECT_THAT(refusal({6, 0}), HasSubstr("payload version 6: allowed is 2 to 5"));
     EXPECT_THAT(refusal({2, 4U << 5U, 1, 0}), HasSubstr("version of index form 4 2: allowed is 5"));
     EXPECT_THAT(refusal({5, 0}), HasSubstr("version of quantizer 0 5: allowed is 2"));

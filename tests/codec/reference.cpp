@@ -1,7 +1,9 @@
 #include "reference.hpp"
 
 #include "codec/threshold_estimate.hpp"
+#include "reference_clip.hpp"
 #include "reference_random.hpp"
+#include "reference_rotation.hpp"
 
 #include <algorithm>
 #include <cfloat>
@@ -23,9 +25,8 @@ std::optional<NonFinite> find_non_finite(const Input& input, const std::vector<f
     const bool reads_moments = has_variance(input.pipeline);
     for (ElementCount element = 0; element < input.elements; ++element) {
         for (std::size_t sample = 0; sample < input.samples.size(); ++sample) {
-            if (!std::isfinite(input.samples[sample][element])) {
+            if (!std::isfinite(input.samples[sample][element]))
                 return NonFinite{static_cast<std::uint32_t>(sample), element};
-            }
         }
         for (std::size_t rank = 0; reads_moments && rank < input.second_moments.size(); ++rank) {
             if (std::isfinite(input.second_moments[rank][element])) continue;
@@ -201,9 +202,8 @@ void settle(const Input& input, bool is_selected, float decoded, float& ret_resi
 void code_and_settle(const Input& input, const std::vector<float>& residual, const std::vector<float>& variance,
                      Output& ret_output) {
     float tensor_maximum = 0;
-    for (const ElementCount element : ret_output.selected) {
+    for (const ElementCount element : ret_output.selected)
         tensor_maximum = std::max(tensor_maximum, std::fabs(residual[element]));
-    }
     ret_output.decoded.assign(input.elements, 0.0F);
     CodeScratch scratch;
     for (ElementCount first = 0; first < input.elements; first += kChunkElements) {
@@ -213,6 +213,8 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
         selection.tensor_maximum = tensor_maximum;
         selection.random = rounding_stream(input.random_seed, input.tensor, input.step);
         selection.first_element = first;
+        const PhiloxKey rotation = chunk_rotation(input, first);
+        if (has_rotation(input.pipeline)) selection.rotation = &rotation;
         std::vector<std::uint32_t> indices;
         std::vector<float> values;
         for (const ElementCount element : ret_output.selected) {
@@ -251,10 +253,8 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
 
 float mean_of_samples(const Input& input, ElementCount element) {
     float mean = input.weights[0] * input.samples[0][element];
-    for (std::size_t sample = 1; sample < input.samples.size(); ++sample) {
-        const float product = input.weights[sample] * input.samples[sample][element];
-        mean = mean + product;
-    }
+    for (std::size_t sample = 1; sample < input.samples.size(); ++sample)
+        mean = mean + input.weights[sample] * input.samples[sample][element];
     return mean;
 }
 
@@ -316,9 +316,8 @@ float pooled_variance_of_mean(const Input& input, ElementCount element) {
     const ElementCount count = std::min<ElementCount>(32, input.elements - first);
     std::vector<float> lanes(32, 0.0F);
     for (ElementCount lane = 0; lane < count; ++lane) lanes[lane] = variance_of_mean(input, first + lane);
-    for (const std::size_t half : {16U, 8U, 4U, 2U, 1U}) {
+    for (const std::size_t half : {16U, 8U, 4U, 2U, 1U})
         for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] = lanes[lane] + lanes[lane + half];
-    }
     const float share = 1.0F / static_cast<float>(count);
     return saturated(lanes[0] * share);
 }
@@ -328,9 +327,8 @@ float increment(const Input& input, ElementCount element) {
     const VarianceSource source = variance_source(input);
     if (source == VarianceSource::kSecondMoment) {
         float sum = input.second_moments[0][element];
-        for (std::size_t rank = 1; rank < input.second_moments.size(); ++rank) {
+        for (std::size_t rank = 1; rank < input.second_moments.size(); ++rank)
             sum = sum + input.second_moments[rank][element];
-        }
         const float scaled = sum * static_cast<float>(1.0 / (batch * batch));
         return scaled > 0 ? scaled : 0.0F;
     }
@@ -352,6 +350,7 @@ bool passes_test(float residual, float factor, float variance) {
 }
 
 Output encode(const Input& input, const State& before) {
+    if (has_local_clip(input.pipeline)) return encode(clipped(input), before);
     Output output;
     output.variance_source = variance_source(input);
     std::vector<float> residual(input.elements);
@@ -365,6 +364,7 @@ Output encode(const Input& input, const State& before) {
         residual[element] = carried + own;
     }
     output.non_finite = find_non_finite(input, residual);
+    if (!output.non_finite) output.non_finite = find_too_large(input, residual);
     if (output.non_finite) return output;
     if (has_variance(input.pipeline)) {
         variance.resize(input.elements);

@@ -30,6 +30,7 @@ struct Input {
     Step step = 1;
     std::uint64_t random_seed = 0;
     std::uint64_t selection_seed = 0;
+    std::uint32_t node_count = 1;
 };
 struct Output {
     State state;

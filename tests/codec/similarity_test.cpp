@@ -130,8 +130,9 @@ TEST(Similarity, Stage_stands_first_and_changes_nothing_that_nodes_agree_on) {
     const auto pipeline = parse_pipeline("similarity | momentum | topk(0.1)");
     ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().to_string();
     EXPECT_TRUE(pipeline->measures_similarity);
-    EXPECT_EQ(canonical_text(*pipeline, Knobs::kKeep),
-              "similarity | momentum(m=0.9, nesterov=no) | topk(ratio=0.1, scope=tensor, gate=0) | f32 | auto");
+    EXPECT_EQ(
+        canonical_text(*pipeline, Knobs::kKeep),
+        "similarity | momentum(m=0.9, nesterov=no, clip=none) | topk(ratio=0.1, scope=tensor, gate=0) | f32 | auto");
     EXPECT_EQ(*parse_pipeline(canonical_text(*pipeline, Knobs::kKeep)), *pipeline);
     auto plain = *pipeline;
     plain.measures_similarity = false;

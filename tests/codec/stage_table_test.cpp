@@ -15,7 +15,8 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
         EXPECT_FALSE(row.source.empty()) << row.name;
         std::string text(row.name);
         if (row.role == "front")
-            text += std::string(row.parameters == "n" ? "(4)" : "") + " | topk(0.1)";
+            text += std::string(row.parameters == "n" ? "(4)" : "") +
+                    (row.name == "rotate" ? " | all | sign" : " | topk(0.1)");
         else if (row.role == "selector")
             text += row.name == "biased_random" ? "(0.1, 0.2)"
                     : row.parameters.starts_with("tau") || row.parameters.starts_with("ratio") ||

@@ -62,6 +62,14 @@ TEST(CodecChoice, Small_tensors_have_the_codec_s_momentum) {
     EXPECT_EQ(text_of(choose_codecs(config, "momentum(0.5) | topk(0.01) | pow2", kModel)->pipelines[0]),
               canonical("variance | f32"));
 }
+TEST(CodecChoice, Small_tensors_are_not_rotated) {
+    Config config;
+    EXPECT_EQ(text_of(choose_codecs(config, "momentum(0.5) | rotate | all | sign", kModel)->pipelines[0]),
+              canonical("momentum(0.5) | all | bf16"));
+    config.small_codec = "rotate | all | f16";
+    EXPECT_EQ(text_of(choose_codecs(config, "rotate | all | sign", kModel)->pipelines[0]),
+              config.small_codec + " | auto");
+}
 TEST(CodecChoice, Small_tensors_are_compensated_as_the_codec_is) {
     auto config = two_nodes();
     const std::string codec = "compensate(0.5, 0.25) | topk(0.01) | pow2";

@@ -2,6 +2,7 @@
 
 #include "tests/daemon/job_host.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -238,13 +239,51 @@ TEST(HostedJob, Two_nodes_that_accumulate_wait_and_send_together) {
     }
     EXPECT_LT(nodes.a.job->payload_bytes_since_last_share(), 2 * 2 * 2000 * 1.1) << "of two steps alone";
 }
-TEST(HostedJob, Integers_of_a_tensor_on_a_device_are_refused_with_what_to_do) {
+TEST(HostedJob, Two_nodes_clip_at_the_threshold_times_the_root_of_two) {
+    TwoNodes nodes;
+    const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {40, 50}}};
+    const std::string codec = "momentum(0.5, clip=3) | all | f32";
+    auto& here = nodes.a.attach(make_request(0, 2, tensors, codec));
+    auto& there = nodes.b.attach(make_request(1, 2, tensors, codec));
+    ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, here, CompletionKind::kStarted, 1));
+    ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, there, CompletionKind::kStarted, 1));
+    here.client->submit(0, 1, std::vector<float>(2000, 8.0F));
+    there.client->submit(0, 1, std::vector<float>(2000, 0.03125F));  // its norm, 1.4, is below 3 sqrt(2)
+    const double clipped = 3 * std::sqrt(2.0) / std::sqrt(2000.0);
+    for (auto* rank : {&here, &there}) {
+        ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, *rank, CompletionKind::kTensor, 1));
+        for (const float value : rank->client->result(0)) ASSERT_NEAR(value, (clipped + 0.03125) / 2, 2e-8);
+    }
+}
+TEST(HostedJob, Two_nodes_rotate_alike_and_get_one_average) {
+    TwoNodes nodes;
+    const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {40, 50}}};
+    auto& here = nodes.a.attach(make_request(0, 2, tensors, "rotate | all | f16"));
+    auto& there = nodes.b.attach(make_request(1, 2, tensors, "rotate | all | f16"));
+    ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, here, CompletionKind::kStarted, 1));
+    ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, there, CompletionKind::kStarted, 1));
+    std::vector<float> ramp(2000);
+    for (std::size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<float>(i) / 1000;
+    here.client->submit(0, 1, ramp);
+    there.client->submit(0, 1, std::vector<float>(2000, 1.0F));
+    for (auto* rank : {&here, &there}) {
+        ASSERT_TRUE(wait_for({&nodes.a, &nodes.b}, *rank, CompletionKind::kTensor, 1));
+        const auto result = rank->client->result(0);
+        for (std::size_t i = 0; i < ramp.size(); ++i) ASSERT_NEAR(result[i], (ramp[i] + 1) / 2, 0.01) << i;
+    }
+    EXPECT_TRUE(std::ranges::equal(here.client->result(0), there.client->result(0)));
+}
+TEST(HostedJob, Host_stages_of_a_tensor_on_a_device_are_refused_with_what_to_do) {
     Host host;
     const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {4}, .on_device = true}};
-    const auto status = host.make_job(make_request(0, 1, tensors, "all | integer(100)"));
-    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr("'integer'"),
-                                          HasSubstr("use another quantizer")));
-    EXPECT_EQ(host.budget.used_bytes, 0U);
+    for (const auto& [codec, stage] :
+         {std::pair{"momentum(clip=2) | topk(0.5) | f32", "'momentum(clip=..)'"},
+          std::pair{"rotate | all | sign", "'rotate'"}, std::pair{"all | integer(100)", "'integer'"}}) {
+        const auto status = host.make_job(make_request(0, 1, tensors, codec));
+        EXPECT_THAT(status.to_string(),
+                    AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr(stage), HasSubstr("leave it out")));
+        EXPECT_EQ(host.budget.used_bytes, 0U);
+    }
 }
 TEST(HostedJob, Run_whose_last_step_is_on_its_way_makes_the_next_one_wait) {
     TwoNodes nodes;

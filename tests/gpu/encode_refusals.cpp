@@ -2,6 +2,8 @@
 #include "codec/cuda/gpu_encoder.hpp"
 #include "encode_large.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <vector>
 
@@ -62,6 +64,13 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kResourceExhausted, "allowed are 1 MiB"),
                   "more workspace than is allowed");
     request.elements = 1000;
+    for (const char* text : {"momentum(clip=2) | topk(0.1) | f32", "rotate | all | sign"}) {
+        const auto other = *codec::parse_pipeline(text);
+        request.pipeline = &other;
+        report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "on a device; allowed are"),
+                      fmt::format("a stage that has no form here: {}", text));
+    }
+    request.pipeline = &pipeline;
     report.expect_ok(encoder.begin(requests), "a batch after refused ones");
     report.expect(is_refused(encoder.begin(requests), StatusCode::kFailedPrecondition, "call finish first"),
                   "a second batch before the first is finished");

@@ -54,6 +54,7 @@ std::size_t steady_allocations(const char* text, std::size_t& ret_chunks) {
     for (float& value : gradient) value = normal(random);
     std::vector<float> residual[2] = {std::vector<float>(kElements), std::vector<float>(kElements)};
     std::vector<float> variance[2] = {std::vector<float>(kElements), std::vector<float>(kElements)};
+    std::vector<float> momentum[2] = {std::vector<float>(kElements), std::vector<float>(kElements)};
     const float* samples[2] = {gradient.data(), gradient.data()};
     const float weights[2] = {0.5F, 0.5F};
     std::uint32_t hint = 0;
@@ -67,14 +68,14 @@ std::size_t steady_allocations(const char* text, std::size_t& ret_chunks) {
     std::size_t counted = 0;
     for (int step = 0; step < 4; ++step) {
         // Two steps from the same state do the same work, so that the second finds every buffer grown.
-        request.in = {residual[0].data(), variance[0].data()};
-        request.out = {residual[1].data(), variance[1].data()};
+        request.in = {residual[0].data(), variance[0].data(), momentum[0].data()};
+        request.out = {residual[1].data(), variance[1].data(), momentum[1].data()};
         const std::size_t before = allocations.load(std::memory_order_relaxed);
         const auto result = encode_tensor(request, workspace);
         counted = allocations.load(std::memory_order_relaxed) - before;
         EXPECT_TRUE(result.is_ok() && !result->non_finite);
         ret_chunks = result->chunks.size();
-        if (step == 1) residual[0] = residual[1], variance[0] = variance[1];
+        if (step == 1) residual[0] = residual[1], variance[0] = variance[1], momentum[0] = momentum[1];
     }
     return counted;
 }
@@ -85,7 +86,7 @@ TEST(EncoderAllocation, Steady_state_allocates_the_result_only) {
           "topk(0.1) | integer(10)", "all | sign", "all | pow2", "threshold(0.5)", "threshold(0.5) | natural",
           "topk(0.01) | f16", "variance(alpha=0.5) | f32", "variance(alpha=0.5) | pow2",
           "variance(alpha=0.5, mode=faithful) | pow2(scope=tensor)", "variance_hybrid(tau=0.5, alpha=0.5)",
-          "topk(0.01) | pow2", "topk(0.01, gate=0.5) | sign"}) {
+          "topk(0.01) | pow2", "topk(0.01, gate=0.5) | sign", "momentum(clip=1) | topk(0.01) | pow2"}) {
         std::size_t chunks = 0;
         const std::size_t counted = steady_allocations(text, chunks);
         EXPECT_GT(chunks, 0U) << text;

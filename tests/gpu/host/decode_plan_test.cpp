@@ -103,7 +103,7 @@ TEST(DecodePlan, Invalid_requests_are_refused_with_the_value_seen) {
 
 TEST(DecodePlan, Upload_and_rounds_hold_every_tensor_once) {
     std::vector<Bytes> payloads;
-    for (const auto& one : test::all_pipeline_cases()) payloads.push_back(coded(one.text, 5000));
+    for (const auto& one : test::device_pipeline_cases()) payloads.push_back(coded(one.text, 5000));
     std::vector<ChunkView> chunks(payloads.size());
     std::vector<Contribution> contributions(payloads.size());
     std::byte memory[16] = {};

@@ -1,0 +1,28 @@
+#include "codec/local_clip.hpp"
+
+#include "codec/tile_sum_tree.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradsieve::codec {
+
+float clip_factor(double clip, std::uint32_t node_count, double square_sum) noexcept {
+    const double norm = std::sqrt(square_sum);
+    const double most = clip * std::sqrt(static_cast<double>(node_count));
+    if (!std::isfinite(norm) || norm <= most) return 1.0F;
+    return static_cast<float>(most / norm);
+}
+
+double mean_square_sum(const MomentumStep& step, ElementCount elements, const PayloadKernels& kernels,
+                       std::span<float> scratch) noexcept {
+    TileSumTree sums;
+    for (ElementCount first = 0; first < elements; first += kTileElements) {
+        const auto count = static_cast<std::uint32_t>(std::min<ElementCount>(kTileElements, elements - first));
+        kernels.average_samples(&step, first, count, scratch.data());
+        sums.add(kernels.square_sum(scratch.data(), count));
+    }
+    return sums.total();
+}
+
+}  // namespace gradsieve::codec
