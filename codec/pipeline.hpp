@@ -25,6 +25,8 @@ enum class SelectorKind : std::uint8_t {
     kBiasedRandom = 10,
     kAdaptiveRandom = 11
 };
+/// A codec that is selector, quantizer and index coder in one.
+enum class WholeKind : std::uint8_t { kNone = 0, kLowRank = 1 };
 /// Numbers are part of the payload format; those between are kept for quantizers to come.
 enum class QuantizerKind : std::uint8_t {
     kF32 = 0,
@@ -95,6 +97,16 @@ struct Quantizer {
     Feedback feedback = Feedback::kScaled;  ///< of what rounds at random
     bool operator==(const Quantizer&) const = default;
 };
+/// lowrank's columns: the product of the tensor's extents behind the first, or those of a nearly square matrix.
+inline constexpr std::int64_t kColumnsOfShape = 0, kColumnsSquare = -1;
+inline constexpr int kMostRank = 64;
+inline constexpr std::int64_t kMostColumns = std::int64_t{1} << 30U;
+struct Whole {
+    WholeKind kind = WholeKind::kNone;
+    int rank = 1;                            ///< lowrank: columns of each factor, 1..kMostRank
+    std::int64_t columns = kColumnsOfShape;  ///< lowrank: of the matrix, 1..kMostColumns, or one of the above
+    bool operator==(const Whole&) const = default;
+};
 struct Pipeline {
     Selector selector;
     Quantizer quantizer;
@@ -102,6 +114,7 @@ struct Pipeline {
     Front front = {};
     bool measures_similarity = false;  ///< similarity: asks for signatures (similarity.hpp); changes no payload
     bool has_entropy = false;          ///< value codes are Huffman coded, see entropy_coder.hpp
+    Whole whole = {};                  ///< in place of selector, quantizer and index coder, which are `all | f32` then
     bool operator==(const Pipeline&) const = default;
 };
 
@@ -128,6 +141,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Selects over several tensors (model_scope.hpp); one that is encoded by itself is all of them.
 [[nodiscard]] constexpr bool has_model_scope(const Pipeline& pipeline) noexcept {
     return pipeline.selector.scope == Scope::kModel;
+}
+
+/// A step of a tensor has two rounds of payloads (phases.hpp): encode_tensor does not take the pipeline.
+[[nodiscard]] constexpr bool has_phases(const Pipeline& pipeline) noexcept {
+    return pipeline.whole.kind != WholeKind::kNone;
 }
 
 /// Needs the array r (4 B per element and generation).
@@ -179,7 +197,7 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
 struct StageRow {
     std::string_view name;
-    std::string_view role;        ///< "front", "selector", "quantizer", "index coder", "entropy coder"
+    std::string_view role;        ///< "front", "selector", "quantizer", "index coder", "entropy coder", "whole codec"
     std::string_view parameters;  ///< e.g. "alpha=1.5, zeta=0.999, mode=conserving|faithful"
     std::string_view scope;
     std::string_view state;  ///< e.g. "r, v: 8 B per element and generation"

@@ -145,6 +145,15 @@ constexpr std::array kStages = {
         "bucket of so many, a power of two; behind all only; beyond 2^126 cut off; times 1/z where the error is "
         "fed back (scaled); none: nothing is kept",
         "Markov, Ramezanikebrya, Alistarh 2022, CGX, arXiv:2111.08617, max-min quantizer"},
+    StageRow{"lowrank", "whole codec", "rank=1, columns=auto|square|number", "tensor",
+             "r: 4 B per element and generation; a factor: 4 B times rank times columns",
+             "the tensor as a matrix of so many columns (auto: its extents behind the first, multiplied), sent as two "
+             "factors of `rank` columns each, one after the other: M Q, made orthonormal of all nodes' mean, and the "
+             "transposed M times that, which is the next step's Q; stands in place of selector, quantizer and index "
+             "coder; vectors, and what factors would not halve, are sent as all | f32; works on the host only",
+             "Vogels, Karimireddy, Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for Distributed "
+             "Optimization, arXiv:1905.13727",
+             "gather", "CPU"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

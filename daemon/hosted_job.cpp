@@ -45,7 +45,8 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
     spec.codec = codec::canonical_text(choice.main, codec::Knobs::kBlank);
     for (std::size_t index = 0; index < sorted.size(); ++index)
         spec.tensors.push_back({sorted[index].name, sorted[index].group, sorted[index].shape,
-                                codec::canonical_text(choice.pipelines[index], codec::Knobs::kBlank)});
+                                codec::canonical_text(choice.pipelines[index], codec::Knobs::kBlank),
+                                static_cast<std::uint8_t>(codec::phase_count(choice.pipelines[index]))});
     return spec;
 }
 
@@ -134,6 +135,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     }
     GRADSIEVE_TRY(take_signatures());
     GRADSIEVE_TRY(lay_out_scopes());
+    GRADSIEVE_TRY(lay_out_phases());
     GRADSIEVE_TRY(lay_out_state());
     ByteCount result_bytes = 0;
     for (const auto count : elements) result_bytes += count * sizeof(float);

@@ -63,6 +63,9 @@ Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device
         return invalid("elements: " + std::to_string(request.elements) + "; allowed on a GPU are at most " +
                        std::to_string(kMostElements) + "; split the tensor");
     }
+    if (has_phases(*request.pipeline))
+        return invalid("codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
+                       "' on a GPU; allowed are codecs of one phase; encode it on the CPU");
     const auto types = gpu_request.sample_types;
     if (!types.empty() && types.size() != request.samples.size()) {
         return invalid("sample types: " + std::to_string(types.size()) + " for " +

@@ -72,10 +72,10 @@ std::vector<Bytes> seeds() {
           "block_topk(0.01, block=512) | pow2(bits=4) | rice", "gaussian_k(0.01) | pow2 | elias_fano",
           "sidco(0.01, stages=2) | sign", "randk(0.01, feedback=none) | natural",
           "bernoulli(p=0.5, feedback=scaled) | sign", "biased_random(first=0.9, last=0.001)",
-          "adaptive_random(ratio=0.01, block=64) | f16", "all | ternary(clip=2.5, feedback=none)",
-          "all | rounding(base=1.5, mode=biased)", "all | minmax(bits=3, bucket=64, feedback=none)",
-          "all | sign(scale=none)", "topk(0.1) | sign(scale=two_mean)",
-          "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
+          "adaptive_random(ratio=0.01, block=64) | f16", "lowrank(4); embed*: lowrank(rank=8, columns=512)",
+          "all | ternary(clip=2.5, feedback=none)", "all | rounding(base=1.5, mode=biased)",
+          "all | minmax(bits=3, bucket=64, feedback=none)", "all | sign(scale=none)",
+          "topk(0.1) | sign(scale=two_mean)", "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
         made.push_back(tagged(kCodec, bytes_of(text)));
     for (const char* name : {"two_nodes", "trouble", "states", "hostile"})
         made.push_back(tagged(kStatus, source(std::string("/tests/cli/golden/") + name + ".json")));
