@@ -98,7 +98,10 @@ HostedJob::~HostedJob() { release_memory(); }
 
 void HostedJob::release_memory() {
     if (trace_) forget_trace();
-    for (auto& tensor : tensors_) tensor.result.reset();
+    for (auto& tensor : tensors_) {
+        tensor.result.reset();
+        tensor.phases.reset();
+    }
     release_gpu_state();
     if (state_ && state_->placement())
         give_back(surroundings_.gpus->ledger(), claims_of(*state_->placement(), parts_.ordinals));

@@ -58,14 +58,14 @@ Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count
 
 Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
     const EncodeRequest& request = gpu_request.request;
+    if (request.pipeline != nullptr && has_phases(*request.pipeline))
+        return invalid("codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
+                       "' on a GPU; allowed are codecs of one phase; encode it on the CPU");
     GRADSIEVE_TRY(gpu_request.parts.empty() ? check_encode_request(request) : check_parts(gpu_request, device_count));
     if (request.elements > kMostElements) {
         return invalid("elements: " + std::to_string(request.elements) + "; allowed on a GPU are at most " +
                        std::to_string(kMostElements) + "; split the tensor");
     }
-    if (has_phases(*request.pipeline))
-        return invalid("codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
-                       "' on a GPU; allowed are codecs of one phase; encode it on the CPU");
     const auto types = gpu_request.sample_types;
     if (!types.empty() && types.size() != request.samples.size()) {
         return invalid("sample types: " + std::to_string(types.size()) + " for " +

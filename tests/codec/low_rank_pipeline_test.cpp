@@ -56,7 +56,7 @@ TEST(LowRankPipeline, Shape_gives_the_columns) {
     EXPECT_EQ(settled("lowrank(2, columns=square)", {1, 10000}), "lowrank(rank=2, columns=100)");
     EXPECT_EQ(settled("lowrank(2, columns=square)", {10001}), "lowrank(rank=2, columns=101)");
     EXPECT_EQ(settled("lowrank(2, columns=50)", {10000}), "lowrank(rank=2, columns=50)");
-    EXPECT_EQ(settled("topk(0.1)", {256, 512}), "topk(ratio=0.1, gate=0, scope=tensor) | f32 | auto");
+    EXPECT_EQ(settled("topk(0.1)", {256, 512}), "topk(ratio=0.1, scope=tensor, gate=0) | f32 | auto");
 }
 TEST(LowRankPipeline, Vectors_and_what_is_not_halved_go_as_they_are) {
     EXPECT_EQ(settled("lowrank(4)", {100000}), "all | f32 | auto");
