@@ -55,7 +55,7 @@ std::uint32_t MatrixShape::row_elements(ElementCount row) const noexcept {
 MatrixShape matrix_shape(const Pipeline& pipeline, ElementCount elements) noexcept {
     MatrixShape shape{.elements = elements, .rank = static_cast<std::uint32_t>(pipeline.whole.rank)};
     if (pipeline.whole.columns > 0) {
-        shape.columns = static_cast<ElementCount>(pipeline.whole.columns);
+        shape.columns = std::min(static_cast<ElementCount>(pipeline.whole.columns), elements);
     } else {
         shape.columns = static_cast<ElementCount>(std::sqrt(static_cast<double>(elements)));
         while (shape.columns * shape.columns < elements) ++shape.columns;

@@ -28,7 +28,8 @@ struct MatrixShape {
     [[nodiscard]] std::uint32_t row_elements(ElementCount row) const noexcept;
 };
 
-/// As the pipeline says. Without columns in it the matrix is nearly square: ceil(sqrt(elements)) columns.
+/// As the pipeline says, with at most as many columns as there are elements. Without columns in it the matrix is nearly
+/// square: ceil(sqrt(elements)) columns.
 [[nodiscard]] MatrixShape matrix_shape(const Pipeline& pipeline, ElementCount elements) noexcept;
 
 /// A factor is worth it where both together have less than half of the tensor's elements.

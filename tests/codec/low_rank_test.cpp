@@ -266,6 +266,14 @@ TEST(LowRank, Payloads_are_two_factors_in_fp32) {
     EXPECT_EQ(phase_elements(pipeline, 7000, 1), 210U);
     EXPECT_EQ(kept_state_bytes(pipeline, 7000), 2 * 4 * (7000U + 210U));
 }
+TEST(LowRank, A_matrix_has_no_more_columns_than_elements) {
+    const auto shape = matrix_shape(*parse_pipeline("lowrank(2, 1073741824)"), 50);
+    EXPECT_EQ(shape.columns, 50U);
+    EXPECT_EQ(shape.rows, 1U);
+    EXPECT_EQ(matrix_shape(*parse_pipeline("lowrank(2, 7)"), 50).rows, 8U);
+    EXPECT_EQ(matrix_shape(*parse_pipeline("lowrank"), 50).columns, 8U);
+    EXPECT_EQ(matrix_shape(*parse_pipeline("lowrank"), 0).rows, 0U);
+}
 TEST(LowRank, Steps_that_only_add_up_send_nothing_and_keep_the_factor) {
     std::mt19937_64 random(kSeed);
     PhaseLoop loop("accumulate(2) | lowrank(2, 30)", 900, 2);
