@@ -19,9 +19,10 @@ struct LowRankKernels {
     /// l takes lane l + 16, l + 8, l + 4, l + 2, l + 1.
     void (*project)(const float* values, std::uint32_t count, const float* factors, std::size_t stride,
                     std::uint32_t rank, float* ret_sums);
-    /// factors[k][i] = fl(factors[k][i] + fl(row[k] * values[i])), values cut off.
-    void (*add_outer)(const float* values, std::uint32_t count, const float* row, std::uint32_t rank,
-                      float* inout_factors, std::size_t stride);
+    /// For each of `rows` rows in order, of `count` values each, `stride` apart: factors[k][i] = fl(factors[k][i] +
+    /// fl(left[k] * values[i])), values cut off; `left` has `rank` numbers for each row.
+    void (*add_outer)(const float* values, std::uint32_t rows, std::uint32_t count, const float* left,
+                      std::uint32_t rank, float* inout_factors, std::size_t stride);
     /// ret_values[i] = sum over k, in order from +0, of fl(row[k] * factors[k][i]).
     void (*expand)(const float* row, std::uint32_t rank, const float* factors, std::size_t stride, std::uint32_t count,
                    float* ret_values);

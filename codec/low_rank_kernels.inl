@@ -55,18 +55,39 @@ void project(const float* values, std::uint32_t count, const float* factors, std
     if (row < rank) project_rows<1>(values, count, factors + row * stride, stride, ret_sums + row);
 }
 
-void add_outer(const float* values, std::uint32_t count, const float* row, std::uint32_t rank, float* inout_factors,
-               std::size_t stride) {
+/// kRows at a time, so that a sum is loaded and stored once for all of them.
+template <unsigned kRows>
+[[gnu::always_inline]] inline void add_rows(const float* values, std::uint32_t count, const float* left,
+                                            std::uint32_t rank, float* inout_factors, std::size_t stride) {
     const std::uint32_t whole = count / kLanes * kLanes;
-    for (std::uint32_t factor = 0; factor < rank; ++factor) {
-        float* sums = inout_factors + factor * stride;
-        const float weight = row[factor];
-        for (std::uint32_t at = 0; at < whole; at += kLanes) {
-            const Floats sum = floats_at(sums + at) + weight * cut(floats_at(values + at), kFactorLimit);
-            __builtin_memcpy(sums + at, &sum, sizeof(sum));
+    for (std::uint32_t at = 0; at < whole; at += kLanes) {
+        Floats cells[kRows];
+        for (unsigned row = 0; row < kRows; ++row)
+            cells[row] = cut(floats_at(values + row * stride + at), kFactorLimit);
+        for (std::uint32_t factor = 0; factor < rank; ++factor) {
+            float* sums = inout_factors + factor * stride + at;
+            Floats sum = floats_at(sums);
+            for (unsigned row = 0; row < kRows; ++row) sum = sum + left[row * rank + factor] * cells[row];
+            __builtin_memcpy(sums, &sum, sizeof(sum));
         }
-        for (std::uint32_t at = whole; at < count; ++at) sums[at] = sums[at] + weight * cut(values[at], kFactorLimit);
     }
+    for (std::uint32_t at = whole; at < count; ++at)
+        for (std::uint32_t factor = 0; factor < rank; ++factor) {
+            float sum = inout_factors[factor * stride + at];
+            for (unsigned row = 0; row < kRows; ++row)
+                sum = sum + left[row * rank + factor] * cut(values[row * stride + at], kFactorLimit);
+            inout_factors[factor * stride + at] = sum;
+        }
+}
+
+void add_outer(const float* values, std::uint32_t rows, std::uint32_t count, const float* left, std::uint32_t rank,
+               float* inout_factors, std::size_t stride) {
+    constexpr std::uint32_t kAtOnce = 4;
+    std::uint32_t row = 0;
+    for (; row + kAtOnce <= rows; row += kAtOnce)
+        add_rows<kAtOnce>(values + row * stride, count, left + std::size_t{row} * rank, rank, inout_factors, stride);
+    for (; row < rows; ++row)
+        add_rows<1>(values + row * stride, count, left + std::size_t{row} * rank, rank, inout_factors, stride);
 }
 
 /// At most kPieceElements.

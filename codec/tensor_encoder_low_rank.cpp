@@ -13,6 +13,7 @@ namespace {
 /// Between the pass and the look at it, so many stay in the second-level cache.
 constexpr std::size_t kMatrixSpanElements = std::size_t{1} << 16U;
 static_assert(kChunkElements % kMatrixSpanElements == 0);
+constexpr ElementCount kRowsAtOnce = 1024;
 
 }  // namespace
 
@@ -54,10 +55,14 @@ EncodeResult TensorEncoder::run_right(PhaseMemory::Impl& inout_memory) {
     const auto& kernels = *low_rank_kernels_of(form_);
     float* residual = request_.out.residual;
     std::ranges::fill(inout_memory.right, 0.0F);
-    for (ElementCount row = 0; row < shape.rows; ++row)
-        kernels.add_outer(residual + row * shape.columns, shape.row_elements(row),
+    for (ElementCount row = 0; row < shape.rows;) {
+        const bool is_last = row + 1 == shape.rows;  // it may be short
+        const ElementCount rows = is_last ? 1 : std::min(kRowsAtOnce, shape.rows - 1 - row);
+        kernels.add_outer(residual + row * shape.columns, static_cast<std::uint32_t>(rows), shape.row_elements(row),
                           inout_memory.left.data() + row * shape.rank, shape.rank, inout_memory.right.data(),
                           shape.columns);
+        row += rows;
+    }
     for (ElementCount row = 0; row < shape.rows; ++row)
         kernels.subtract(inout_memory.left.data() + row * shape.rank, shape.rank, inout_memory.right.data(),
                          shape.columns, shape.row_elements(row), residual + row * shape.columns);
