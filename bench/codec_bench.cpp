@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -109,7 +110,9 @@ const std::vector<Case>& cases() {
                                           {"rotate | all | dither", 1, 2, 1},
                                           {"all | f16", 1, 2, 1, 2},
                                           {"all | bf16", 1, 2, 1, 2},
-                                          {"all | f32", 1, 1, 1}};
+                                          {"all | f32", 1, 1, 1},
+                                          {"lowrank(1)", 1, 4, 2},
+                                          {"lowrank(4)", 1, 4, 2}};
     return all;
 }
 
@@ -117,7 +120,7 @@ Pipeline pipeline_of(const std::string& name) {
     Pipeline pipeline;
     using namespace codec;
     if (name.find("entropy") != std::string::npos || name.find("integer") != std::string::npos ||
-        name.find("rotate") == 0)
+        name.find("rotate") == 0 || name.find("lowrank") == 0)
         return *parse_pipeline(name);
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
@@ -194,6 +197,7 @@ public:
         request_.elements = elements;
         request_.weights = weights_;
         request_.selection_hint = &hint_;
+        if (codec::has_phases(pipeline_)) phases_.emplace(pipeline_, elements);
         for (AlignedFloats& array : state_) std::fill_n(array.data(), elements, 0.0F);
     }
     /// Encodes one step; returns the elements kept.
@@ -207,14 +211,32 @@ public:
         const std::size_t read = request_.step++ % 2;
         request_.in = {state_[read].data(), state_[2 + read].data()};
         request_.out = {state_[1 - read].data(), state_[3 - read].data()};
+        if (phases_) return encode_phases();
         auto result = codec::encode_tensor_with(request_, {form_, true, true}, workspace_);
         if (!result.is_ok()) std::printf("%s\n", result.status().to_string().c_str()), std::exit(1);
         return std::move(*result);
     }
 
 private:
+    /// What a lone node does up to the second payload: both codings, and what all do between them.
+    codec::EncodeResult encode_phases() {
+        request_.in.factor = request_.in.variance;
+        request_.out.factor = request_.out.variance;
+        auto first = codec::encode_phase_with(0, request_, {form_, true, true}, *phases_, workspace_);
+        if (!first.is_ok()) std::exit(1);
+        std::vector<codec::ChunkView> views;
+        for (const auto& chunk : first->chunks) views.push_back({chunk.chunk_index, chunk.bytes});
+        const codec::Contribution contributions[] = {{1.0F, views}};
+        if (!codec::decode_first_phase(request_.step, contributions, *phases_).is_ok()) std::exit(1);
+        auto second = codec::encode_phase_with(1, request_, {form_, true, true}, *phases_, workspace_);
+        if (!second.is_ok()) std::exit(1);
+        second->kept_elements += first->kept_elements;
+        return std::move(*second);
+    }
+
     Pipeline pipeline_;
     CpuForm form_;
+    std::optional<codec::PhaseMemory> phases_;
     float* noise_;
     std::mt19937_64 random_;
     std::vector<const float*> samples_;

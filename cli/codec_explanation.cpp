@@ -3,6 +3,7 @@
 #include "cli/human.hpp"
 
 #include "codec/noise_trial.hpp"
+#include "codec/phases.hpp"
 #include "codec/pipeline_text.hpp"
 #include "codec/state_arrays.hpp"
 
@@ -96,6 +97,7 @@ std::string lines_of(const std::string& text, const Look& look) {
 
 struct Scaled {
     double bytes = 0;
+    double sent_fraction = 0;
     double ratio = 0;  ///< to fp32
     double bits_per_sent = 0;
     double encode_milliseconds = 0;
@@ -106,7 +108,14 @@ Scaled scaled(const CodecExplanation& explanation) {
     const double scale = static_cast<double>(explanation.elements) / static_cast<double>(trial.elements);
     Scaled figures;
     figures.bytes = trial.payload_bytes * scale;
+    figures.sent_fraction = trial.sent_fraction;
     if (trial.payload_bytes > 0) figures.ratio = 4 * static_cast<double>(trial.elements) / trial.payload_bytes;
+    if (explanation.factor_elements > 0) {  // they do not grow with the elements
+        const auto factors = static_cast<double>(explanation.factor_elements);
+        figures.bytes = factors * sizeof(float);
+        figures.sent_fraction = factors / static_cast<double>(explanation.elements);
+        figures.ratio = 1 / figures.sent_fraction;
+    }
     const double sent = trial.sent_fraction * static_cast<double>(trial.elements);
     if (sent > 0) figures.bits_per_sent = 8 * trial.payload_bytes / sent;
     figures.encode_milliseconds = trial.encode_milliseconds * scale;
@@ -116,6 +125,11 @@ Scaled scaled(const CodecExplanation& explanation) {
 
 std::string kept_text(const CodecExplanation& explanation) {
     if (explanation.state_bytes == 0) return "nothing from step to step: what it loses is lost";
+    if (explanation.factor_elements > 0)
+        return fmt::format(
+            "8 B per element and the right factor, two generations of each: {} for {} elements, on "
+            "every node",
+            memory_text(explanation.state_bytes), count_text(explanation.elements));
     return fmt::format("{} B per element, two generations of each array: {} for {} elements, on every node",
                        explanation.state_bytes / explanation.elements, memory_text(explanation.state_bytes),
                        count_text(explanation.elements));
@@ -142,8 +156,10 @@ Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uin
     explanation.text = codec::canonical_text(pipeline, codec::Knobs::kKeep);
     GRADSIEVE_ASSIGN(explanation.stages, stages_of(explanation.text));
     explanation.elements = elements;
-    constexpr std::uint64_t kGenerations = 2;
-    explanation.state_bytes = elements * kGenerations * codec::kept_state_arrays(pipeline) * sizeof(float);
+    explanation.state_bytes = codec::kept_state_bytes(pipeline, elements);
+    if (codec::has_phases(pipeline))
+        explanation.factor_elements =
+            codec::phase_elements(pipeline, elements, 0) + codec::phase_elements(pipeline, elements, 1);
     GRADSIEVE_ASSIGN(explanation.trial, try_codec(pipeline, elements));
     return explanation;
 }
@@ -166,7 +182,7 @@ std::string render_explanation(const CodecExplanation& explanation, const Look& 
                                  count_text(explanation.elements), figure_text(figures.ratio)),
                      look);
     text += lines_of(fmt::format("{} % of the elements, {} bits for each of them",
-                                 figure_text(100 * trial.sent_fraction), figure_text(figures.bits_per_sent)),
+                                 figure_text(100 * figures.sent_fraction), figure_text(figures.bits_per_sent)),
                      look);
     text += lines_of(fmt::format("{:.3f} of the energy of residual and gradient left for later steps, or lost where "
                                  "nothing is kept",

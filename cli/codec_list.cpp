@@ -45,7 +45,7 @@ std::string render_stages(const std::vector<StageView>& stages, const Look& look
         if (std::find(roles.begin(), roles.end(), stage.role) == roles.end()) roles.push_back(stage.role);
     auto text = wrapped(
         "A codec is SELECTOR | QUANTIZER | INDEX CODER, e.g. topk(0.01) | pow2(bits=4) | auto; a FRONT may stand "
-        "before it, an ENTROPY CODER behind it",
+        "before it, an ENTROPY CODER behind it, a WHOLE CODEC in place of all three",
         0, Ink::kPlain, look);
     for (const auto& role : roles) {
         text += '\n' + look.paint(Ink::kTitle, role + 's') + '\n';

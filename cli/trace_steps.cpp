@@ -32,14 +32,15 @@ void first_one(Moment& inout_moment, std::int64_t time_ns) {
     if (!inout_moment) inout_moment = time_ns;
 }
 
+/// Of a tensor whose step has two phases, what is between the codings counts as encoding.
 void note(Seen& inout_seen, const shm::TraceEvent& event) {
     switch (event.kind) {
         case TraceEventKind::kHandIn: inout_seen.hand_ins.emplace_back(event.who, event.time_ns); return;
         case TraceEventKind::kEncodeAsked: return first_one(inout_seen.encode_asked, event.time_ns);
         case TraceEventKind::kEncoded:
-            inout_seen.encode_began = event.time_ns;
+            first_one(inout_seen.encode_began, event.time_ns);
             inout_seen.encode_ended = event.until_ns;
-            inout_seen.payload_bytes = event.number;
+            inout_seen.payload_bytes += event.number;
             return;
         case TraceEventKind::kRecordsOut: {
             auto& departure = inout_seen.to[event.who];
@@ -53,7 +54,7 @@ void note(Seen& inout_seen, const shm::TraceEvent& event) {
             inout_seen.from[event.who].last_ns = event.time_ns;
             inout_seen.from[event.who].taken_ns = event.until_ns;
             return;
-        case TraceEventKind::kDecodeAsked: return first_one(inout_seen.decode_asked, event.time_ns);
+        case TraceEventKind::kDecodeAsked: inout_seen.decode_asked = event.time_ns; return;
         case TraceEventKind::kDecoded:
             inout_seen.decode_began = event.time_ns;
             inout_seen.decode_ended = event.until_ns;

@@ -376,8 +376,15 @@ void ResultTensor::fill_not_a_number() noexcept {
 }
 
 DecodeResult ResultTensor::copy_exact(Step step, std::span<const float> values) noexcept {
+    GRADSIEVE_CHECK(values.size() == impl_->elements);
+    return write_all(step, [&](ElementCount first, std::span<float> ret_values) {
+        std::memcpy(ret_values.data(), values.data() + first, ret_values.size_bytes());
+    });
+}
+
+DecodeResult ResultTensor::write_all(
+    Step step, const std::function<void(ElementCount first, std::span<float> ret_values)>& write) {
     Impl& impl = *impl_;
-    GRADSIEVE_CHECK(values.size() == impl.elements);
     DecodeResult result;
     for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {
         const std::uint64_t key = digest_key(impl.tensor, step, static_cast<std::uint32_t>(chunk));
@@ -385,7 +392,7 @@ DecodeResult ResultTensor::copy_exact(Step step, std::span<const float> values) 
         for (std::uint32_t first = 0; first < count; first += kTileElements) {
             const std::uint32_t run = std::min(static_cast<std::uint32_t>(kTileElements), count - first);
             float* out = impl.chunk_memory(chunk) + first;
-            std::memcpy(out, values.data() + chunk * kChunkElements + first, run * sizeof(float));
+            write(chunk * kChunkElements + first, {out, run});
             result.digest += payload_kernels().digest_run(out, first, run, key);
         }
     }

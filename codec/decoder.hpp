@@ -7,6 +7,7 @@
 #include "base/id.hpp"
 #include "base/status.hpp"
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -46,6 +47,11 @@ public:
 
     /// Copies exact values in (broadcast of parameters) and returns their digest.
     [[nodiscard]] DecodeResult copy_exact(Step step, std::span<const float> values) noexcept;
+
+    /// Every element by `write`, run by run in ascending order: it is told the run's first element and fills its
+    /// values, at most a tile of them, all finite.
+    [[nodiscard]] DecodeResult write_all(
+        Step step, const std::function<void(ElementCount first, std::span<float> ret_values)>& write);
 
 private:
     struct Impl;

@@ -43,6 +43,7 @@ DenseRule dense_rule_of_all(const Quantizer& quantizer) {
 
 DenseRule dense_rule(const Pipeline& pipeline) {
     if (has_rotation(pipeline)) return has_residual(pipeline) ? DenseRule::kEverything : DenseRule::kMean;
+    if (has_phases(pipeline)) return DenseRule::kEverything;
     switch (pipeline.selector.kind) {
         case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer);
         case SelectorKind::kVariance: return DenseRule::kVariance;
@@ -88,6 +89,7 @@ TensorEncoder::TensorEncoder(const EncodeRequest& request, const EncodeOptions& 
       pipeline_(*request.pipeline),
       scratch_(scratch),
       candidates_(candidates),
+      form_(options.form),
       kernels_(*payload_kernels_of(options.form)),
       random_(rounding_stream(request.random_seed, request.tensor, request.step)) {
     plan_dense_pass(options);
@@ -154,7 +156,8 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
     if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;
-    const bool is_read_again = is_dense_list(pipeline_) || is_estimated(selector) || is_read_at_once(pipeline_);
+    const bool is_read_again =
+        is_dense_list(pipeline_) || is_estimated(selector) || is_read_at_once(pipeline_) || has_phases(pipeline_);
     plan_.streams = options.may_stream && !is_read_again && request_.elements >= kStreamFromElements &&
                     is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
@@ -236,8 +239,13 @@ Result<EncodeResult> encode_tensor_with(const EncodeRequest& request, const Enco
     if (!is_cpu_form_supported(options.form)) {
         return parse_cpu_form(cpu_form_name(options.form)).error();
     }
-    if (!is_waiting(*request.pipeline, request.step))
+    if (!is_waiting(*request.pipeline, request.step)) {
+        if (has_phases(*request.pipeline))
+            return Status(StatusCode::kInvalidArgument,
+                          "codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
+                              "': allowed are codecs of one phase here; call encode_phase");
         return TensorEncoder(request, options, workspace.impl(), workspace.impl().candidates).run();
+    }
     const Pipeline waiting = waiting_pipeline(*request.pipeline);
     EncodeRequest silent = request;
     silent.pipeline = &waiting;

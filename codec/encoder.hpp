@@ -19,11 +19,13 @@ namespace gradsieve::codec {
 enum class VarianceSource : std::uint8_t { kNone = 0, kSecondMoment = 1, kGroups = 2, kGroupsPooled = 3, kSingle = 4 };
 [[nodiscard]] std::string_view variance_source_name(VarianceSource source) noexcept;
 
-/// One generation of a tensor's state: `elements` floats each, or null where the pipeline has no such array.
+/// One generation of a tensor's state: `elements` floats each, but for `factor` (state_arrays.hpp says how many), or
+/// null where the pipeline has no such array.
 struct StateView {
     float* residual = nullptr;
     float* variance = nullptr;
     float* momentum = nullptr;
+    float* factor = nullptr;  ///< lowrank: the transposed right factor
 };
 
 struct EncodeRequest {
@@ -91,7 +93,7 @@ private:
 };
 
 /// Encodes with the fastest form this CPU has; every form gives the same bytes and the same state.
-/// Errors: kInvalidArgument (counts that do not fit together).
+/// Errors: kInvalidArgument (counts that do not fit together; a codec with phases, see phases.hpp).
 [[nodiscard]] Result<EncodeResult> encode_tensor(const EncodeRequest& request, EncodeWorkspace& workspace);
 
 /// Sum of squares of the residual in fp64, for status; O(n).

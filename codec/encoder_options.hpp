@@ -4,6 +4,7 @@
 #include "codec/cpu_form.hpp"
 #include "codec/encoder.hpp"
 #include "codec/model_scope.hpp"
+#include "codec/phases.hpp"
 
 namespace gradsieve::codec {
 
@@ -22,5 +23,9 @@ struct EncodeOptions {
 [[nodiscard]] Result<EncodeResult> encode_member_with(ScopePhase phase, const ScopeTerms& terms,
                                                       const EncodeRequest& request, const EncodeOptions& options,
                                                       ScopeMember& inout_member, EncodeWorkspace& workspace);
+/// As encode_phase. Further error: kInvalidArgument (this CPU does not have the form).
+[[nodiscard]] Result<EncodeResult> encode_phase_with(unsigned phase, const EncodeRequest& request,
+                                                     const EncodeOptions& options, PhaseMemory& inout_memory,
+                                                     EncodeWorkspace& workspace);
 
 }  // namespace gradsieve::codec

@@ -30,7 +30,8 @@ NoiseTrial::NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uin
     for (float& value : noise_) value = normal(random);
     for (auto& generation : state_)
         for (const StateArray& array : state_arrays())
-            generation.emplace_back(array.is_kept(pipeline_) ? elements : 0, 0.0F);
+            generation.emplace_back(array.is_kept(pipeline_) ? size_of(array, pipeline_, elements) : 0, 0.0F);
+    if (has_phases(pipeline_)) phases_.emplace(pipeline_, elements);
 }
 
 Result<NoiseTrial> NoiseTrial::make(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed) {
@@ -68,20 +69,41 @@ Result<NoiseTrial::Sent> NoiseTrial::step() {
     request.out = state(1 - live_);
     if (has_local_clip(pipeline_))
         clip_ = clip_factor(pipeline_.front.clip, request.node_count, residual_square_sum({gradient(), elements_}));
-    GRADSIEVE_ASSIGN(auto result, encode_tensor(request, workspace_));
+    Sent sent;
+    const auto take = [&](EncodeResult result) {
+        sent.elements += result.kept_elements;
+        for (const ChunkPayload& chunk : result.chunks) sent.payload_bytes += chunk.bytes.size();
+        chunks_ = std::move(result.chunks);
+    };
+    if (phases_) {
+        GRADSIEVE_ASSIGN(auto first, encode_phase(0, request, *phases_, workspace_));
+        take(std::move(first));
+        const auto views = views_of_chunks();
+        const Contribution contributions[] = {{1.0F, views}};
+        GRADSIEVE_TRY(decode_first_phase(step_, contributions, *phases_));
+        GRADSIEVE_ASSIGN(auto second, encode_phase(1, request, *phases_, workspace_));
+        take(std::move(second));
+    } else {
+        GRADSIEVE_ASSIGN(auto result, encode_tensor(request, workspace_));
+        take(std::move(result));
+    }
     live_ = 1 - live_;
-    Sent sent{result.kept_elements, 0};
-    for (const ChunkPayload& chunk : result.chunks) sent.payload_bytes += chunk.bytes.size();
-    chunks_ = std::move(result.chunks);
     return sent;
+}
+
+std::vector<ChunkView> NoiseTrial::views_of_chunks() const {
+    std::vector<ChunkView> views;
+    for (const ChunkPayload& chunk : chunks_) views.push_back({chunk.chunk_index, chunk.bytes.view()});
+    return views;
 }
 
 Status NoiseTrial::decode() {
     decoded_.assign(elements_, 0.0F);
-    std::vector<ChunkView> views;
-    for (const ChunkPayload& chunk : chunks_) views.push_back({chunk.chunk_index, chunk.bytes.view()});
+    const auto views = views_of_chunks();
     const Contribution contributions[] = {{1.0F, views}};
-    return ResultTensor(kTensor, decoded_.data(), elements_).decode_average(step_, contributions).status();
+    ResultTensor result(kTensor, decoded_.data(), elements_);
+    if (phases_) return decode_last_phase(step_, contributions, *phases_, result).status();
+    return result.decode_average(step_, contributions).status();
 }
 
 float NoiseTrial::handed_in(const StateView& before, ElementCount element) const {

@@ -6,9 +6,11 @@
 #include "base/id.hpp"
 #include "base/status.hpp"
 #include "codec/encoder.hpp"
+#include "codec/phases.hpp"
 #include "codec/pipeline.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,9 +30,10 @@ public:
     /// Errors: kInvalidArgument.
     [[nodiscard]] static Result<NoiseTrial> make(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed);
 
-    /// Encodes one more step's gradient: one sample, independent standard normal numbers.
+    /// Encodes one more step's gradient: one sample, independent standard normal numbers. With phases, up to and with
+    /// the last one's payloads.
     [[nodiscard]] Result<Sent> step();
-    /// What the last step sent.
+    /// What the last step sent; with phases, in the last one.
     [[nodiscard]] std::span<const ChunkPayload> payloads() const { return chunks_; }
     /// Decodes what the last step sent, as a receiver does.
     [[nodiscard]] Status decode();
@@ -42,6 +45,7 @@ private:
     NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed);
     [[nodiscard]] const float* gradient() const { return noise_.data() + offset_; }
     [[nodiscard]] StateView state(std::size_t generation);
+    [[nodiscard]] std::vector<ChunkView> views_of_chunks() const;
     /// What the step added to the residual of an element.
     [[nodiscard]] float handed_in(const StateView& before, ElementCount element) const;
 
@@ -58,6 +62,7 @@ private:
     EncodeWorkspace workspace_;
     std::vector<ChunkPayload> chunks_;  ///< of the last step
     std::vector<float> decoded_;
+    std::optional<PhaseMemory> phases_;
 };
 
 }  // namespace gradsieve::codec

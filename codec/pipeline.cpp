@@ -2,6 +2,7 @@
 
 #include "codec/pipeline_front.hpp"
 #include "codec/pipeline_stages.hpp"
+#include "codec/pipeline_whole.hpp"
 
 #include <algorithm>
 #include <array>
@@ -28,6 +29,7 @@ Status unknown_stage(std::string_view name, std::size_t first_role) {
     std::vector<std::string_view> candidates;
     if (first_role == 0) candidates.push_back(kSimilarityName);
     if (first_role == 0) candidates.insert(candidates.end(), front_names().begin(), front_names().end());
+    if (first_role == 0) candidates.insert(candidates.end(), whole_names().begin(), whole_names().end());
     if (first_role <= 0) candidates.insert(candidates.end(), selector_names().begin(), selector_names().end());
     if (first_role == 1) candidates.insert(candidates.end(), quantizer_names().begin(), quantizer_names().end());
     if (first_role == 1 || first_role == 2)
@@ -106,9 +108,17 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
             return bad_text("codec", text, "a selector behind " + front_name,
                             "write e.g. momentum(0.9) | topk(0.001) | f32 | auto");
     }
+    if (is_whole(stages.front().name)) {
+        GRADSIEVE_TRY(read_whole_codec(stages, pipeline.whole));
+        GRADSIEVE_TRY(check_front(pipeline));
+        return pipeline;
+    }
     std::size_t next_role = 0;
     bool has_quantizer = false;
     for (const StageText& stage : stages) {
+        if (is_whole(stage.name))
+            return bad_text("codec stage", stage.name, "in place of selector, quantizer and index coder",
+                            "remove it, or the other stages");
         if (is_front(stage.name) || stage.name == kSimilarityName)
             return bad_text(
                 "codec stage", stage.name,
@@ -143,14 +153,17 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
 
 std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
     const bool shows_similarity = pipeline.measures_similarity && knobs == Knobs::kKeep;
-    return (shows_similarity ? std::string(kSimilarityName) + " | " : std::string()) + front_text(pipeline.front) +
-           selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
+    const auto front =
+        (shows_similarity ? std::string(kSimilarityName) + " | " : std::string()) + front_text(pipeline.front);
+    if (has_phases(pipeline)) return front + whole_text(pipeline.whole);
+    return front + selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
            std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]) +
            (pipeline.has_entropy ? " | entropy" : "");
 }
 
 bool has_residual(const Pipeline& pipeline) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
+    if (has_phases(pipeline)) return true;
     if (is_keyed(pipeline.selector)) return !drops_errors(pipeline.selector);
     const bool drops_rounding = quantizer.kind == QuantizerKind::kVote || has_drive_scale(quantizer) ||
                                 (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
@@ -158,23 +171,5 @@ bool has_residual(const Pipeline& pipeline) noexcept {
 }
 
 std::string_view combine_name(Combine combine) noexcept { return kCombineNames[static_cast<std::size_t>(combine)]; }
-
-bool has_variance(const Pipeline& pipeline) noexcept {
-    switch (pipeline.selector.kind) {
-        case SelectorKind::kVariance:
-        case SelectorKind::kVarianceHybrid: return true;
-        case SelectorKind::kTopK: return pipeline.selector.gate > 0;
-        case SelectorKind::kAll:
-        case SelectorKind::kThreshold:
-        case SelectorKind::kBlockTopK:
-        case SelectorKind::kGaussianK:
-        case SelectorKind::kSidco:
-        case SelectorKind::kAdaptiveRandom:
-        case SelectorKind::kRandK:
-        case SelectorKind::kBernoulli:
-        case SelectorKind::kBiasedRandom: break;
-    }
-    return false;
-}
 
 }  // namespace gradsieve::codec

@@ -25,6 +25,8 @@ enum class SelectorKind : std::uint8_t {
     kBiasedRandom = 10,
     kAdaptiveRandom = 11
 };
+/// A codec that is selector, quantizer and index coder in one.
+enum class WholeKind : std::uint8_t { kNone = 0, kLowRank = 1 };
 /// Numbers are part of the payload format.
 enum class QuantizerKind : std::uint8_t {
     kF32 = 0,
@@ -100,6 +102,16 @@ struct Quantizer {
     Feedback feedback = Feedback::kScaled;  ///< of what rounds at random; kNone: sign(scale=drive)
     bool operator==(const Quantizer&) const = default;
 };
+/// lowrank's columns: the product of the tensor's extents behind the first, or those of a nearly square matrix.
+inline constexpr std::int64_t kColumnsOfShape = 0, kColumnsSquare = -1;
+inline constexpr int kMostRank = 64;
+inline constexpr std::int64_t kMostColumns = std::int64_t{1} << 30U;
+struct Whole {
+    WholeKind kind = WholeKind::kNone;
+    int rank = 1;                            ///< lowrank: columns of each factor, 1..kMostRank
+    std::int64_t columns = kColumnsOfShape;  ///< lowrank: of the matrix, 1..kMostColumns, or one of the above
+    bool operator==(const Whole&) const = default;
+};
 struct Pipeline {
     Selector selector;
     Quantizer quantizer;
@@ -107,6 +119,7 @@ struct Pipeline {
     Front front = {};
     bool measures_similarity = false;  ///< similarity: asks for signatures (similarity.hpp); changes no payload
     bool has_entropy = false;          ///< value codes are Huffman coded, see entropy_coder.hpp
+    Whole whole = {};                  ///< in place of selector, quantizer and index coder, which are `all | f32` then
     bool operator==(const Pipeline&) const = default;
 };
 
@@ -136,6 +149,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return pipeline.selector.scope == Scope::kModel;
 }
 
+/// A step of a tensor has two rounds of payloads (phases.hpp): encode_tensor does not take the pipeline.
+[[nodiscard]] constexpr bool has_phases(const Pipeline& pipeline) noexcept {
+    return pipeline.whole.kind != WholeKind::kNone;
+}
+
 /// Needs the array r (4 B per element and generation).
 [[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;
 /// Needs the array v (4 B per element and generation).
@@ -155,6 +173,7 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 
 /// A stage that works on the host alone, as errors name it; empty if there is none.
 [[nodiscard]] constexpr std::string_view host_stage(const Pipeline& pipeline) noexcept {
+    if (has_phases(pipeline)) return "lowrank";
     if (has_rotation(pipeline)) return "rotate";
     if (has_local_clip(pipeline)) return "momentum(clip=..)";
     return pipeline.quantizer.kind == QuantizerKind::kInteger ? "integer" : "";
@@ -208,7 +227,7 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
 struct StageRow {
     std::string_view name;
-    std::string_view role;        ///< "front", "selector", "quantizer", "index coder", "entropy coder"
+    std::string_view role;        ///< "front", "selector", "quantizer", "index coder", "entropy coder", "whole codec"
     std::string_view parameters;  ///< e.g. "alpha=1.5, zeta=0.999, mode=conserving|faithful"
     std::string_view scope;
     std::string_view state;  ///< e.g. "r, v: 8 B per element and generation"

@@ -175,4 +175,22 @@ Status check_keyed(const Pipeline& pipeline, std::string_view quantizer_name, st
     return {};
 }
 
+bool has_variance(const Pipeline& pipeline) noexcept {
+    switch (pipeline.selector.kind) {
+        case SelectorKind::kVariance:
+        case SelectorKind::kVarianceHybrid: return true;
+        case SelectorKind::kTopK: return pipeline.selector.gate > 0;
+        case SelectorKind::kAll:
+        case SelectorKind::kThreshold:
+        case SelectorKind::kBlockTopK:
+        case SelectorKind::kGaussianK:
+        case SelectorKind::kSidco:
+        case SelectorKind::kAdaptiveRandom:
+        case SelectorKind::kRandK:
+        case SelectorKind::kBernoulli:
+        case SelectorKind::kBiasedRandom: break;
+    }
+    return false;
+}
+
 }  // namespace gradsieve::codec

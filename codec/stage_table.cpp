@@ -164,6 +164,15 @@ constexpr std::array kStages = {
         "away, or at most half of that; as many bits as the chunk's largest takes, 2 to 24; beyond 2^23 - 1 cut off; "
         "no finite z or delta bounds it, so it is in none of the classes and is not scaled; none: nothing is kept",
         "Scaled integer rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410", "gather", "CPU"},
+    StageRow{"lowrank", "whole codec", "rank=1, columns=auto|square|number", "tensor",
+             "r: 4 B per element and generation; a factor: 4 B times rank times columns",
+             "the tensor as a matrix of so many columns (auto: its extents behind the first, multiplied), sent as two "
+             "factors of `rank` columns each, one after the other: M Q, made orthonormal of all nodes' mean, and the "
+             "transposed M times that, which is the next step's Q; stands in place of selector, quantizer and index "
+             "coder; vectors, and what factors would not halve, are sent as all | f32; works on the host only",
+             "Vogels, Karimireddy, Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for Distributed "
+             "Optimization, arXiv:1905.13727",
+             "gather", "CPU"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

@@ -1,14 +1,21 @@
 #include "codec/state_arrays.hpp"
 
+#include "codec/low_rank.hpp"
+
 #include <algorithm>
 #include <array>
 
 namespace gradsieve::codec {
 namespace {
 
-constexpr std::array<StateArray, 3> kArrays = {{{"residual", &StateView::residual, &has_residual},
+ElementCount factor_elements(const Pipeline& pipeline, ElementCount elements) noexcept {
+    return matrix_shape(pipeline, elements).right_elements();
+}
+
+constexpr std::array<StateArray, 4> kArrays = {{{"residual", &StateView::residual, &has_residual},
                                                 {"variance", &StateView::variance, &has_variance},
-                                                {"momentum", &StateView::momentum, &has_momentum}}};
+                                                {"momentum", &StateView::momentum, &has_momentum},
+                                                {"factor", &StateView::factor, &has_phases, &factor_elements}}};
 
 }  // namespace
 
@@ -24,10 +31,18 @@ unsigned kept_state_arrays(const Pipeline& pipeline) noexcept {
         std::ranges::count_if(kArrays, [&](const StateArray& array) { return array.is_kept(pipeline); }));
 }
 
+ByteCount kept_state_bytes(const Pipeline& pipeline, ElementCount elements) noexcept {
+    constexpr ByteCount kGenerations = 2;
+    ByteCount bytes = 0;
+    for (const StateArray& array : kArrays)
+        if (array.is_kept(pipeline)) bytes += kGenerations * size_of(array, pipeline, elements) * sizeof(float);
+    return bytes;
+}
+
 StateView state_from(const StateView& whole, ElementCount first) noexcept {
     StateView part;
     for (const StateArray& array : kArrays)
-        if (whole.*array.values != nullptr) part.*array.values = whole.*array.values + first;
+        if (whole.*array.values != nullptr && array.size == nullptr) part.*array.values = whole.*array.values + first;
     return part;
 }
 

@@ -13,15 +13,23 @@ struct StateArray {
     std::string_view name;
     float* StateView::*values = nullptr;
     bool (*is_kept)(const Pipeline& pipeline) noexcept = nullptr;
+    /// Floats that it has for a tensor of `elements`: as many, if null.
+    ElementCount (*size)(const Pipeline& pipeline, ElementCount elements) noexcept = nullptr;
 };
+[[nodiscard]] inline ElementCount size_of(const StateArray& array, const Pipeline& pipeline,
+                                          ElementCount elements) noexcept {
+    return array.size == nullptr ? elements : array.size(pipeline, elements);
+}
 
 /// Every array there is, in the order in which they lie.
 [[nodiscard]] std::span<const StateArray> state_arrays() noexcept;
 /// The array of that name; null if there is none.
 [[nodiscard]] const StateArray* find_state_array(std::string_view name) noexcept;
-/// How many of them the pipeline keeps; each has 4 B per element and generation.
+/// How many of them the pipeline keeps.
 [[nodiscard]] unsigned kept_state_arrays(const Pipeline& pipeline) noexcept;
-/// The same arrays from element `first` on.
+/// What they take of memory, both generations.
+[[nodiscard]] ByteCount kept_state_bytes(const Pipeline& pipeline, ElementCount elements) noexcept;
+/// The same arrays from element `first` on; of those that have a float for each element.
 [[nodiscard]] StateView state_from(const StateView& whole, ElementCount first) noexcept;
 
 }  // namespace gradsieve::codec

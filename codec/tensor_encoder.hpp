@@ -9,6 +9,7 @@
 #include "codec/model_scope.hpp"
 #include "codec/momentum.hpp"
 #include "codec/payload_kernels.hpp"
+#include "codec/phases.hpp"
 #include "codec/workspace.hpp"
 
 namespace gradsieve::codec {
@@ -33,6 +34,11 @@ public:
     [[nodiscard]] EncodeResult run();
     /// One phase of a member of a scope. Without a result's chunks but in the last.
     [[nodiscard]] EncodeResult run_phase(ScopePhase phase, const ScopeTerms& terms, ScopeMember::Impl& inout_member);
+
+    /// The phases of lowrank, at a step that sends: M Q with r in `out`; then, with the orthonormal factor of all nodes
+    /// in the memory, the transposed product with it, and r without what that stands for.
+    [[nodiscard]] EncodeResult run_left(PhaseMemory::Impl& inout_memory);
+    [[nodiscard]] EncodeResult run_right(PhaseMemory::Impl& inout_memory);
 
 private:
     void plan_dense_pass(const EncodeOptions& options);
@@ -79,6 +85,7 @@ private:
     [[nodiscard]] bool has_gate() const { return plan_.rule == DenseRule::kGatedMagnitude; }
     void restore_dropped();
     void append_dense(std::uint32_t chunk, PayloadBytes bytes, std::size_t elements);
+    void append_factor(std::span<const float> factor);
     void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {
@@ -96,6 +103,7 @@ private:
     MomentumStep momentum_;             ///< of pipelines with momentum
     MomentumSamples momentum_samples_;  ///< the pass's samples then
     DensePass pass_ = nullptr;
+    const CpuForm form_;
     const PayloadKernels& kernels_;
     RandomStream random_;
     std::uint32_t block_floor_ = 1;            ///< of block_topk, see keep_block_best

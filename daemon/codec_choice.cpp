@@ -1,5 +1,8 @@
 #include "daemon/codec_choice.hpp"
 
+#include "codec/low_rank.hpp"
+#include "codec/phases.hpp"
+
 #include <algorithm>
 
 namespace gradsieve::daemon {
@@ -7,7 +10,8 @@ namespace gradsieve::daemon {
 namespace {
 
 bool is_plain(const codec::Pipeline& pipeline) {
-    return pipeline.selector.kind == codec::SelectorKind::kAll && pipeline.quantizer.kind == codec::QuantizerKind::kF32;
+    return !codec::has_phases(pipeline) && pipeline.selector.kind == codec::SelectorKind::kAll &&
+           pipeline.quantizer.kind == codec::QuantizerKind::kF32;
 }
 
 double value_bits(const codec::Quantizer& quantizer) noexcept {
@@ -29,12 +33,17 @@ double value_bits(const codec::Quantizer& quantizer) noexcept {
     return 32;
 }
 
-double bits_of_a_sending_step(const codec::Pipeline& pipeline) noexcept {
+double bits_of_a_sending_step(const codec::Pipeline& pipeline, ElementCount elements) noexcept {
     // Variance rules settle near one in a hundred (codec tests, send-rate oracles), a threshold is chosen to; an index
     // costs about 8 bits there.
     constexpr double kAdaptiveShare = 0.01;
     constexpr double kIndexBits = 8;
     const double bits = value_bits(pipeline.quantizer);
+    if (codec::has_phases(pipeline)) {
+        const auto factors =
+            codec::phase_elements(pipeline, elements, 0) + codec::phase_elements(pipeline, elements, 1);
+        return bits * static_cast<double>(factors) / static_cast<double>(std::max<ElementCount>(elements, 1));
+    }
     switch (pipeline.selector.kind) {
         case codec::SelectorKind::kAll: return bits;
         case codec::SelectorKind::kTopK:
@@ -68,8 +77,8 @@ Named named_codec(const Config& config, const std::string& client_codec, std::sp
 
 }  // namespace
 
-double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept {
-    return bits_of_a_sending_step(pipeline) / pipeline.front.period;
+double estimated_bits_per_element(const codec::Pipeline& pipeline, ElementCount elements) noexcept {
+    return bits_of_a_sending_step(pipeline, elements) / pipeline.front.period;
 }
 
 Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
@@ -86,6 +95,8 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
             choice.pipelines[index] = *rule;
             is_ruled[index] = true;
         }
+    for (std::size_t index = 0; index < tensors.size(); ++index)
+        choice.pipelines[index] = codec::settle_low_rank(choice.pipelines[index], tensors[index].shape);
     if (is_plain(main)) return choice;
 
     GRADSIEVE_ASSIGN(auto small, codec::parse_pipeline(config.small_codec));
@@ -98,6 +109,10 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
         small.front.beta = small.front.low_pass = 1;
         small.front.period = 1;
     }
+    const auto bits_of = [&](std::size_t index, const codec::Pipeline& pipeline) {
+        const auto elements = tensors[index].elements();
+        return static_cast<double>(elements) * estimated_bits_per_element(pipeline, elements);
+    };
     std::vector<std::size_t> candidates;
     double main_bits = 0;
     for (std::size_t index = 0; index < tensors.size(); ++index) {
@@ -106,19 +121,21 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
         if (is_small && !is_ruled[index])
             candidates.push_back(index);
         else
-            main_bits += static_cast<double>(elements) * estimated_bits_per_element(choice.pipelines[index]);
+            main_bits += bits_of(index, choice.pipelines[index]);
     }
     // Smallest first, while all of them together stay within their share of the step's bytes.
     std::stable_sort(candidates.begin(), candidates.end(),
                      [&](std::size_t a, std::size_t b) { return tensors[a].elements() < tensors[b].elements(); });
-    for (const auto index : candidates)
-        main_bits += static_cast<double>(tensors[index].elements()) * estimated_bits_per_element(main);
+    for (const auto index : candidates) main_bits += bits_of(index, choice.pipelines[index]);
     double small_bits = 0;
     for (const auto index : candidates) {
-        const auto elements = static_cast<double>(tensors[index].elements());
-        small_bits += elements * estimated_bits_per_element(small);
-        main_bits -= elements * estimated_bits_per_element(main);
-        if (small_bits > config.small_share * (small_bits + main_bits)) break;
+        const double bits = bits_of(index, small);
+        const double bits_otherwise = bits_of(index, choice.pipelines[index]);
+        small_bits += bits;
+        main_bits -= bits_otherwise;
+        // lowrank sends vectors as they are, which costs more.
+        const bool is_cheaper = codec::has_phases(main) && bits < bits_otherwise;
+        if (!is_cheaper && small_bits > config.small_share * (small_bits + main_bits)) continue;
         choice.pipelines[index] = small;
     }
     return choice;

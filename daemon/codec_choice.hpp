@@ -26,7 +26,7 @@ struct CodecChoice {
     std::string text;                        ///< canonical, rules and all
     std::string origin;                      ///< "client", "configuration", "default", "default: single node"
     codec::Pipeline main;                    ///< of tensors that are neither small nor ruled
-    std::vector<codec::Pipeline> pipelines;  ///< per tensor, in the order given
+    std::vector<codec::Pipeline> pipelines;  ///< per tensor, in the order given; lowrank is settled for its shape
 };
 
 /// `tensors` sorted by name. Rules go before the codec of small tensors. Errors: kInvalidArgument from parse_codec,
@@ -34,7 +34,7 @@ struct CodecChoice {
 [[nodiscard]] Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
                                                 std::span<const shm::TensorEntry> tensors);
 
-/// Rough bits per element that a pipeline sends; only to weigh small tensors against the rest.
-[[nodiscard]] double estimated_bits_per_element(const codec::Pipeline& pipeline) noexcept;
+/// Rough bits per element that a pipeline sends of a tensor; only to weigh small tensors against the rest.
+[[nodiscard]] double estimated_bits_per_element(const codec::Pipeline& pipeline, ElementCount elements) noexcept;
 
 }  // namespace gradsieve::daemon

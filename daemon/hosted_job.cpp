@@ -45,7 +45,8 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
     spec.codec = codec::canonical_text(choice.main, codec::Knobs::kBlank);
     for (std::size_t index = 0; index < sorted.size(); ++index)
         spec.tensors.push_back({sorted[index].name, sorted[index].group, sorted[index].shape,
-                                codec::canonical_text(choice.pipelines[index], codec::Knobs::kBlank)});
+                                codec::canonical_text(choice.pipelines[index], codec::Knobs::kBlank),
+                                static_cast<std::uint8_t>(codec::phase_count(choice.pipelines[index]))});
     return spec;
 }
 
@@ -107,7 +108,10 @@ HostedJob::~HostedJob() { release_memory(); }
 
 void HostedJob::release_memory() {
     if (trace_) forget_trace();
-    for (auto& tensor : tensors_) tensor.result.reset();
+    for (auto& tensor : tensors_) {
+        tensor.result.reset();
+        tensor.phases.reset();
+    }
     release_gpu_state();
     if (state_ && state_->placement())
         give_back(surroundings_.gpus->ledger(), claims_of(*state_->placement(), parts_.ordinals));
@@ -145,6 +149,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
     }
     GRADSIEVE_TRY(take_signatures());
     GRADSIEVE_TRY(lay_out_scopes());
+    GRADSIEVE_TRY(lay_out_phases());
     GRADSIEVE_TRY(lay_out_state());
     ByteCount result_bytes = 0;
     for (const auto count : elements) result_bytes += count * sizeof(float);

@@ -258,6 +258,8 @@ private:
     void end_scopes(exchange::GroupNumber group, Step step, TimePoint now);
     void answer_ended(HostedScope& scope, TimePoint now);
     void check_hand_ins(HostedScope& scope, TimePoint now);
+    // hosted_job_phases.cpp
+    [[nodiscard]] Status lay_out_phases();
     // hosted_job_gpu.cpp
     [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,
@@ -294,6 +296,7 @@ private:
     void fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action);
 
     void on_encode_done(CodecTask& task, TimePoint now);
+    static void note_gradient(HostedTensor& tensor, CodecTask& task);
     void on_decode_done(CodecTask& task, TimePoint now);
     void submit_average(Session& session, const shm::Submission& submission, TimePoint now);
     void complete(Session& session, const shm::Completion& completion);

@@ -180,12 +180,13 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
 void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
     auto& tensor = tensors_[action.tensor];
     if (trace_) trace_->on_encode_asked(action.tensor, action.step);
-    if (is_held(tensor) || is_draining(tensor)) return deferred_.push_back(action);
+    if (action.phase == 0 && (is_held(tensor) || is_draining(tensor))) return deferred_.push_back(action);
     // At a step that sends nothing there is nothing to select.
     if (tensor.scope != nullptr && !codec::is_waiting(tensor.pipeline, action.step))
         return encode_member(tensor, action.step, now);
     auto task = make_encode_task(tensor, action.step);
     if (!task.is_ok()) return machine_.on_encode_failed(action.tensor, action.step, task.error(), now);
+    (*task)->step_phase = action.phase;
     dispatch(std::move(*task), now);
 }
 
@@ -196,6 +197,7 @@ void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
     task->job_hash = exchange::job_hash(key());
     task->tensor = &tensors_[action.tensor];
     task->step = action.step;
+    task->step_phase = action.phase;
     task->payloads = std::move(action.payloads);
     for (const auto& payload : task->payloads) task->factors.push_back(factors_[payload.peer]);
     dispatch(std::move(task), now);
@@ -247,27 +249,21 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
         surroundings_.log->warning(status.text(), {.job = key().name, .step = task.step});
         return machine_.on_encode_failed(tensor.number, task.step, status, now);
     }
-    finish_generation(tensor, task.out_generation, task.step, task.scale);
+    if (task.is_last_phase()) finish_generation(tensor, task.out_generation, task.step, task.scale);
+    if (task.step_phase == 0) note_gradient(tensor, task);
     auto& totals = tensor.totals;
-    totals.kept_elements = encoded.kept_elements;
-    totals.variance_source = encoded.variance_source;
-    totals.similarity.reset();
-    totals.bits_differ.reset();
-    if (task.signature && tensor.sent_signature) {
-        totals.similarity = codec::cosine_of(*task.signature, *tensor.sent_signature);
-        totals.bits_differ = codec::differing_bits(*task.signature, *tensor.sent_signature);
-    }
-    tensor.open_signature = std::move(task.signature);
-    totals.payload_bytes = 0;
+    totals.kept_elements += encoded.kept_elements;
+    ByteCount payload_bytes = 0;
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     for (auto& chunk : encoded.chunks) {
-        totals.payload_bytes += chunk.bytes.size();
+        payload_bytes += chunk.bytes.size();
         chunks.emplace_back(chunk.chunk_index, share(std::move(chunk.bytes)));
     }
-    totals.payload_bytes_all += totals.payload_bytes;
-    ++totals.steps;
-    payload_bytes_unshared_ += static_cast<double>(totals.payload_bytes);
-    if (task.wants_residual_norm) {
+    totals.payload_bytes += payload_bytes;
+    totals.payload_bytes_all += payload_bytes;
+    payload_bytes_unshared_ += static_cast<double>(payload_bytes);
+    if (task.is_last_phase()) ++totals.steps;
+    if (task.is_last_phase() && task.wants_residual_norm) {
         totals.residual_norm = task.residual_norm;
         totals.residual_step = task.step;
     }

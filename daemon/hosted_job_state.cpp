@@ -21,10 +21,11 @@ std::vector<std::string> array_names(const codec::Pipeline& pipeline) {
     return names;
 }
 
-std::vector<std::string> array_names(const shm::StateTensor& tensor) {
-    std::vector<std::string> names;
-    for (const auto& array : tensor.arrays) names.push_back(array.name);
-    return names;
+using ArraySizes = std::vector<std::pair<std::string, ByteCount>>;
+ArraySizes array_sizes(const shm::StateTensor& tensor) {
+    ArraySizes sizes;
+    for (const auto& array : tensor.arrays) sizes.emplace_back(array.name, array.bytes);
+    return sizes;
 }
 
 std::string place_text(const shm::StateTensor& tensor) { return is_on_devices(tensor) ? "on GPUs" : "on the host"; }
@@ -42,7 +43,7 @@ std::string difference(const shm::StateTable& kept, const shm::StateTable& wante
         const auto& old = kept.tensors[index];
         const auto& fresh = wanted.tensors[index];
         if (old.name != fresh.name || old.group != fresh.group || old.elements != fresh.elements ||
-            array_names(old) != array_names(fresh))
+            array_sizes(old) != array_sizes(fresh))
             return "tensor '" + fresh.name + "': its arrays are others";
         if (is_on_devices(old) != is_on_devices(fresh))
             return "tensor '" + fresh.name + "': its state was " + place_text(old) + ", now it is to be " +
@@ -71,7 +72,9 @@ shm::StateTable HostedJob::state_table() const {
         const auto part = tensor.on_device && !has_host_state_ ? shm::kDevicesPart : shm::kHostPart;
         for (const auto& name : array_names(tensor.pipeline))
             table.tensors.back().arrays.push_back(
-                {.name = name, .part = part, .bytes = tensor.elements * sizeof(float)});
+                {.name = name,
+                 .part = part,
+                 .bytes = size_of(*codec::find_state_array(name), tensor.pipeline, tensor.elements) * sizeof(float)});
     }
     return table;
 }

@@ -39,24 +39,41 @@ void CodecTask::run_phase(codec::EncodeWorkspace& workspace) {
     if (phase == codec::ScopePhase::kSettle) measure_residual();
 }
 
+void CodecTask::run_encode(codec::EncodeWorkspace& workspace) {
+    encoded.emplace(tensor->phases ? codec::encode_phase(step_phase, request, *tensor->phases, workspace)
+                                   : codec::encode_tensor(request, workspace));
+    if (is_last_phase()) measure_residual();
+    if (step_phase == 0) sign_gradient();
+}
+
+void CodecTask::run_decode() {
+    std::vector<std::vector<codec::ChunkView>> views(payloads.size());
+    std::vector<codec::Contribution> contributions(payloads.size());
+    for (std::size_t node = 0; node < payloads.size(); ++node) {
+        for (const auto& [chunk, view] : payloads[node].chunks) views[node].push_back({chunk, view.bytes()});
+        contributions[node] = {factors[node], views[node]};
+    }
+    if (!tensor->phases) {
+        decoded.emplace(tensor->result->decode_average(step, contributions));
+    } else if (is_last_phase()) {
+        decoded.emplace(codec::decode_last_phase(step, contributions, *tensor->phases, *tensor->result));
+    } else if (const auto status = codec::decode_first_phase(step, contributions, *tensor->phases); status.is_ok()) {
+        decoded.emplace(codec::DecodeResult{});
+    } else {
+        decoded.emplace(status);
+    }
+}
+
 void CodecTask::run(codec::EncodeWorkspace& workspace) {
     const SteadyClock clock;
     const auto run_begin = clock.now();
     if (began == TimePoint{}) began = run_begin;
     if (kind == Kind::kEncode) {
-        encoded.emplace(codec::encode_tensor(request, workspace));
-        measure_residual();
-        sign_gradient();
+        run_encode(workspace);
     } else if (kind == Kind::kScopePhase) {
         run_phase(workspace);
     } else {
-        std::vector<std::vector<codec::ChunkView>> views(payloads.size());
-        std::vector<codec::Contribution> contributions(payloads.size());
-        for (std::size_t node = 0; node < payloads.size(); ++node) {
-            for (const auto& [chunk, view] : payloads[node].chunks) views[node].push_back({chunk, view.bytes()});
-            contributions[node] = {factors[node], views[node]};
-        }
-        decoded.emplace(tensor->result->decode_average(step, contributions));
+        run_decode();
     }
     ended = clock.now();
     took += ended - run_begin;

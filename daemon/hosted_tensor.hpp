@@ -8,6 +8,7 @@
 #include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
 #include "codec/model_scope.hpp"
+#include "codec/phases.hpp"
 #include "codec/pipeline.hpp"
 #include "codec/similarity.hpp"
 #include "exchange/job_machine.hpp"
@@ -80,6 +81,7 @@ struct HostedTensor {
     std::optional<codec::Signature> open_signature, sent_signature;
     HostedScope* scope = nullptr;  ///< of pipelines that select over several tensors; constant after lay_out_scopes
     std::optional<codec::ScopeMember> member;
+    std::optional<codec::PhaseMemory> phases;  ///< of codecs whose steps have two; constant after lay_out_phases
 
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
 };
@@ -99,6 +101,7 @@ struct CodecTask {
     std::size_t out_generation = 0;
     double scale = 1.0;
     bool wants_residual_norm = false;
+    unsigned step_phase = 0;  ///< also of decode: which of the tensor's two, where it has phases
     std::optional<Result<codec::EncodeResult>> encoded;
     double residual_norm = 0;
     std::optional<codec::Signature> signature;  ///< pipelines that measure similarity
@@ -122,11 +125,15 @@ struct CodecTask {
     bool fills_not_a_number = false;                    ///< decode: no payloads, the results become NaN
 
     void run(codec::EncodeWorkspace& workspace);
+    /// Nothing of the step comes after it but what others send: encode and decode.
+    [[nodiscard]] bool is_last_phase() const noexcept { return !tensor->phases || step_phase == 1; }
     /// Element visits, to decide whether it is worth a hop to another thread.
     [[nodiscard]] ElementCount work_elements() const noexcept;
 
 private:
     void run_phase(codec::EncodeWorkspace& workspace);
+    void run_encode(codec::EncodeWorkspace& workspace);
+    void run_decode();
     void measure_residual();
     void sign_gradient();
 };

@@ -11,6 +11,8 @@ namespace {
 constexpr Duration kSentWithin = std::chrono::milliseconds(250);
 /// Of one tensor and step besides hand-ins and peers: encode asked, encoded, decode asked, decoded, handed back.
 constexpr std::uint64_t kEventsOfTensor = 5;
+/// Of a second phase: the first four of these.
+constexpr std::uint64_t kEventsOfPhase = 4;
 
 std::int64_t nanoseconds(TimePoint time) { return time.time_since_epoch().count(); }
 
@@ -18,11 +20,10 @@ std::int64_t nanoseconds(TimePoint time) { return time.time_since_epoch().count(
 
 Result<std::size_t> TraceExtent::capacity(std::uint32_t steps) const {
     std::uint64_t of_step = groups;  // their ends
-    for (const auto count : elements) {
-        // A peer's first and last record; ours in frames that hold one chunk or more, and each frame's leave.
-        const auto of_peer = 2 + 2 * (count / kChunkElements + 1);
-        of_step += kEventsOfTensor + local_ranks + peers * of_peer;
-    }
+    // A peer's first and last record; ours in frames that hold one chunk or more, and each frame's leave.
+    const auto of_peers = [this](ElementCount count) { return peers * (2 + 2 * (count / kChunkElements + 1)); };
+    for (const auto count : elements) of_step += kEventsOfTensor + local_ranks + of_peers(count);
+    for (const auto count : second_phases) of_step += kEventsOfPhase + of_peers(count);
     constexpr std::uint64_t kSpare = 64;  // and a quarter more
     const auto wanted = steps * of_step + steps * of_step / 4 + kSpare;
     if (wanted <= shm::kTraceEventLimit) return static_cast<std::size_t>(wanted);

@@ -17,8 +17,9 @@ namespace gradsieve::daemon {
 
 /// What decides how many events a step has.
 struct TraceExtent {
-    std::vector<exchange::GroupNumber> group_of;  ///< by tensor
-    std::vector<ElementCount> elements;           ///< by tensor
+    std::vector<exchange::GroupNumber> group_of;   ///< by tensor
+    std::vector<ElementCount> elements;            ///< by tensor
+    std::vector<ElementCount> second_phases = {};  ///< of what their payloads stand for
     std::size_t groups = 0;
     std::size_t local_ranks = 0;
     std::size_t peers = 0;

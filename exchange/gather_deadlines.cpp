@@ -43,7 +43,9 @@ std::vector<Rank> GatherPlan::late_local_ranks() const {
     std::vector<Rank> late;
     const auto& ranks = context_.members[context_.own].ranks;
     for (std::size_t local = 0; local < ranks.size(); ++local)
-        if (std::ranges::any_of(current_.tensors, [local](const auto& tensor) { return !tensor.submitted[local]; }))
+        if (std::ranges::any_of(current_.payloads, [local](const auto& payload) {
+                return !payload.submitted.empty() && !payload.submitted[local];
+            }))
             late.push_back(ranks[local]);
     return late;
 }
@@ -80,9 +82,9 @@ void GatherPlan::check_deadlines(TimePoint now) {
 std::string GatherPlan::missing_text() const {
     const auto self = context_.node_text(context_.self);
     for (std::size_t member = 0; member < context_.members.size(); ++member)
-        for (std::size_t position = 0; position < current_.tensors.size(); ++position)
-            if (member != context_.own && !current_.tensors[position].from[member].is_complete())
-                return context_.tensor_text(context_.tensors_of[group_][position]) + " of " +
+        for (std::size_t position = 0; position < current_.payloads.size(); ++position)
+            if (member != context_.own && !current_.payloads[position].from[member].is_complete())
+                return context_.tensor_text(context_.payloads_of[group_][position]) + " of " +
                        context_.node_text(context_.members[member].peer) + " has not arrived on " + self;
     return "coding has not ended on " + self;
 }
@@ -92,9 +94,9 @@ void GatherPlan::fetch_from_origins() {
         if (member == context_.own || !context_.is_reachable(member)) continue;
         const auto origin = context_.members[member].peer;
         Fetch fetch;
-        for (std::size_t position = 0; position < current_.tensors.size(); ++position)
-            if (!current_.tensors[position].from[member].is_complete())
-                fetch.wants.push_back({.origin = origin, .tensor = context_.tensors_of[group_][position]});
+        for (std::size_t position = 0; position < current_.payloads.size(); ++position)
+            if (!current_.payloads[position].from[member].is_complete())
+                fetch.wants.push_back({.origin = origin, .tensor = context_.payloads_of[group_][position]});
         if (!fetch.wants.empty())
             context_.send(origin, FrameType::kFetch, current_.step, build_message(context_.hash, fetch));
     }
@@ -104,10 +106,10 @@ void GatherPlan::fetch_from_origins() {
 void GatherPlan::send_fetches() {
     Fetch fetch;
     for (std::size_t member = 0; member < context_.members.size(); ++member)
-        for (std::size_t position = 0; position < current_.tensors.size(); ++position)
-            if (member != context_.own && !current_.tensors[position].from[member].is_complete())
+        for (std::size_t position = 0; position < current_.payloads.size(); ++position)
+            if (member != context_.own && !current_.payloads[position].from[member].is_complete())
                 fetch.wants.push_back(
-                    {.origin = context_.members[member].peer, .tensor = context_.tensors_of[group_][position]});
+                    {.origin = context_.members[member].peer, .tensor = context_.payloads_of[group_][position]});
     if (fetch.wants.empty()) return;
     const auto body = build_message(context_.hash, fetch);
     const auto source = context_.members[*source_].peer;
@@ -142,14 +144,13 @@ void GatherPlan::end_open(const Status& status) {
 
 void GatherPlan::fail_waiting(const Status& status) {
     context_.actions.emplace_back(AbortStep{.group = group_, .step = current_.step, .status = status});
-    for (std::uint32_t position = 0; position < current_.tensors.size(); ++position) {
-        auto& round = current_.tensors[position];
-        if (round.is_delivered) continue;
+    for (std::uint32_t position = 0; position < current_.payloads.size(); ++position) {
+        auto& round = current_.payloads[position];
+        const auto number = context_.payloads_of[group_][position];
+        if (round.is_delivered || !context_.is_final(number)) continue;
         round.is_delivered = true;
-        context_.actions.emplace_back(DeliverResult{.tensor = context_.tensors_of[group_][position],
-                                                    .step = current_.step,
-                                                    .status = status,
-                                                    .fill_not_a_number = false});
+        context_.actions.emplace_back(DeliverResult{
+            .tensor = context_.tensor_of(number), .step = current_.step, .status = status, .fill_not_a_number = false});
     }
 }
 
@@ -166,9 +167,9 @@ std::optional<RoundSnapshot> GatherPlan::snapshot(TimePoint now) const {
         const auto& remote = current_.progress[member].late_ranks;
         if (!current_.has_all_from(member))
             snapshot.ranks_not_submitted.insert(snapshot.ranks_not_submitted.end(), remote.begin(), remote.end());
-        for (std::size_t position = 0; position < current_.tensors.size(); ++position) {
-            if (current_.tensors[position].from[member].is_complete()) continue;
-            const auto tensor = context_.tensors_of[group_][position];
+        for (std::size_t position = 0; position < current_.payloads.size(); ++position) {
+            if (current_.payloads[position].from[member].is_complete()) continue;
+            const auto tensor = context_.tensor_of(context_.payloads_of[group_][position]);
             first = std::min(first.value_or(tensor), tensor);
             if (member != context_.own) snapshot.peers_waited_for.push_back(context_.members[member].peer);
             break;

@@ -13,7 +13,8 @@ bool GatherPlan::is_sound(const Record& record) const {
     if (header.kind == RecordKind::kMark)
         return header.chunk <= static_cast<std::uint32_t>(StatusCode::kCancelled) &&
                (header.chunk != 0 || header.payload_bytes == 0);
-    const auto tiles = context_.spec.tensors[header.tensor].elements() / kTileElements + 1;  // no chunk is less
+    const auto tiles =
+        context_.spec.tensors[context_.tensor_of(header.tensor)].elements() / kTileElements + 1;  // no chunk is less
     const bool has_count = header.kind == RecordKind::kLast || header.kind == RecordKind::kLastOfCount;
     return header.chunk < tiles && (!has_count || (header.count > 0 && header.count <= header.chunk + 1));
 }
@@ -42,7 +43,7 @@ void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, con
             continue;
         }
         const auto position = context_.position_of[tensor];
-        auto& assembly = current_.tensors[position].from[origin];
+        auto& assembly = current_.payloads[position].from[origin];
         const bool is_first = assembly.is_empty();
         const auto taken = assembly.take(*record);
         if (taken == Assembly::Taken::kConflict)
@@ -50,8 +51,9 @@ void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, con
                                         ": differs from what was sent before");
         if (taken != Assembly::Taken::kNew) continue;
         if (context_.watcher != nullptr)
-            context_.watcher->on_record_in(tensor, step, context_.members[origin].peer, is_first,
-                                           assembly.is_complete());
+            context_.watcher->on_record_in(context_.tensor_of(tensor), step, context_.members[origin].peer,
+                                           is_first && !context_.is_second(tensor),
+                                           assembly.is_complete() && context_.is_final(tensor));
         touched.push_back(position);
         if (assembly.failure() && is_fatal(*assembly.failure()) && !fatal) fatal = assembly.failure();
     }
@@ -168,7 +170,7 @@ void GatherPlan::on_fetch(std::size_t from, Step step, const Fetch& fetch) {
             context_.refuse(to, "fetch of a payload that is not in the job");
             continue;
         }
-        const auto& assembly = round->tensors[context_.position_of[want.tensor]].from[*origin];
+        const auto& assembly = round->payloads[context_.position_of[want.tensor]].from[*origin];
         if (!assembly.is_complete()) continue;
         const auto out_key = key(step, *origin);
         if (keys.insert(out_key).second) outbox_.forget(to, out_key);
@@ -184,10 +186,10 @@ void GatherPlan::resend_to(std::size_t member) {
         if (round.acks[member] || !context_.is_active(member)) return;
         const auto out_key = key(round.step, context_.own);
         outbox_.forget(to, out_key);
-        for (std::size_t position = 0; position < round.tensors.size(); ++position) {
-            const auto& own = round.tensors[position].from[context_.own];
+        for (std::size_t position = 0; position < round.payloads.size(); ++position) {
+            const auto& own = round.payloads[position].from[context_.own];
             if (!own.is_complete()) continue;
-            for (const auto& record : own.records(context_.tensors_of[group_][position]))
+            for (const auto& record : own.records(context_.payloads_of[group_][position]))
                 send_record(member, out_key, record);
         }
         outbox_.complete(to, out_key);

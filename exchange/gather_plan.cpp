@@ -8,6 +8,8 @@ namespace {
 
 /// Failed steps that late ranks may still ask for; a rank further behind than this gets invalid-argument.
 constexpr std::size_t kAbortedStepsKept = 1024;
+/// The non-finite policy under which a step without a result goes on.
+constexpr std::uint8_t kSkipStep = 1;
 
 }  // namespace
 
@@ -16,12 +18,14 @@ GatherPlan::GatherPlan(JobContext& context, Outbox& outbox, GroupNumber group)
       outbox_(outbox),
       group_(group),
       current_(new_round(context.first_steps[group])),
-      is_encoding_(context.tensors_of[group].size(), false),
-      is_decoding_(context.tensors_of[group].size(), false),
+      is_encoding_(context.payloads_of[group].size(), false),
+      is_decoding_(context.payloads_of[group].size(), false),
       committed_(context.first_steps[group] - 1) {}
 
 Round GatherPlan::new_round(Step step) const {
-    return Round(step, context_.tensors_of[group_].size(), context_.members.size(),
+    const auto& payloads = context_.payloads_of[group_];
+    const auto seconds = std::ranges::count_if(payloads, [this](auto number) { return context_.is_second(number); });
+    return Round(step, payloads.size(), static_cast<std::size_t>(seconds), context_.members.size(),
                  context_.members[context_.own].ranks.size());
 }
 
@@ -46,7 +50,7 @@ Status GatherPlan::on_submitted(Rank rank, TensorNumber tensor, Step step, TimeP
     const auto position = context_.position_of[tensor];
     const auto& ranks = context_.members[context_.own].ranks;
     const auto local = static_cast<std::size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
-    auto& round = current_.tensors[position];
+    auto& round = current_.payloads[position];
     if (round.submitted[local])
         return {StatusCode::kBusy,
                 subject + ": rank " + std::to_string(rank) + " has handed it in already: wait for its result first"};
@@ -58,30 +62,40 @@ Status GatherPlan::on_submitted(Rank rank, TensorNumber tensor, Step step, TimeP
 
 void GatherPlan::on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
                             TimePoint now) {
-    const auto position = context_.position_of[tensor];
-    is_encoding_[position] = false;
-    auto& round = current_.tensors[position];
+    const auto position = take_unanswered(is_encoding_, tensor);
+    auto& round = current_.payloads[position];
+    const auto number = context_.payloads_of[group_][position];
     if (step == current_.step && round.is_encode_requested && !round.is_encoded)
-        send_own(tensor, records_of_chunks(tensor, std::move(chunks)));
-    advance(position, now);
+        send_own(number, records_of_chunks(number, std::move(chunks)));
+    advance(context_.position_of[tensor], now);
 }
 
 void GatherPlan::on_encode_failed(TensorNumber tensor, Step step, const Status& status, TimePoint now) {
-    const auto position = context_.position_of[tensor];
-    is_encoding_[position] = false;
-    auto& round = current_.tensors[position];
-    if (step != current_.step || !round.is_encode_requested || round.is_encoded) return advance(position, now);
-    auto named = status.with_context(context_.tensor_text(tensor) + " on " + context_.node_text(context_.self));
-    send_own(tensor, {mark_of_failure(tensor, named)});
+    const auto position = take_unanswered(is_encoding_, tensor);
+    const auto number = context_.payloads_of[group_][position];
+    auto& round = current_.payloads[position];
+    if (step != current_.step || !round.is_encode_requested || round.is_encoded)
+        return advance(context_.position_of[tensor], now);
+    auto named = status.with_context(context_.tensor_text(number) + " on " + context_.node_text(context_.self));
+    send_own(number, {mark_of_failure(number, named)});
     if (is_fatal(named) && !is_frozen_) return abort_step(named, now);
-    advance(position, now);
+    advance(context_.position_of[tensor], now);
 }
 
-void GatherPlan::send_own(TensorNumber tensor, const std::vector<Record>& records) {
-    auto& round = current_.tensors[context_.position_of[tensor]];
+/// Which of the tensor's phases an answer is for: one at a time is unanswered.
+std::uint32_t GatherPlan::take_unanswered(std::vector<bool>& inout_flags, TensorNumber tensor) const {
+    auto position = context_.position_of[tensor];
+    if (!inout_flags[position] && context_.second_of[tensor])
+        position = context_.position_of[*context_.second_of[tensor]];
+    inout_flags[position] = false;
+    return position;
+}
+
+void GatherPlan::send_own(PayloadNumber number, const std::vector<Record>& records) {
+    auto& round = current_.payloads[context_.position_of[number]];
     round.is_encoded = true;
     ++encoded_;
-    const bool is_last = encoded_ == current_.tensors.size();
+    const bool is_last = encoded_ == current_.payloads.size();
     for (const auto& record : records) (void)round.from[context_.own].take(record);
     for (std::size_t member = 0; member < context_.members.size(); ++member) {
         if (member == context_.own || !context_.is_active(member)) continue;
@@ -105,85 +119,123 @@ bool GatherPlan::is_fatal(const Status& failure) const {
 
 void GatherPlan::advance_all(TimePoint now) {
     const auto step = current_.step;
-    for (const auto& tensor : current_.tensors)
-        for (const auto& assembly : tensor.from)
+    for (const auto& payload : current_.payloads)
+        for (const auto& assembly : payload.from)
             if (assembly.failure() && is_fatal(*assembly.failure()) && !is_frozen_)
                 return abort_step(*assembly.failure(), now);
-    for (std::uint32_t position = 0; position < current_.tensors.size() && current_.step == step; ++position)
+    for (std::uint32_t position = 0; position < current_.payloads.size() && current_.step == step; ++position)
         advance(position, now);
 }
 
 void GatherPlan::advance(std::uint32_t position, TimePoint now) {
     if (is_frozen_) return;
+    const auto number = context_.payloads_of[group_][position];
     request_encode(position);
     request_decode(position);
+    if (!context_.is_final(number)) {
+        position = context_.position_of[*context_.second_of[number]];
+        request_encode(position);
+        request_decode(position);
+    }
     deliver(position, now);
 }
 
+/// A phase's coding and decoding leave for the next one what another step's would overwrite.
+bool GatherPlan::is_at_work(TensorNumber tensor) const {
+    const auto first = context_.position_of[tensor];
+    if (!context_.second_of[tensor]) return is_encoding_[first];
+    const auto second = context_.position_of[*context_.second_of[tensor]];
+    return is_encoding_[first] || is_encoding_[second] || is_decoding_[first] || is_decoding_[second];
+}
+
 void GatherPlan::request_encode(std::uint32_t position) {
-    auto& round = current_.tensors[position];
-    if (round.is_encode_requested || is_encoding_[position] || !retained_.empty() || !round.is_submitted()) return;
+    auto& round = current_.payloads[position];
+    const auto number = context_.payloads_of[group_][position];
+    const auto tensor = context_.tensor_of(number);
+    if (round.is_encode_requested || is_at_work(tensor) || !retained_.empty() || !round.is_submitted()) return;
+    if (context_.is_second(number)) {
+        const auto& first = current_.payloads[context_.position_of[tensor]];
+        if (!first.is_decoded) return;
+        if (const auto failure = failure_of(first)) {
+            round.is_encode_requested = true;
+            return send_own(number, {mark_of_failure(number, *failure)});
+        }
+    }
     round.is_encode_requested = true;
     is_encoding_[position] = true;
-    context_.actions.emplace_back(EncodeTensor{.tensor = context_.tensors_of[group_][position], .step = current_.step});
+    context_.actions.emplace_back(EncodeTensor{.tensor = tensor,
+                                               .step = current_.step,
+                                               .phase = static_cast<std::uint8_t>(context_.is_second(number) ? 1 : 0)});
+}
+
+/// Why there is nothing to send in the phase after that one: it failed here, or no number comes of the step at all.
+std::optional<Status> GatherPlan::failure_of(const TensorRound& first) const {
+    if (const auto& own = first.from[context_.own].failure()) return own;
+    if (context_.spec.non_finite_policy != kSkipStep) return std::nullopt;
+    for (const auto& assembly : first.from)
+        if (assembly.failure()) return assembly.failure();
+    return std::nullopt;
 }
 
 void GatherPlan::request_decode(std::uint32_t position) {
-    auto& round = current_.tensors[position];
-    if (round.is_decode_requested || is_decoding_[position] || !round.is_complete()) return;
+    auto& round = current_.payloads[position];
+    const auto number = context_.payloads_of[group_][position];
+    const auto tensor = context_.tensor_of(number);
+    const bool is_busy = is_decoding_[position] || (context_.second_of[tensor] && is_at_work(tensor));
+    if (round.is_decode_requested || is_busy || !round.is_complete()) return;
     round.is_decode_requested = true;
     const bool has_failure =
         std::ranges::any_of(round.from, [](const Assembly& assembly) { return assembly.failure().has_value(); });
-    constexpr std::uint8_t kSkipStep = 1;
     if (has_failure && context_.spec.non_finite_policy == kSkipStep) {  // no numbers to add: delivered as NaN
         round.is_decoded = true;
         ++decoded_;
         return;
     }
     is_decoding_[position] = true;
-    DecodeTensor decode{.tensor = context_.tensors_of[group_][position], .step = current_.step, .payloads = {}};
+    DecodeTensor decode{.tensor = tensor,
+                        .step = current_.step,
+                        .payloads = {},
+                        .phase = static_cast<std::uint8_t>(context_.is_second(number) ? 1 : 0)};
     for (std::size_t member = 0; member < context_.members.size(); ++member)
         decode.payloads.push_back({.peer = context_.members[member].peer, .chunks = round.from[member].chunks()});
     context_.actions.emplace_back(std::move(decode));
 }
 
 void GatherPlan::on_decoded(TensorNumber tensor, Step step, std::uint64_t digest, const Status& status, TimePoint now) {
-    const auto position = context_.position_of[tensor];
-    is_decoding_[position] = false;
-    auto& round = current_.tensors[position];
+    const auto position = take_unanswered(is_decoding_, tensor);
+    auto& round = current_.payloads[position];
     if (step == current_.step && round.is_decode_requested && !round.is_decoded) {
         if (!status.is_ok())
-            return context_.fail(status.code(), context_.tensor_text(tensor) + ", " + context_.step_text(group_, step) +
-                                                    ": decoding failed on " + context_.node_text(context_.self) + ": " +
-                                                    status.text());
+            return context_.fail(status.code(), context_.tensor_text(context_.payloads_of[group_][position]) + ", " +
+                                                    context_.step_text(group_, step) + ": decoding failed on " +
+                                                    context_.node_text(context_.self) + ": " + status.text());
         round.is_decoded = true;
         round.digest = digest;
         ++decoded_;
     }
-    advance(position, now);
+    advance(context_.position_of[tensor], now);
 }
 
 void GatherPlan::deliver(std::uint32_t position, TimePoint now) {
-    if (decoded_ == current_.tensors.size()) return finish_step(now);
-    auto& round = current_.tensors[position];
-    if (!round.is_decoded || round.is_delivered) return;
+    if (decoded_ == current_.payloads.size()) return finish_step(now);
+    auto& round = current_.payloads[position];
+    const auto number = context_.payloads_of[group_][position];
+    if (!round.is_decoded || round.is_delivered || !context_.is_final(number)) return;
     round.is_delivered = true;
     const bool is_nan =
         std::ranges::any_of(round.from, [](const Assembly& assembly) { return assembly.failure().has_value(); });
-    constexpr std::uint8_t kSkipStep = 1;
     context_.actions.emplace_back(
-        DeliverResult{.tensor = context_.tensors_of[group_][position],
+        DeliverResult{.tensor = context_.tensor_of(number),
                       .step = current_.step,
                       .status = {},
                       .fill_not_a_number = is_nan && context_.spec.non_finite_policy == kSkipStep});
 }
 
 void GatherPlan::finish_step(TimePoint now) {
-    constexpr std::uint8_t kSkipStep = 1;
     std::optional<Status> skipped;
-    for (const auto& tensor : current_.tensors) {
-        current_.digest += tensor.digest;
-        for (const auto& assembly : tensor.from)
+    for (const auto& payload : current_.payloads) {
+        current_.digest += payload.digest;
+        for (const auto& assembly : payload.from)
             if (assembly.failure() && !skipped && context_.spec.non_finite_policy == kSkipStep)
                 skipped = assembly.failure();
     }
@@ -197,7 +249,7 @@ void GatherPlan::finish_step(TimePoint now) {
         context_.actions.emplace_back(CommitStep{.group = group_, .step = current_.step});
     }
     decoded_ = 0;  // so that `deliver` takes the rest of the step one by one
-    for (std::uint32_t position = 0; position < current_.tensors.size(); ++position) deliver(position, now);
+    for (std::uint32_t position = 0; position < current_.payloads.size(); ++position) deliver(position, now);
     close_round(now);
 }
 
@@ -226,7 +278,7 @@ void GatherPlan::close_round(TimePoint now) {
 }
 
 Step GatherPlan::last_coded_step() const {
-    return encoded_ == current_.tensors.size() ? current_.step : current_.step - 1;
+    return encoded_ == current_.payloads.size() ? current_.step : current_.step - 1;
 }
 
 }  // namespace gradsieve::exchange

@@ -2,6 +2,10 @@
 // all of them were decoded. Decides nothing about failed peers (that is the verdict's) and looks into no payload. One
 // thread; owned by JobMachine. Payloads of a step are kept until all members have acknowledged it.
 //
+// A tensor may have two phases: payloads of the second are encoded once those of the first are decoded. Each is a
+// payload of the step with everything that goes with one: records, completeness, fetches. Only the second gives the
+// result.
+//
 // A node starts to encode step t + 1 only after every member has acknowledged t: the pass overwrites the generation
 // before t. So a record of step t + 1 also says that everybody is done with t, and nodes are at most one step apart.
 #pragma once
@@ -82,7 +86,10 @@ private:
     void fail_waiting(const Status& status);
     void close_round(TimePoint now);
     void send_record(std::size_t member, const OutKey& key, const Record& record);
-    void send_own(TensorNumber tensor, const std::vector<Record>& records);
+    void send_own(PayloadNumber number, const std::vector<Record>& records);
+    [[nodiscard]] std::uint32_t take_unanswered(std::vector<bool>& inout_flags, TensorNumber tensor) const;
+    [[nodiscard]] bool is_at_work(TensorNumber tensor) const;
+    [[nodiscard]] std::optional<Status> failure_of(const TensorRound& first) const;
 
     [[nodiscard]] bool is_sound(const Record& record) const;
     void take_late(std::size_t from, std::size_t origin, Step step);
@@ -106,7 +113,7 @@ private:
     std::deque<Round> retained_;     ///< done here, not yet acknowledged by all
     std::vector<bool> is_encoding_;  ///< by position: an EncodeTensor is unanswered, maybe of an aborted step
     std::vector<bool> is_decoding_;
-    std::size_t encoded_ = 0;  ///< tensors of the open step
+    std::size_t encoded_ = 0;  ///< payloads of the open step
     std::size_t decoded_ = 0;
     std::map<Step, Status> aborted_;  ///< what ranks get that hand in late for a step that failed
     std::optional<Ack> last_ack_;     ///< of done_step()

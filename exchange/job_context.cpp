@@ -10,16 +10,25 @@ void JobContext::set_spec(const JobSpec& agreed) {
     std::set<std::string> names;
     for (const auto& tensor : spec.tensors) names.insert(tensor.group);
     groups.assign(names.begin(), names.end());
-    tensors_of.assign(groups.size(), {});
+    payloads_of.assign(groups.size(), {});
     group_of.clear();
     position_of.clear();
-    for (TensorNumber number = 0; number < spec.tensors.size(); ++number) {
-        const auto found = std::lower_bound(groups.begin(), groups.end(), spec.tensors[number].group);
-        const auto group = static_cast<GroupNumber>(found - groups.begin());
+    two_phased.clear();
+    second_of.clear();
+    const auto add = [this](GroupNumber group) {
+        const auto number = static_cast<PayloadNumber>(group_of.size());
         group_of.push_back(group);
-        position_of.push_back(static_cast<std::uint32_t>(tensors_of[group].size()));
-        tensors_of[group].push_back(number);
+        position_of.push_back(static_cast<std::uint32_t>(payloads_of[group].size()));
+        payloads_of[group].push_back(number);
+        return number;
+    };
+    for (const auto& tensor : spec.tensors) {
+        const auto found = std::lower_bound(groups.begin(), groups.end(), tensor.group);
+        const auto number = add(static_cast<GroupNumber>(found - groups.begin()));
+        if (tensor.phases > 1) two_phased.push_back(number);
+        second_of.emplace_back();
     }
+    for (const auto tensor : two_phased) second_of[tensor] = add(group_of[tensor]);
 }
 
 std::string JobContext::node_text(PeerIndex peer) const {
@@ -32,7 +41,10 @@ std::string JobContext::rank_text(Rank rank) const {
     return member ? name + " on " + node_text(members[*member].peer) : name;
 }
 
-std::string JobContext::tensor_text(TensorNumber tensor) const { return "tensor '" + spec.tensors[tensor].name + "'"; }
+std::string JobContext::tensor_text(PayloadNumber payload) const {
+    return (is_second(payload) ? "the second phase of tensor '" : "tensor '") + spec.tensors[tensor_of(payload)].name +
+           "'";
+}
 
 std::string JobContext::step_text(GroupNumber group, Step step) const {
     const auto text = "step " + std::to_string(step);

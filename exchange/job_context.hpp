@@ -14,6 +14,9 @@
 
 namespace gradsieve::exchange {
 
+/// Which payload of a node: see JobContext::group_of.
+using PayloadNumber = std::uint32_t;
+
 /// How one node of the configuration stands, as far as this job knows.
 struct Peer {
     LinkState link = LinkState::kUp;
@@ -38,9 +41,13 @@ struct JobContext {
     // constant once the first local rank has attached
     JobSpec spec;
     std::vector<std::string> groups;
-    std::vector<GroupNumber> group_of;                  ///< by tensor
-    std::vector<std::uint32_t> position_of;             ///< by tensor: its place in its group
-    std::vector<std::vector<TensorNumber>> tensors_of;  ///< by group
+    // Numbers of payloads on the wire: a tensor's own, and behind those of all tensors the second phases, in the
+    // tensors' order.
+    std::vector<GroupNumber> group_of;                    ///< by payload
+    std::vector<std::uint32_t> position_of;               ///< by payload: its place in its group
+    std::vector<std::vector<PayloadNumber>> payloads_of;  ///< by group; second phases behind all tensors
+    std::vector<TensorNumber> two_phased;                 ///< tensors with two phases, ascending
+    std::vector<std::optional<PayloadNumber>> second_of;  ///< by tensor: the number of its second phase
 
     // constant once started
     Epoch epoch = 0;
@@ -61,9 +68,16 @@ struct JobContext {
     std::uint64_t steps_committed = 0, steps_aborted = 0, digests_compared = 0, digests_different = 0;
 
     void set_spec(const JobSpec& agreed);
-    [[nodiscard]] std::string node_text(PeerIndex peer) const;                ///< "node b"
-    [[nodiscard]] std::string rank_text(Rank rank) const;                     ///< "rank 3 on node b"
-    [[nodiscard]] std::string tensor_text(TensorNumber tensor) const;         ///< "tensor 'fc.weight'"
+    [[nodiscard]] std::string node_text(PeerIndex peer) const;  ///< "node b"
+    [[nodiscard]] std::string rank_text(Rank rank) const;       ///< "rank 3 on node b"
+    /// "tensor 'fc.weight'"; "the second phase of tensor 'fc.weight'".
+    [[nodiscard]] std::string tensor_text(PayloadNumber payload) const;
+    [[nodiscard]] TensorNumber tensor_of(PayloadNumber payload) const {
+        return is_second(payload) ? two_phased[payload - spec.tensors.size()] : payload;
+    }
+    [[nodiscard]] bool is_second(PayloadNumber payload) const { return payload >= spec.tensors.size(); }
+    /// Its decoding is the tensor's result.
+    [[nodiscard]] bool is_final(PayloadNumber payload) const { return is_second(payload) || !second_of[payload]; }
     [[nodiscard]] std::string step_text(GroupNumber group, Step step) const;  ///< "step 7 of group 'g'"
     [[nodiscard]] std::optional<std::size_t> member_of(PeerIndex peer) const;
     [[nodiscard]] std::optional<std::size_t> member_with(Rank rank) const;

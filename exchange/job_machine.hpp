@@ -60,18 +60,22 @@ struct StartJob {  ///< all ranks are there and agree
     std::vector<std::string> lost_reasons;
     std::vector<Step> named_steps = {};  ///< per group: the step that somebody named to go on from; 0 = none
 };
-struct EncodeTensor {  ///< all local ranks' samples are in, and the generation to overwrite is free
+/// All local ranks' samples are in, and the generation to overwrite is free; in the second phase of a tensor that has
+/// two (TensorSpec::phases), the first has been decoded. A tensor has one of these unanswered at a time.
+struct EncodeTensor {
     TensorNumber tensor = 0;
     Step step = 0;
+    std::uint8_t phase = 0;
 };
 struct NodePayload {
     PeerIndex peer = 0;
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;  ///< (chunk index, bytes), ascending
 };
-struct DecodeTensor {  ///< every member's payload of this tensor is here
+struct DecodeTensor {  ///< every member's payload of this tensor is here; one of a tensor unanswered at a time
     TensorNumber tensor = 0;
     Step step = 0;
     std::vector<NodePayload> payloads;  ///< in node order, one per member
+    std::uint8_t phase = 0;             ///< the first of two leaves no result yet
 };
 struct DeliverResult {  ///< tell the local ranks (kOk: the result area holds it)
     TensorNumber tensor = 0;
@@ -210,10 +214,12 @@ public:
 
     // -- answers to actions --
     void on_snapshot_saved(GroupNumber group, Step step, const SnapshotOutcome& outcome, TimePoint now);
+    /// Of the phase that was asked for last.
     void on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
                     TimePoint now);
     /// Encoding failed, or found a NaN or infinity (`code` kNonFinite; text names tensor and rank).
     void on_encode_failed(TensorNumber tensor, Step step, const Status& status, TimePoint now);
+    /// `digest`: of the result; 0 after the first phase of two.
     void on_decoded(TensorNumber tensor, Step step, std::uint64_t digest, const Status& status, TimePoint now);
     void on_broadcast_bytes(TensorNumber tensor, Step number, SharedView bytes, TimePoint now);
 

@@ -33,8 +33,12 @@ struct TensorSpec {
     std::string group;
     std::vector<std::uint64_t> shape;
     std::string rule;  ///< canonical codec text of this tensor with the encoder's knobs blanked; opaque here
+    /// Rounds of payloads that a step of it has, 1 or 2. Whoever knows the rule knows it: neither sent nor compared.
+    std::uint8_t phases = 1;
     [[nodiscard]] ElementCount elements() const noexcept;
-    bool operator==(const TensorSpec&) const = default;
+    bool operator==(const TensorSpec& other) const {
+        return name == other.name && group == other.group && shape == other.shape && rule == other.rule;
+    }
 };
 struct JobSpec {
     std::uint32_t world_size = 1;

@@ -175,7 +175,7 @@ void Outbox::tell_watcher(PeerIndex to, const OutKey& key, const std::vector<Out
     frame.number = ++context_.frames_watched;
     for (std::size_t place = 0; place < records.size(); ++place)
         if (place == 0 || records[place].tensor != records[place - 1].tensor)
-            context_.watcher->on_record_out(records[place].tensor, key.step, to, frame.number);
+            context_.watcher->on_record_out(context_.tensor_of(records[place].tensor), key.step, to, frame.number);
 }
 
 void Outbox::on_received(PeerIndex from, Stream stream, Step step, ByteCount payload_bytes, bool is_credit_wanted) {

@@ -90,37 +90,38 @@ bool TensorRound::is_complete() const {
     return std::all_of(from.begin(), from.end(), [](const Assembly& assembly) { return assembly.is_complete(); });
 }
 
-Round::Round(Step number, std::size_t tensor_count, std::size_t members, std::size_t local_ranks)
-    : step(number), tensors(tensor_count), acks(members), progress(members) {
-    for (auto& tensor : tensors) {
-        tensor.submitted.assign(local_ranks, false);
-        tensor.from.resize(members);
+Round::Round(Step number, std::size_t payload_count, std::size_t second_phases, std::size_t members,
+             std::size_t local_ranks)
+    : step(number), payloads(payload_count), acks(members), progress(members) {
+    for (std::size_t position = 0; position < payload_count; ++position) {
+        if (position + second_phases < payload_count) payloads[position].submitted.assign(local_ranks, false);
+        payloads[position].from.resize(members);
     }
 }
 
 bool Round::is_submitted() const {
-    return std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.is_submitted(); });
+    return std::all_of(payloads.begin(), payloads.end(), [](const auto& payload) { return payload.is_submitted(); });
 }
 
 bool Round::is_complete() const {
-    return std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.is_complete(); });
+    return std::all_of(payloads.begin(), payloads.end(), [](const auto& payload) { return payload.is_complete(); });
 }
 
 bool Round::has_all_from(std::size_t member) const {
-    return std::all_of(tensors.begin(), tensors.end(),
-                       [member](const auto& tensor) { return tensor.from[member].is_complete(); });
+    return std::all_of(payloads.begin(), payloads.end(),
+                       [member](const auto& payload) { return payload.from[member].is_complete(); });
 }
 
 bool Round::has_submission() const {
-    return std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-        return std::any_of(tensor.submitted.begin(), tensor.submitted.end(), [](bool value) { return value; });
+    return std::any_of(payloads.begin(), payloads.end(), [](const auto& payload) {
+        return std::any_of(payload.submitted.begin(), payload.submitted.end(), [](bool value) { return value; });
     });
 }
 
 ByteCount Round::payload_bytes() const {
     ByteCount sum = 0;
-    for (const auto& tensor : tensors)
-        for (const auto& assembly : tensor.from) sum += assembly.payload_bytes();
+    for (const auto& payload : payloads)
+        for (const auto& assembly : payload.from) sum += assembly.payload_bytes();
     return sum;
 }
 

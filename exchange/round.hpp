@@ -43,8 +43,9 @@ private:
 /// The mark that stands for a failed tensor.
 [[nodiscard]] Record mark_of_failure(std::uint32_t tensor, const Status& status);
 
+/// One payload of every member: a tensor's, or that of one of its phases.
 struct TensorRound {
-    std::vector<bool> submitted;  ///< by local rank
+    std::vector<bool> submitted;  ///< by local rank; empty for a second phase, which nobody hands in
     std::vector<Assembly> from;   ///< by member
     bool is_encode_requested = false;
     bool is_encoded = false;
@@ -67,7 +68,8 @@ struct Round {
         std::vector<Rank> late_ranks;
     };
     Round() = default;
-    Round(Step number, std::size_t tensors, std::size_t members, std::size_t local_ranks);
+    /// `second_phases` of the payloads, the last ones, follow on another one.
+    Round(Step number, std::size_t payloads, std::size_t second_phases, std::size_t members, std::size_t local_ranks);
 
     [[nodiscard]] bool is_submitted() const;  ///< by all local ranks
     [[nodiscard]] bool is_complete() const;   ///< all payloads of all members are here
@@ -76,7 +78,7 @@ struct Round {
     [[nodiscard]] ByteCount payload_bytes() const;
 
     Step step = 0;
-    std::vector<TensorRound> tensors;                  ///< by position in the group
+    std::vector<TensorRound> payloads;                 ///< by position in the group
     std::vector<std::optional<Acknowledgement>> acks;  ///< by member
     std::vector<RemoteProgress> progress;              ///< by member
     std::optional<TimePoint> opened_at;                ///< first sign of the step, from anywhere

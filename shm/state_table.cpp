@@ -62,9 +62,11 @@ Status check_array(const StateTensor& tensor, const StateArray& array, const Sta
         return corrupt_state(subject + " in part " + std::to_string(array.part),
                              "one that the table has, and one for all arrays of a tensor");
     const auto bytes = checked_multiply(tensor.elements, sizeof(float));
-    if (!bytes || *bytes != array.bytes)
-        return corrupt_state(subject + " of " + std::to_string(array.bytes) + " bytes",
-                             "4 for each of its " + std::to_string(tensor.elements) + " elements");
+    const bool is_shorter = bytes && array.bytes < *bytes && array.bytes % sizeof(float) == 0 && !is_on_devices(array);
+    if (!bytes || (*bytes != array.bytes && !is_shorter))
+        return corrupt_state(
+            subject + " of " + std::to_string(array.bytes) + " bytes",
+            "4 for each of its " + std::to_string(tensor.elements) + " elements, or for fewer numbers on the host");
     if (is_on_devices(array)) return {};
     for (const auto offset : array.offset_bytes) {
         const auto end = checked_add(offset, array.bytes);

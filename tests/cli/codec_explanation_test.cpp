@@ -34,6 +34,7 @@ TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
     EXPECT_LT(found.trial.normalized_error, 1.0);
     EXPECT_EQ(explain("variance", 100).state_bytes, 1'600U);
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).state_bytes, 1'600U);
+    EXPECT_EQ(explain("lowrank(2)", 10'000).state_bytes, 2 * 4 * (10'000U + 2 * 100));
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).stages.front().parameters, "m=0.9, nesterov=no, clip=none");
     EXPECT_EQ(explain("compensate(0.5) | topk(0.05)", 100).stages.front().parameters, "beta=0.5, gamma=1, lowpass=1");
     EXPECT_EQ(explain("rotate | all | sign", 100).stages.front().name, "rotate");

@@ -94,7 +94,21 @@ TEST(CodecChoice, Small_tensors_wait_as_the_codec_does_where_they_can) {
     EXPECT_EQ(text_of(choose_codecs(config, codec, kModel)->pipelines[0]), canonical("accumulate(4) | variance | f32"));
     const auto plain = codec::parse_pipeline("topk(0.01) | pow2");
     const auto waiting = codec::parse_pipeline("accumulate(4) | topk(0.01) | pow2");
-    EXPECT_DOUBLE_EQ(estimated_bits_per_element(*waiting), estimated_bits_per_element(*plain) / 4);
+    EXPECT_DOUBLE_EQ(estimated_bits_per_element(*waiting, 5000), estimated_bits_per_element(*plain, 5000) / 4);
+}
+TEST(CodecChoice, Low_rank_is_settled_for_each_shape) {
+    const std::vector<shm::TensorEntry> tensors{entry("bias", {700}), entry("long", {100'000}), entry("tiny", {12, 12}),
+                                                entry("wide", {64, 9, 64}), entry("x", {40, 40})};
+    const auto choice = choose_codecs(two_nodes(), "lowrank(2); x: lowrank(1, columns=square)", tensors);
+    ASSERT_TRUE(choice.is_ok()) << choice.error().to_string();
+    EXPECT_EQ(text_of(choice->pipelines[0]), canonical("all | bf16"));
+    EXPECT_EQ(text_of(choice->pipelines[1]), canonical("all | bf16")) << "lowrank would send it as it is";
+    EXPECT_EQ(text_of(choice->pipelines[3]), canonical("lowrank(2, 576)"));
+    EXPECT_EQ(text_of(choice->pipelines[4]), canonical("lowrank(1, 40)"));
+    EXPECT_EQ(choice->text, "lowrank(rank=2, columns=auto); x: lowrank(rank=1, columns=square)");
+    const auto plain = choose_codecs(two_nodes(), "all | f32; elements > 1000: lowrank", tensors);
+    EXPECT_EQ(text_of(plain->pipelines[1]), canonical("all | f32"));
+    EXPECT_EQ(text_of(plain->pipelines[3]), canonical("lowrank(1, 576)"));
 }
 TEST(CodecChoice, A_model_of_small_tensors_joins_the_codec) {
     const std::vector<shm::TensorEntry> small{entry("a", {900}), entry("b", {900}), entry("c", {900})};

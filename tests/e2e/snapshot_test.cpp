@@ -73,6 +73,18 @@ TEST(Snapshot, Momentum_is_on_disk_too) {
     run.finish();
     expect_averages(run, uninterrupted_momentum());
 }
+TEST(Snapshot, Factor_is_on_disk_too) {
+    Training run(true, configuration());
+    run.compute_ms = kComputeMs;
+    run.codec = kLowRankCodec;
+    run.start_ranks();
+    run.wait_for_step(0, 25);
+    for (std::size_t node = 0; node < 2; ++node) ASSERT_TRUE(is_on_disk(run, node, 20)) << run.text();
+    lose_memory(run, {0, 1});
+    for (const auto step : resumed(run)) EXPECT_GE(step, 20U);
+    run.finish();
+    expect_averages(run, uninterrupted_low_rank());
+}
 TEST(Snapshot, One_node_rebooted_takes_the_other_back_with_it_and_status_says_so) {
     Training run(true, configuration());
     run.compute_ms = kComputeMs;

@@ -49,6 +49,15 @@ TEST(State, Momentum_comes_back_with_the_residual) {
     expect_averages(run, uninterrupted_momentum());
     EXPECT_NE(uninterrupted_momentum(), uninterrupted());
 }
+TEST(State, Factor_comes_back_with_the_residual) {
+    Training run;
+    run.codec = kLowRankCodec;
+    std::mt19937 random(7);
+    run.start_ranks();
+    kill_and_revive(run, 3, 30, random);
+    run.finish();
+    expect_averages(run, uninterrupted_low_rank());
+}
 TEST(State, A_killed_rank_is_started_again_and_the_daemons_go_on_where_they_were) {
     Training run;
     std::mt19937 random(3);

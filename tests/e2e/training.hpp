@@ -131,14 +131,21 @@ inline void expect_averages(Training& run, const Averages& expected) {
 }
 /// With momentum in front, whose state has an array more.
 inline const std::string kMomentumCodec = "momentum(0.9) | topk(0.02) | pow2(bits=4) | auto";
+/// With a factor beside the residual, and two phases in each step.
+inline const std::string kLowRankCodec = "lowrank(2, columns=square)";
+inline Averages uninterrupted_with(const std::string& codec) {
+    Training run(false);
+    run.codec = codec;
+    run.start_ranks();
+    run.finish();
+    return averages_of(run.ranks[0]);
+}
 inline const Averages& uninterrupted_momentum() {
-    static const Averages averages = [] {
-        Training run(false);
-        run.codec = kMomentumCodec;
-        run.start_ranks();
-        run.finish();
-        return averages_of(run.ranks[0]);
-    }();
+    static const Averages averages = uninterrupted_with(kMomentumCodec);
+    return averages;
+}
+inline const Averages& uninterrupted_low_rank() {
+    static const Averages averages = uninterrupted_with(kLowRankCodec);
     return averages;
 }
 inline std::size_t lives(const Process& rank) {

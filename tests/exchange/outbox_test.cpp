@@ -69,6 +69,7 @@ TEST_F(OutboxTest, Watcher_is_told_which_tensors_travel_in_which_frame) {
     outbox->flush();
     EXPECT_EQ(frames().at(0).number, 0U) << "nobody watches";
     FrameWatcher watcher;
+    context.spec.tensors.resize(4);
     context.watcher = &watcher;
     add(1, 10, 2);
     add(1, 3, 2);

@@ -20,9 +20,11 @@ SimOptions random_options(std::uint64_t seed) {
     const auto world = static_cast<std::uint32_t>(nodes + random() % 4);
     for (Rank rank = 0; rank < world; ++rank)
         ranks[rank < nodes ? (rank + seed) % nodes : random() % nodes].push_back(rank);
-    SimOptions options{.ranks = ranks,
-                       .spec = make_spec(world, 1 + static_cast<std::uint32_t>(random() % 6),
-                                         1 + static_cast<std::uint32_t>(random() % 2))};
+    const auto tensors = 1 + static_cast<std::uint32_t>(random() % 6);
+    const auto groups = 1 + static_cast<std::uint32_t>(random() % 2);
+    SimOptions options{
+        .ranks = ranks,
+        .spec = seed % 2 == 0 ? make_spec(world, tensors, groups) : make_phased_spec(world, tensors, groups)};
     options.seed = seed;
     options.delay_most = std::chrono::microseconds(100 + random() % 20000);
     options.is_bulk_ordered = random() % 2 == 0;

@@ -77,19 +77,28 @@ TEST(Assembly, Records_of_chunks_assemble_again) {
     }
 }
 TEST(Round, Is_complete_once_every_member_delivered_every_tensor) {
-    Round round(1, 2, 2, 1);
+    Round round(1, 2, 0, 2, 1);
     EXPECT_FALSE(round.has_submission());
-    round.tensors[0].submitted[0] = true;
+    round.payloads[0].submitted[0] = true;
     EXPECT_TRUE(round.has_submission());
     EXPECT_FALSE(round.is_submitted());
-    for (auto& tensor : round.tensors)
+    for (auto& tensor : round.payloads)
         EXPECT_EQ(tensor.from[1].take(make_record(RecordKind::kLast, 0, 1, "a")), Taken::kNew);
     EXPECT_TRUE(round.has_all_from(1));
     EXPECT_FALSE(round.is_complete());
-    for (auto& tensor : round.tensors)
+    for (auto& tensor : round.payloads)
         EXPECT_EQ(tensor.from[0].take(make_record(RecordKind::kMark, 0, 0, "")), Taken::kNew);
     EXPECT_TRUE(round.is_complete());
     EXPECT_EQ(round.payload_bytes(), 2U);
+}
+
+TEST(Round, Second_phases_are_handed_in_by_nobody) {
+    Round round(1, 3, 1, 2, 2);
+    EXPECT_FALSE(round.is_submitted());
+    for (std::size_t position = 0; position < 2; ++position) round.payloads[position].submitted = {true, true};
+    EXPECT_TRUE(round.payloads[2].submitted.empty());
+    EXPECT_TRUE(round.is_submitted());
+    EXPECT_FALSE(round.has_all_from(1)) << "its payloads are waited for as any others";
 }
 
 }  // namespace

@@ -15,6 +15,12 @@ JobSpec make_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t
     return spec;
 }
 
+JobSpec make_phased_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t groups, std::uint8_t policy) {
+    auto spec = make_spec(world_size, tensors, groups, policy);
+    for (std::uint32_t tensor = 1; tensor < tensors; tensor += 2) spec.tensors[tensor].phases = 2;
+    return spec;
+}
+
 Sim::Sim(SimOptions options) : options_(std::move(options)), random_(options_.seed) {
     nodes_.resize(options_.ranks.size());
     std::set<std::string> names;

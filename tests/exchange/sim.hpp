@@ -38,6 +38,10 @@ struct SimOptions {
 /// `tensors` tensors over `groups` groups, some of several chunks.
 [[nodiscard]] JobSpec make_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t groups,
                                 std::uint8_t non_finite_policy = 0);
+/// The same, in which every tensor with an odd number has two phases; the second one's values depend on what the first
+/// one's decoded to.
+[[nodiscard]] JobSpec make_phased_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t groups,
+                                       std::uint8_t non_finite_policy = 0);
 
 class Sim {
 public:
@@ -62,6 +66,8 @@ public:
     std::function<bool(std::size_t from, const SendFrame& frame)> filter;
     /// Changes what a node decodes, to play broken arithmetic.
     std::function<std::uint64_t(std::size_t node, TensorNumber tensor, Step step, std::uint64_t bits)> tamper;
+    /// Lets an encode fail.
+    std::function<Status(std::size_t node, const EncodeTensor& encode)> fail_encode;
     /// Lets a decode fail.
     std::function<Status(std::size_t node, TensorNumber tensor, Step step)> fail_decode;
     std::map<std::size_t, KeptState> kept;  ///< by node: what its next machine offers
@@ -86,7 +92,8 @@ public:
         std::map<GroupNumber, Step> done, committed;
         std::map<std::pair<TensorNumber, Step>, Status> results;
         std::map<std::pair<TensorNumber, Step>, bool> nan_results;
-        std::map<std::pair<TensorNumber, Step>, std::uint64_t> areas;  ///< decoded bits
+        std::map<std::pair<TensorNumber, Step>, std::uint64_t> areas;         ///< decoded bits
+        std::map<std::pair<TensorNumber, Step>, std::uint64_t> first_phases;  ///< the same of first phases
         std::map<Step, Status> broadcasts, checks;
         std::map<Step, Bytes> broadcast_bytes;
         std::map<std::pair<GroupNumber, Step>, SnapshotOutcome> saved;  ///< what SaveSnapshot is answered with
@@ -154,8 +161,12 @@ private:
     void violation(const std::string& text);
     [[nodiscard]] GroupNumber group_of(TensorNumber tensor) const;
     [[nodiscard]] std::vector<TensorNumber> tensors_of(GroupNumber group) const;
-    [[nodiscard]] std::vector<std::pair<std::uint32_t, SharedView>> encode(std::size_t index, TensorNumber tensor,
-                                                                           Step step) const;
+    [[nodiscard]] std::vector<std::pair<std::uint32_t, SharedView>> encode(std::size_t index,
+                                                                           const EncodeTensor& action) const;
+    [[nodiscard]] std::uint64_t expected_bits(TensorNumber tensor, Step step, std::uint64_t first_phase) const;
+    [[nodiscard]] bool is_first_of_two(TensorNumber tensor, std::uint8_t phase) const {
+        return options_.spec.tensors[tensor].phases == 2 && phase == 0;
+    }
     [[nodiscard]] Duration random_delay();
 
     SimOptions options_;

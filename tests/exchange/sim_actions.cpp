@@ -26,12 +26,17 @@ std::uint64_t add_chunk(std::uint64_t sum, std::uint32_t chunk, std::uint64_t va
 
 // ---- the codec: sums, with the answer known beforehand ----
 
-std::vector<std::pair<std::uint32_t, SharedView>> Sim::encode(std::size_t index, TensorNumber tensor, Step step) const {
+std::vector<std::pair<std::uint32_t, SharedView>> Sim::encode(std::size_t index, const EncodeTensor& action) const {
+    const auto tensor = action.tensor;
+    const auto step = action.step;
+    const auto& firsts = nodes_[index].first_phases;
+    const auto found = firsts.find({tensor, step});
+    const auto first_phase = action.phase == 0 || found == firsts.end() ? 0 : found->second;
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     if (is_empty_payload(tensor, step)) return chunks;
     for (std::uint32_t chunk = 0; chunk < chunks_of(tensor); ++chunk) {
         if (is_left_out(chunk, tensor, step)) continue;
-        std::uint64_t sum = 0;
+        std::uint64_t sum = first_phase;
         for (const auto rank : options_.ranks[index]) sum += number_of(rank, tensor, step) + chunk;
         Bytes bytes;
         ByteWriter(bytes).write(sum);
@@ -42,6 +47,11 @@ std::vector<std::pair<std::uint32_t, SharedView>> Sim::encode(std::size_t index,
 }
 
 std::uint64_t Sim::expected_bits(TensorNumber tensor, Step step) const {
+    const auto bits = expected_bits(tensor, step, 0);
+    return options_.spec.tensors[tensor].phases == 1 ? bits : expected_bits(tensor, step, bits);
+}
+
+std::uint64_t Sim::expected_bits(TensorNumber tensor, Step step, std::uint64_t first_phase) const {
     std::vector<std::vector<Rank>> order = options_.ranks;
     std::erase_if(order, [](const auto& ranks) { return ranks.empty(); });
     std::ranges::sort(order);
@@ -52,7 +62,7 @@ std::uint64_t Sim::expected_bits(TensorNumber tensor, Step step) const {
         });
         if (is_empty_payload(tensor, step) || is_zeroed) continue;
         for (std::uint32_t chunk = 0; chunk < chunks_of(tensor); ++chunk) {
-            std::uint64_t sum = 0;
+            std::uint64_t sum = first_phase;
             for (const auto rank : ranks) sum += number_of(rank, tensor, step) + chunk;
             if (!is_left_out(chunk, tensor, step)) bits = add_chunk(bits, chunk, sum);
         }
@@ -128,6 +138,10 @@ void Sim::act(std::size_t index, const EncodeTensor& action) {
         if (done + 1 < action.step)
             violation("encode of step " + std::to_string(action.step) + " before all are done with the one before");
     }
+    if (action.phase == 1 && !node.first_phases.contains({action.tensor, action.step}))
+        violation("second phase before the first is decoded");
+    if (options_.spec.tensors[action.tensor].phases == 2 && node.decoding.contains(action.tensor))
+        violation("a phase is encoded while another is decoded");
     push(random_delay() / 2, [this, index, action] {
         auto& mine = nodes_[index];
         if (!mine.is_alive || !mine.machine) return;
@@ -135,11 +149,14 @@ void Sim::act(std::size_t index, const EncodeTensor& action) {
         std::optional<Rank> bad;
         for (const auto rank : mine.ranks)
             if (non_finite_.contains({rank, action.tensor, action.step})) bad = rank;
-        if (bad)
+        const auto failure = fail_encode ? fail_encode(index, action) : Status{};
+        if (!failure.is_ok())
+            mine.machine->on_encode_failed(action.tensor, action.step, failure, now_);
+        else if (bad)
             mine.machine->on_encode_failed(action.tensor, action.step,
                                            {StatusCode::kNonFinite, "NaN from rank " + std::to_string(*bad)}, now_);
         else
-            mine.machine->on_encoded(action.tensor, action.step, encode(index, action.tensor, action.step), now_);
+            mine.machine->on_encoded(action.tensor, action.step, encode(index, action), now_);
         pump(index);
     });
 }
@@ -160,9 +177,11 @@ void Sim::act(std::size_t index, const DecodeTensor& action) {
         auto& mine = nodes_[index];
         if (!mine.is_alive || !mine.machine) return;
         mine.decoding.erase(action.tensor);
-        mine.areas[{action.tensor, action.step}] = bits;
+        const bool is_first = is_first_of_two(action.tensor, action.phase);
+        (is_first ? mine.first_phases : mine.areas)[{action.tensor, action.step}] = bits;
         const auto status = fail_decode ? fail_decode(index, action.tensor, action.step) : Status{};
-        mine.machine->on_decoded(action.tensor, action.step, mix64(bits + action.tensor), status, now_);
+        const auto digest = is_first ? 0 : mix64(bits + action.tensor);
+        mine.machine->on_decoded(action.tensor, action.step, digest, status, now_);
         pump(index);
     });
 }

@@ -1,6 +1,7 @@
 // Decoders of chunk payloads: four bytes tell the chunk's elements, the rest is the payload.
 #include "codec/decoder.hpp"
 #include "codec/noise_trial.hpp"
+#include "codec/phases.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 
 #include <cmath>
@@ -17,6 +18,29 @@ Bytes with_elements(std::uint32_t elements, ByteView payload) {
     writer.write(elements - 1);
     writer.write_bytes(payload);
     return seed;
+}
+
+/// The payload as the left factor of a matrix of four columns, and then as the right one of a matrix of four rows.
+void run_phases(std::uint32_t elements, ByteView payload, bool is_valid) {
+    const auto other = codec::build_exact_chunk(std::vector<float>{1.0F, -2.0F, 0.0F, 0.5F});
+    const codec::ChunkView fuzzed[] = {{0, payload}};
+    const codec::ChunkView fixed[] = {{0, other}};
+    for (const bool is_left : {true, false}) {
+        codec::Pipeline pipeline;
+        pipeline.whole = {codec::WholeKind::kLowRank, 1, is_left ? 4 : std::int64_t{elements}};
+        const ElementCount whole = ElementCount{4} * elements;
+        codec::PhaseMemory memory(pipeline, whole);
+        std::vector<float> values(whole);
+        codec::ResultTensor result(7, values.data(), whole);
+        const codec::Contribution first[] = {{1.0F, is_left ? fuzzed : fixed}};
+        const codec::Contribution second[] = {{1.0F, is_left ? fixed : fuzzed}};
+        const auto status = codec::decode_first_phase(1, first, memory);
+        require(status.is_ok() == (is_valid || !is_left), "a first phase takes what is valid, and nothing else");
+        if (!status.is_ok()) continue;
+        const auto decoded = codec::decode_last_phase(1, second, memory, result);
+        require(is_valid || !decoded.is_ok(), "a second phase takes nothing that is not");
+        for (const float value : values) require(std::isfinite(value), "a product of factors is finite");
+    }
 }
 
 }  // namespace
@@ -68,7 +92,8 @@ std::vector<Bytes> seeds() {
                                   "randk(0.6) | sign",
                                   "bernoulli(0.1, none) | dither(feedback=none)",
                                   "biased_random(0.9, 0.01) | f16",
-                                  "variance | pow2(bits=8) | bitmap"};
+                                  "variance | pow2(bits=8) | bitmap",
+                                  "lowrank(2)"};
     std::string all;
     std::vector<Bytes> made;
     for (const char* text : codecs) {
@@ -76,7 +101,10 @@ std::vector<Bytes> seeds() {
         for (const std::uint32_t elements : {1U, 33U, 4101U, kMostElements}) {
             auto trial = codec::NoiseTrial::make(*codec::parse_pipeline(text), elements, elements);
             for (int step = 0; step < 3; ++step) require(trial.is_ok() && trial->step().is_ok(), "noise is encoded");
-            for (const auto& chunk : trial->payloads()) made.push_back(with_elements(elements, chunk.bytes));
+            const auto pipeline = *codec::parse_pipeline(text);
+            const auto count = codec::has_phases(pipeline) ? codec::phase_elements(pipeline, elements, 1) : elements;
+            for (const auto& chunk : trial->payloads())
+                made.push_back(with_elements(static_cast<std::uint32_t>(count), chunk.bytes));
         }
     }
     for (const auto& row : codec::stage_table())
@@ -103,6 +131,7 @@ void run_one(ByteView input) {
         require(again.is_ok() && again->digest == decoded->digest, "decoding twice gives the same digest");
     }
     static_cast<void>(codec::read_exact_chunk(payload, values));
+    run_phases(elements, payload, is_valid);
 }
 
 }  // namespace gradsieve::fuzz

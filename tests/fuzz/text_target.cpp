@@ -65,18 +65,26 @@ std::vector<Bytes> seeds() {
                                                    "[codec]\ndefault = \"topk(0.01); *.bias: all | f32\"\n"
                                                    "[[node]]\nname = \"a\"\naddress = \"10.0.0.1\"\nport = 7078\n"
                                                    "[[node]]\nname = \"b\"\naddress = \"[2001:db8::1]\"\n")));
-    for (const char* text :
-         {"topk(0.01, gate=1) | pow2(bits=4, scope=tensor) | rice",
-          "variance(alpha=3, mode=faithful) | dither(levels=7, norm=l2)", "variance_hybrid(tau=0.5) | sign(scale=tau)",
-          "all | exponential_dither(levels=15, base=1.5, mode=biased, norm=l2)",
-          "block_topk(0.01, block=512) | pow2(bits=4) | rice", "gaussian_k(0.01) | pow2 | elias_fano",
-          "sidco(0.01, stages=2) | sign", "all | integer(scale=1e4, mode=unbiased, feedback=none)",
-          "randk(0.01, feedback=none) | natural", "bernoulli(p=0.5, feedback=scaled) | sign",
-          "biased_random(first=0.9, last=0.001)", "adaptive_random(ratio=0.01, block=64) | f16",
-          "all | ternary(clip=2.5, feedback=none)", "all | rounding(base=1.5, mode=biased)",
-          "all | minmax(bits=3, bucket=64, feedback=none)", "accumulate(2) | rotate | all | sign(scale=drive)",
-          "all | sign(scale=none)", "topk(0.1) | sign(scale=two_mean)",
-          "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
+    for (const char* text : {"topk(0.01, gate=1) | pow2(bits=4, scope=tensor) | rice",
+                             "variance(alpha=3, mode=faithful) | dither(levels=7, norm=l2)",
+                             "variance_hybrid(tau=0.5) | sign(scale=tau)",
+                             "all | exponential_dither(levels=15, base=1.5, mode=biased, norm=l2)",
+                             "block_topk(0.01, block=512) | pow2(bits=4) | rice",
+                             "gaussian_k(0.01) | pow2 | elias_fano",
+                             "sidco(0.01, stages=2) | sign",
+                             "all | integer(scale=1e4, mode=unbiased, feedback=none)",
+                             "randk(0.01, feedback=none) | natural",
+                             "bernoulli(p=0.5, feedback=scaled) | sign",
+                             "biased_random(first=0.9, last=0.001)",
+                             "adaptive_random(ratio=0.01, block=64) | f16",
+                             "lowrank(4); embed*: lowrank(rank=8, columns=512)",
+                             "all | ternary(clip=2.5, feedback=none)",
+                             "all | rounding(base=1.5, mode=biased)",
+                             "all | minmax(bits=3, bucket=64, feedback=none)",
+                             "accumulate(2) | rotate | all | sign(scale=drive)",
+                             "all | sign(scale=none)",
+                             "topk(0.1) | sign(scale=two_mean)",
+                             "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})
         made.push_back(tagged(kCodec, bytes_of(text)));
     for (const char* name : {"two_nodes", "trouble", "states", "hostile"})
         made.push_back(tagged(kStatus, source(std::string("/tests/cli/golden/") + name + ".json")));

@@ -57,6 +57,11 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "sample types: 2 for 1 samples"),
                   "more types than samples");
     requests[0].sample_types = {};
+    const auto phased = *codec::parse_pipeline("lowrank(2)");
+    request.pipeline = &phased;
+    report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "encode it on the CPU"),
+                  "a codec with phases");
+    request.pipeline = &pipeline;
     request.elements = ElementCount{1} << 32U;
     report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "split the tensor"),
                   "more elements than 32 bits number");

@@ -1,0 +1,138 @@
+#include "codec/low_rank.hpp"
+
+#include "codec/philox.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace gradsieve::codec {
+namespace {
+
+/// What the words of the key are for, in the counter's second word.
+constexpr std::uint32_t kFactorPurpose = 8U << 24U;
+/// Of a column's norm: below, what is left of it is the rounding of fp32 numbers.
+constexpr double kLeastLeft = 0x1p-20;
+constexpr std::size_t kSumLanes = 8;
+
+/// Eight strided lanes in order, then lane l takes lane l + 4, l + 2, l + 1.
+double fold(std::array<double, kSumLanes>& lanes) {
+    for (std::size_t half = kSumLanes / 2; half > 0; half /= 2)
+        for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    return lanes[0];
+}
+
+template <typename T>
+double dot(const T* left, const T* right, std::size_t count) {
+    std::array<double, kSumLanes> lanes{};
+    const std::size_t whole = count / kSumLanes * kSumLanes;
+    for (std::size_t at = 0; at < whole; at += kSumLanes)
+        for (std::size_t lane = 0; lane < kSumLanes; ++lane)
+            lanes[lane] += static_cast<double>(left[at + lane]) * static_cast<double>(right[at + lane]);
+    for (std::size_t at = whole; at < count; ++at)
+        lanes[at - whole] += static_cast<double>(left[at]) * static_cast<double>(right[at]);
+    return fold(lanes);
+}
+
+template <typename T>
+double norm(const T* values, std::size_t count) {
+    return std::sqrt(dot(values, values, count));
+}
+
+void draw_row(PhiloxKey key, std::uint32_t number, std::span<float> ret_row) {
+    for (std::size_t at = 0; at < ret_row.size(); ++at) {
+        const PhiloxBlock block = philox({{static_cast<std::uint32_t>(at / 4), kFactorPurpose, number, 0}}, key);
+        ret_row[at] = static_cast<float>(static_cast<std::int32_t>(block.words[at % 4])) * 0x1p-31F;
+    }
+}
+
+}  // namespace
+
+std::uint32_t MatrixShape::row_elements(ElementCount row) const noexcept {
+    return static_cast<std::uint32_t>(std::min(columns, elements - row * columns));
+}
+
+MatrixShape matrix_shape(const Pipeline& pipeline, ElementCount elements) noexcept {
+    MatrixShape shape{.elements = elements, .rank = static_cast<std::uint32_t>(pipeline.whole.rank)};
+    if (pipeline.whole.columns > 0) {
+        shape.columns = std::min(static_cast<ElementCount>(pipeline.whole.columns), elements);
+    } else {
+        shape.columns = static_cast<ElementCount>(std::sqrt(static_cast<double>(elements)));
+        while (shape.columns * shape.columns < elements) ++shape.columns;
+    }
+    if (shape.columns > 0) shape.rows = (elements + shape.columns - 1) / shape.columns;
+    return shape;
+}
+
+bool is_worth_factoring(const MatrixShape& shape) noexcept {
+    return 2 * (shape.left_elements() + shape.right_elements()) < shape.elements;
+}
+
+Pipeline settle_low_rank(const Pipeline& pipeline, std::span<const std::uint64_t> shape) {
+    if (pipeline.whole.kind != WholeKind::kLowRank) return pipeline;
+    ElementCount elements = 1;
+    for (const auto extent : shape) elements *= extent;
+    Pipeline settled = pipeline;
+    const bool is_vector = shape.size() <= 1 && pipeline.whole.columns == kColumnsOfShape;
+    if (!is_vector && elements > 0) {
+        if (settled.whole.columns == kColumnsOfShape) {
+            const auto columns = elements / shape.front();
+            if (columns <= static_cast<ElementCount>(kMostColumns))
+                settled.whole.columns = static_cast<std::int64_t>(columns);
+        }
+        const auto matrix = matrix_shape(settled, elements);
+        settled.whole.columns = static_cast<std::int64_t>(std::min<ElementCount>(matrix.columns, kMostColumns));
+        if (matrix.columns <= static_cast<ElementCount>(kMostColumns) && is_worth_factoring(matrix)) return settled;
+    }
+    settled = {};
+    settled.measures_similarity = pipeline.measures_similarity;
+    settled.front = pipeline.front;
+    settled.front.beta = settled.front.low_pass = 1;  // nothing is kept that they could multiply
+    settled.front.period = 1;
+    return settled;
+}
+
+void orthonormalize(std::span<const float> matrix, std::uint32_t rank, std::span<float> ret_matrix,
+                    std::vector<double>& scratch) {
+    const std::size_t rows = matrix.size() / rank;
+    scratch.resize(matrix.size());
+    const auto column = [&](std::uint32_t number) { return scratch.data() + number * rows; };
+    for (std::size_t row = 0; row < rows; ++row)
+        for (std::uint32_t number = 0; number < rank; ++number) column(number)[row] = matrix[row * rank + number];
+    for (std::uint32_t number = 0; number < rank; ++number) {
+        double* values = column(number);
+        const double before = norm(values, rows);
+        for (int pass = 0; pass < 2; ++pass)
+            for (std::uint32_t other = 0; other < number; ++other) {
+                const double* unit = column(other);
+                const double share = dot(values, unit, rows);
+                for (std::size_t row = 0; row < rows; ++row) values[row] -= share * unit[row];
+            }
+        const double left = norm(values, rows);
+        const bool is_zero = !(left > before * kLeastLeft);
+        for (std::size_t row = 0; row < rows; ++row) values[row] = is_zero ? 0.0 : values[row] / left;
+    }
+    for (std::size_t row = 0; row < rows; ++row)
+        for (std::uint32_t number = 0; number < rank; ++number)
+            ret_matrix[row * rank + number] = static_cast<float>(column(number)[row]);
+}
+
+void prepare_factors(std::span<const float> right, std::uint32_t rank, std::uint64_t seed, TensorId tensor, Step step,
+                     std::span<float> ret_factors) {
+    const std::size_t columns = right.size() / rank;
+    const std::uint64_t mixed = mix64(mix64(mix64(seed) + tensor) + step);
+    const PhiloxKey key{static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32U)};
+    for (std::uint32_t number = 0; number < rank; ++number) {
+        const auto before = right.subspan(number * columns, columns);
+        const auto row = ret_factors.subspan(number * columns, columns);
+        std::copy(before.begin(), before.end(), row.begin());
+        double length = norm(row.data(), columns);
+        if (!(length > 0)) {
+            draw_row(key, number, row);
+            length = norm(row.data(), columns);
+        }
+        for (float& value : row) value = static_cast<float>(static_cast<double>(value) / length);
+    }
+}
+
+}  // namespace gradsieve::codec
