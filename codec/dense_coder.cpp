@@ -73,6 +73,7 @@ void DenseTileCoder::code(std::span<const float> values, ElementCount first_elem
         case QuantizerKind::kMinMax:
             return code_minmax_tile(quantizer_, values, random_, first_element, kernels_,
                                     inout_payload.tile_ranges(tile), codes, ret_decoded, nullptr);
+        case QuantizerKind::kInteger:      // by the chunk: integer_coder.hpp
         case QuantizerKind::kPow2: break;  // always a list
     }
 }
