@@ -1,3 +1,4 @@
+#include "codec/low_rank.hpp"
 #include "encoder_harness.hpp"
 #include "reference_clip.hpp"
 
@@ -11,8 +12,20 @@ EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::siz
         if (has_variance(pipeline_)) state.variance.assign(elements, 0.0F);
         if (has_momentum(pipeline_)) state.momentum.assign(elements, 0.0F);
     }
+    if (has_phases(pipeline_)) {
+        phases_.emplace(pipeline_, elements);
+        for (auto& factor : factors_) factor.assign(matrix_shape(pipeline_, elements).right_elements(), 0.0F);
+    }
     request_.elements = elements;
     request_.batch_samples = batch_samples;
+}
+
+StateView EncodeLoop::view(std::size_t generation) {
+    reference::State& state = state_[generation];
+    return {.residual = state.residual.data(),
+            .variance = state.variance.data(),
+            .momentum = state.momentum.data(),
+            .factor = factors_[generation].data()};
 }
 
 EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<const float* const> second_moments) {
@@ -22,10 +35,19 @@ EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<c
     request_.selection_hint = &hint_;
     request_.samples = samples;
     request_.second_moments = second_moments;
-    request_.in = {state_[live_].residual.data(), state_[live_].variance.data(), state_[live_].momentum.data()};
+    request_.in = view(live_);
     live_ = 1 - live_;
-    request_.out = {state_[live_].residual.data(), state_[live_].variance.data(), state_[live_].momentum.data()};
-    auto result = encode_tensor_with(request_, {fastest_cpu_form(), may_pool_, true}, workspace_);
+    request_.out = view(live_);
+    const EncoderOptions options = {fastest_cpu_form(), may_pool_, true};
+    return taken(phases_ ? encode_phase_with(0, request_, options, *phases_, workspace_)
+                         : encode_tensor_with(request_, options, workspace_));
+}
+
+EncodeResult EncodeLoop::second_phase() {
+    return taken(encode_phase_with(1, request_, {fastest_cpu_form(), may_pool_, true}, *phases_, workspace_));
+}
+
+EncodeResult EncodeLoop::taken(Result<EncodeResult> result) const {
     EXPECT_TRUE(result.is_ok()) << result.status().to_string();
     EXPECT_FALSE(result.is_ok() && result->non_finite) << "a simulation's gradients are finite";
     if (!result.is_ok()) return {};

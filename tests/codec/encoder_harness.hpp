@@ -3,11 +3,13 @@
 #pragma once
 
 #include "codec/encoder_options.hpp"
+#include "codec/phases.hpp"
 #include "reference.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -85,6 +87,10 @@ public:
     /// `samples` (and `second_moments`): pointers to `elements` floats. Throws nothing; a failed call fails the test.
     EncodeResult step(std::span<const float* const> samples, std::span<const float* const> second_moments = {});
     EncodeResult step(const std::vector<float>& gradient);
+    /// Of a codec whose steps have two phases: `step` is the first one, and this the second, once the first is decoded.
+    EncodeResult second_phase();
+    /// Null if the codec has one phase.
+    [[nodiscard]] PhaseMemory* phases() { return phases_ ? &*phases_ : nullptr; }
     /// The live generation.
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
@@ -97,9 +103,14 @@ public:
     void set_node_count(std::uint32_t count) { request_.node_count = count; }
 
 private:
+    EncodeResult taken(Result<EncodeResult> result) const;
+    StateView view(std::size_t generation);
+
     Pipeline pipeline_;
     std::vector<float> weights_;
     std::array<reference::State, 2> state_;
+    std::array<std::vector<float>, 2> factors_;
+    std::optional<PhaseMemory> phases_;
     std::size_t live_ = 0;
     std::uint32_t hint_ = 0;
     bool may_pool_;

@@ -16,6 +16,7 @@ std::span<const ConvergenceRow> convergence_rows() {
         {"compensate(lowpass=0.5) | all | sign"},
         {"compensate(beta=0.9) | topk(0.1) | f32", 0.05, 1, "what waits fades, and some of it is never sent"},
         {"compensate(beta=0.5) | topk(0.1) | f32", kNever, 1, "half of what waits is forgotten at every step", 0.05},
+        {"momentum(0.9, clip=0.5) | topk(0.1) | f32", 0.05, 0.4, "the largest gradients are cut"},
         {"accumulate(2) | all | f16"},
         {"accumulate(4) | topk(0.1) | f32"},
         {"variance(1.5) | f32"},
@@ -52,6 +53,9 @@ std::span<const ConvergenceRow> convergence_rows() {
         {"all | dither(levels=1, norm=l2, feedback=none)", 0.05, 1, "noise of many times the gradient's energy"},
         {"all | dither(levels=1, norm=l2, feedback=unscaled)", kNever, 1,
          "z is far above 2, so that unscaled errors grow when they are fed back", 10},
+        {"rotate | all | sign"},
+        {"rotate | all | sign(scale=drive)"},
+        {"rotate | all | dither(levels=1)"},
         {"all | ternary"},
         {"all | ternary(feedback=none)"},
         {"all | exponential_dither(levels=7)"},
@@ -72,6 +76,8 @@ std::span<const ConvergenceRow> convergence_rows() {
         {"topk(0.1) | pow2(bits=4) | raw32"},
         {"topk(0.1) | pow2(bits=4) | elias_fano"},
         {"topk(0.1) | pow2(bits=4) | auto | entropy"},
+        {"lowrank(2, columns=square)"},
+        {"lowrank(1, columns=square)"},
     };
     return kRows;
 }

@@ -17,7 +17,11 @@ exchange::JobSpec spec_of(const codec::Pipeline& pipeline, PeerIndex nodes, Elem
     exchange::JobSpec spec;
     spec.world_size = nodes;
     spec.codec = codec::canonical_text(pipeline, codec::Knobs::kBlank);
-    spec.tensors.push_back({.name = "weights", .group = "", .shape = {elements}, .rule = spec.codec});
+    spec.tensors.push_back({.name = "weights",
+                            .group = "",
+                            .shape = {elements},
+                            .rule = spec.codec,
+                            .phases = static_cast<std::uint8_t>(codec::phase_count(pipeline))});
     return spec;
 }
 
@@ -133,7 +137,7 @@ void LoopbackJob::act(std::size_t index, const exchange::Action& action) {
 void LoopbackJob::encode(Node& node, const exchange::EncodeTensor& action) {
     std::vector<const float*> samples;
     for (const auto& sample : *node.samples) samples.push_back(sample.data());
-    auto encoded = node.encoder.step(samples);
+    auto encoded = action.phase == 0 ? node.encoder.step(samples) : node.encoder.second_phase();
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     for (const auto& chunk : encoded.chunks) {
         const ByteView bytes = chunk.bytes.view();
@@ -152,7 +156,14 @@ void LoopbackJob::decode(Node& node, const exchange::DecodeTensor& action) {
     std::vector<codec::Contribution> contributions;
     const float factor = 1.0F / static_cast<float>(nodes_.size());
     for (const auto& of_node : chunks) contributions.push_back({factor, of_node});
-    const auto decoded = node.result.decode_average(action.step, contributions);
+    codec::PhaseMemory* const phases = node.encoder.phases();
+    if (phases != nullptr && action.phase == 0) {
+        node.machine->on_decoded(action.tensor, action.step, 0,
+                                 codec::decode_first_phase(action.step, contributions, *phases), clock_.now());
+        return;
+    }
+    const auto decoded = phases == nullptr ? node.result.decode_average(action.step, contributions)
+                                           : codec::decode_last_phase(action.step, contributions, *phases, node.result);
     node.machine->on_decoded(action.tensor, action.step, decoded.is_ok() ? decoded->digest : 0, decoded.status(),
                              clock_.now());
 }

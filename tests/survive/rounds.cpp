@@ -53,7 +53,10 @@ const char* const kCodecs[] = {"all | f32",
                                "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto",
                                "similarity | topk(0.01) | pow2(bits=4) | auto",
                                "compensate(beta=0.9) | topk(0.01) | pow2(bits=4) | auto",
-                               "accumulate(4) | all | bf16"};
+                               "accumulate(4) | all | bf16",
+                               "rotate | all | sign",
+                               "topk(0.05) | integer(100) | rice",
+                               "lowrank(1)"};
 
 /// Stages of the tool's table that no codec above names.
 std::vector<std::string> missing_stages() {
