@@ -101,6 +101,17 @@ TEST(DecodePlan, Invalid_requests_are_refused_with_the_value_seen) {
     EXPECT_NE(text_of(request).find("without memory"), std::string::npos);
 }
 
+TEST(DecodePlan, Rotations_are_the_host_s) {
+    const Bytes rotated = coded("rotate | all | sign", 5000);
+    const ChunkView chunk{0, rotated};
+    const Contribution contribution{1.0F, {&chunk, 1}};
+    std::byte memory[16] = {};
+    const GpuResult result{memory, ElementType::kF32, true};
+    const GpuDecodeRequest request{7, 1, 5000, {&contribution, 1}, {&result, 1}, nullptr};
+    DecodePlan plan;
+    ASSERT_TRUE(plan.make({&request, 1}).is_ok());
+    EXPECT_NE(plan.plan_of(0).refusal.to_string().find("rotation on a device"), std::string::npos);
+}
 TEST(DecodePlan, Upload_and_rounds_hold_every_tensor_once) {
     std::vector<Bytes> payloads;
     for (const auto& one : test::device_pipeline_cases()) payloads.push_back(coded(one.text, 5000));
