@@ -213,6 +213,8 @@ private:
     [[nodiscard]] PinnedLimits pinned_limits() const;
     // hosted_job_state.cpp
     [[nodiscard]] bool can_keep_state() const;
+    /// What is said of a job that all ranks have left.
+    [[nodiscard]] std::string left_text() const;
     void note_lost_state(const std::string& text);
     [[nodiscard]] Status begin_from(const exchange::StartJob& start);
     void invalidate(HostedTensor& tensor, std::size_t index);
@@ -388,6 +390,7 @@ private:
     bool is_ended_ = false, is_retired_ = false;
     TimePoint ended_at_{};
     Status end_status_;
+    std::optional<Step> left_open_;  ///< a step that lacked an average when the last rank detached
 };
 
 }  // namespace gradsieve::daemon

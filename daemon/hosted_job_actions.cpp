@@ -325,7 +325,10 @@ void HostedJob::act(exchange::AbortStep& action, TimePoint now) {
         for (std::size_t index = 0; index < 2; ++index)
             if (tensors_[number].generations[index].stamp == action.step) invalidate(tensors_[number], index);
     }
-    surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " + action.status.text(),
+    // Of a job that does not end for another reason, a step fails for a peer only where a rank has detached before it.
+    if (action.status.is_ok() || action.status.code() == StatusCode::kPeerFailed) left_open_ = action.step;
+    surroundings_.log->warning("step " + std::to_string(action.step) + " has no result: " +
+                                   (action.status.is_ok() ? "all ranks have detached" : action.status.text()),
                                {.job = key().name, .step = action.step});
     complete_all(shm::CompletionKind::kStepDone, {.group = action.group}, action.step, action.status);
     end_scopes(action.group, action.step, now);
@@ -371,8 +374,8 @@ void HostedJob::act(exchange::EndJob& action, TimePoint now) {
     ended_at_ = now;
     end_status_ = action.status;
     if (action.status.is_ok()) {
-        surroundings_.log->info("job ended: all ranks detached", {.job = key().name});
-        if (!members_.empty()) forget_state();
+        surroundings_.log->info("job ended: " + left_text(), {.job = key().name});
+        if (!members_.empty() && !left_open_) forget_state();
     } else {
         surroundings_.log->error("job ended: " + action.status.to_string(), {.job = key().name});
     }

@@ -195,7 +195,7 @@ void HostedJob::on_snapshot_done(const std::shared_ptr<SnapshotTask>& task, Time
     else if (task->kind == SnapshotTask::Kind::kSave && task->is_of_interval)
         groups_[task->head.group].snapshot = task->head.step;
     if (task->is_pinned) on_pinned(*task, now);
-    if (is_ended_ && end_status_.is_ok()) remove_snapshots(task->folder, key(), 0);
+    if (is_ended_ && end_status_.is_ok() && !left_open_) remove_snapshots(task->folder, key(), 0);
     if (!is_ended_) advance_pins(task->head.group, now);
 }
 

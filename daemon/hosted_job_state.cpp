@@ -212,6 +212,11 @@ void HostedJob::finish_generation(HostedTensor& tensor, std::size_t index, Step 
     if (state_) state_->finish(tensor.number, index, step, scale);
 }
 
+std::string HostedJob::left_text() const {
+    if (!left_open_) return "all ranks detached";
+    return "all ranks detached with step " + std::to_string(*left_open_) + " open: its state is kept";
+}
+
 /// All ranks are done with the job: nobody goes on from here.
 void HostedJob::forget_state() {
     if (!state_) return;
@@ -228,7 +233,10 @@ void HostedJob::give_up_state(TimePoint now) {
     state_bytes_ = 0;
     if (can_keep_state() && state.segment.has_committed())
         return surroundings_.kept->keep(std::move(state),
-                                        is_ended_ ? end_status_.text() : "its ranks left before it began", now);
+                                        !is_ended_            ? "its ranks left before it began"
+                                        : end_status_.is_ok() ? left_text()
+                                                              : end_status_.text(),
+                                        now);
     if (surroundings_.kept != nullptr) return surroundings_.kept->end(key(), std::move(state));
     surroundings_.budget->give_back(state.segment.size_bytes());
     if (state.segment.placement())

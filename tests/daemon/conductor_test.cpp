@@ -157,6 +157,27 @@ TEST(Conductor, Job_whose_process_died_goes_on_with_its_state_and_gives_the_bits
     EXPECT_TRUE(node.page().at("states").at("kept").empty());
     EXPECT_TRUE(node.page().at("states").at("lost").empty()) << "and nothing was lost";
 }
+TEST(Conductor, State_of_a_job_that_all_ranks_left_with_a_step_open_is_kept) {
+    Node node;
+    const auto request = [](Rank rank) { return make_request(rank, 2, one_tensor(), "topk(0.25) | pow2(bits=4)"); };
+    {
+        auto first = node.attach(request(0));
+        auto second = node.attach(request(1));
+        ASSERT_TRUE(node.turn_until([&] { return second.client->has(CompletionKind::kStarted, 1); }));
+        for (auto* caller : {&first, &second}) caller->client->submit(0, 1, {4, 3, 2, 1});
+        ASSERT_TRUE(node.turn_until([&] { return first.client->has(CompletionKind::kTensor, 1); }));
+        first.client->submit(0, 2, {1, 2, 3, 4});  // the other one is late, and both give up
+        node.turn();
+        for (auto* caller : {&first, &second}) caller->client->detach();
+        ASSERT_TRUE(node.turn_until([&] { return first.client->last(CompletionKind::kJobEnded) != nullptr; }));
+    }
+    ASSERT_TRUE(node.turn_until([&] { return node.status().at("states").at("kept").size() == 1; }));
+    EXPECT_EQ(node.page().at("states").at("kept")[0].at("groups")[0].at("committed_step"), 1);
+    EXPECT_TRUE(node.log.has("info job ended: all ranks detached with step 2 open: its state is kept JOB=demo"));
+    auto first = node.attach(request(0));
+    auto second = node.attach(request(1));
+    ASSERT_TRUE(node.turn_until([&] { return second.client->has(CompletionKind::kStarted, 2); }));
+}
 TEST(Conductor, State_that_nobody_takes_in_time_is_given_up) {
     Node node;
     {
