@@ -11,6 +11,7 @@ from pathlib import Path
 WIDTH = 138
 GROUPS = ("kills", "freezes", "blackhole", "saturated", "rounds")
 WHOLE = {"kills": 1000, "freezes": 100, "blackhole": 10, "rounds": 10_000}  # of one row, in the whole form
+BREACH_MAX = 600  # characters; all of it is in the CSV
 BUSY_LOAD = 1.5  # running processes: what the command itself keeps busy on two cores
 
 HEAD = """\
@@ -34,7 +35,8 @@ broken are in the table like the others.
   seeded random number chooses who dies (one daemon, both, a rank, or several at once) and when: within the steps that follow, at a
   moment of up to 6 ms within a step, or, one time in three, up to 200 ms after the last kill, while its victims still come back.
   What is killed is started again at once; a stand-in for the service manager keeps the parked descriptors, as systemd does. Every call
-  has a deadline of 10 s. Times are taken of kills that were alone and that nobody was started again after.
+  has a deadline of 10 s. Times are taken of kills that were alone, and what was killed is started again after that; a peer is held to name a daemon that it
+  called up.
 - **Nothing lost.** After the last step every node keeps its state on disk. Each average, and the digests of all kept states, must be those of
   an undisturbed run of the same job, bit for bit. Besides, for `topk`, sums are compared in double precision: all gradients
   that were handed in, averaged over the ranks, less all averages that came back, less the weighted residuals that are kept. What is left
@@ -50,6 +52,10 @@ broken are in the table like the others.
   may name nobody: bytes that wait for the link are no silence.
 - **Rounds.** One rank on each of two nodes, 4,940 parameters in five tensors, two gradients a step. The digests of all results must be equal
   on both. A stage that `gradsieve codecs` knows and that is in none of these codecs is a broken promise.
+
+What it does not show: nodes on several machines, power that really goes, GPUs. What a real systemd has to do with it, `./dev system-test`
+checks. If the daemons of all nodes die between a step's commit and the answer to its ranks, a matter of microseconds, no rank has that
+average ([decisions](decisions/0007-kept-state.md)): a kill that met it would be among the steps lost.
 
 Again: `./dev survive --publish`, as root (for the namespaces). `--quick` tries it out in half a minute, `--only GROUP` (kills, freezes,
 blackhole, saturated, rounds) measures one part anew; the page then has the other parts' last figures.
@@ -135,7 +141,7 @@ def machine_text(rows):
     for group in GROUPS:
         first = next((row for row in rows if row["group"] == group), None)
         if first:
-            parts.append(f"{group} in {float(first['minutes']):.0f} minutes until {first['ended']} UTC (commit {first['commit']}, seed {first['seed']})")
+            parts.append(f"{group} in {max(1, round(float(first['minutes'])))} min until {first['ended']} UTC (commit {first['commit']}, seed {first['seed']})")
     return f"{first_match('/proc/cpuinfo', 'model name')}, {os.cpu_count()} cores, Linux {platform.release()}; " + "; ".join(parts) + "."
 
 
@@ -155,7 +161,7 @@ def doubts(rows):
 
 def page_text(rows):
     weak = doubts(rows)
-    breaches = [f"- {row['fault']}: {row['breaches']}." for row in rows if row["breaches"]]
+    breaches = [f"- {row['fault']}: {textwrap.shorten(row['breaches'], BREACH_MAX, placeholder=' ...')}." for row in rows if row["breaches"]]
     notes = [f"- {row['fault']}: {row['note']}." for row in rows if row["note"] and not is_codec(row) and not row["note"].startswith("not done")]
     broken = "\nWhat broke a promise:\n\n" + "\n".join(wrapped(line, "  ") for line in breaches) + "\n" if breaches else ""
     text = HEAD.format(machine=wrapped(machine_text(rows)), doubts=f"\n{wrapped('**Read with care:** ' + '; '.join(weak) + '.')}\n" if weak else "",
