@@ -38,7 +38,7 @@ EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<c
     request_.in = view(live_);
     live_ = 1 - live_;
     request_.out = view(live_);
-    const EncoderOptions options = {fastest_cpu_form(), may_pool_, true};
+    const EncodeOptions options = {fastest_cpu_form(), may_pool_, true};
     return taken(phases_ ? encode_phase_with(0, request_, options, *phases_, workspace_)
                          : encode_tensor_with(request_, options, workspace_));
 }
