@@ -31,6 +31,7 @@ EncodeResult TensorEncoder::run_left(PhaseMemory::Impl& inout_memory) {
     GRADSIEVE_CHECK(pass_ != nullptr);
     const MatrixShape& shape = inout_memory.shape;
     if (request_.elements == 0) return std::move(result_);
+    clip_samples();
     prepare_factors({request_.in.factor, shape.right_elements()}, shape.rank, request_.selection_seed, request_.tensor,
                     request_.step, inout_memory.factors);
     const auto& kernels = *low_rank_kernels_of(form_);

@@ -24,7 +24,7 @@ TEST(LowRankPipeline, Texts_have_one_spelling) {
     EXPECT_EQ(canonical("lowrank(4, 512)"), "lowrank(rank=4, columns=512)");
     EXPECT_EQ(canonical("lowrank(columns=square, rank=2)"), "lowrank(rank=2, columns=square)");
     EXPECT_EQ(canonical("similarity | momentum | accumulate(2) | lowrank(2)"),
-              "similarity | momentum(m=0.9, nesterov=no) | accumulate(n=2) | lowrank(rank=2, columns=auto)");
+              "similarity | momentum(m=0.9, nesterov=no, clip=none) | accumulate(n=2) | lowrank(rank=2, columns=auto)");
     for (const char* text : {"lowrank", "lowrank(64, 1073741824)", "compensate(0.5) | lowrank(3, square)"}) {
         const auto pipeline = parse_pipeline(text);
         ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().to_string();
@@ -66,7 +66,7 @@ TEST(LowRankPipeline, Vectors_and_what_is_not_halved_go_as_they_are) {
     EXPECT_EQ(settled("lowrank(4)", {16, 16}), "all | f32 | auto") << "(16 + 16) 4 2 = 256";
     EXPECT_EQ(settled("lowrank(4)", {17, 17}), "lowrank(rank=4, columns=17)") << "(17 + 17) 4 2 < 289";
     EXPECT_EQ(settled("momentum | compensate(0.5) | accumulate(3) | lowrank(4)", {7}),
-              "momentum(m=0.9, nesterov=no) | all | f32 | auto");
+              "momentum(m=0.9, nesterov=no, clip=none) | all | f32 | auto");
     EXPECT_EQ(settled("lowrank(columns=1000000)", {10, 10}), "all | f32 | auto") << "more columns than elements";
 }
 

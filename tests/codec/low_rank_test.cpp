@@ -1,6 +1,7 @@
 // lowrank: what it sends and keeps, against matrices whose singular values are known.
 #include "codec/low_rank.hpp"
 
+#include "codec/local_clip.hpp"
 #include "codec/noise_trial.hpp"
 #include "codec/state_arrays.hpp"
 #include "phase_loop.hpp"
@@ -371,6 +372,15 @@ TEST(LowRank, Noise_of_a_square_matrix_leaves_what_its_spectrum_says) {
     // most the largest singular values, each within (sqrt(64) + sqrt(64))^2 of 4096.
     EXPECT_LT(trial->normalized_error(), 1 - 1.0 / 16);
     EXPECT_GT(trial->normalized_error(), 1 - 4 * 256.0 / 4096);
+}
+TEST(LowRank, A_gradient_is_clipped_before_momentum_takes_it_in) {
+    PhaseLoop clipped("momentum(0.5, clip=1) | lowrank(2, columns=square)", 900, 1);
+    PhaseLoop scaled("momentum(0.5) | lowrank(2, columns=square)", 900, 1);
+    const float factor = clip_factor(1, 1, 900 * 9.0);
+    ASSERT_LT(factor, 0.02F);
+    for (int step = 0; step < 3; ++step)
+        EXPECT_EQ(clipped.step(std::vector<float>(900, 3.0F)).averages,
+                  scaled.step(std::vector<float>(900, 3.0F * factor)).averages);
 }
 
 }  // namespace
