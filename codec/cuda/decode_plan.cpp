@@ -4,6 +4,7 @@
 #include "codec/cuda/vector_bytes.hpp"
 #include "codec/digest.hpp"
 #include "codec/index_coder.hpp"
+#include "codec/integer_coder.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -216,12 +217,13 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     sources_.push_back(source);
     payloads_.emplace_back();
     ++inout_chunk.payloads;
-    if (expanded_.size() == expanded_count_) expanded_.emplace_back();
-    const auto view = open_payload(source.chunk->bytes, elements, expanded_[expanded_count_]);
+    if (expanded_.size() < expanded_count_ + 2) expanded_.resize(expanded_count_ + 2);
+    auto view = open_payload(source.chunk->bytes, elements, expanded_[expanded_count_]);
+    if (view.is_ok()) expanded_count_ += view->is_expanded ? 1 : 0;
+    if (view.is_ok() && view->header.quantizer == QuantizerKind::kInteger)  // which kernels do not read
+        view = view_as_floats(*view, expanded_[expanded_count_++]);
     if (!view.is_ok() || view->header.is_rotated || (view->is_list() && !is_plausible(*view))) return false;
-    expanded_count_ += view->is_expanded ? 1 : 0;
     const PayloadHeader& header = view->header;
-    if (header.quantizer == QuantizerKind::kInteger) return false;
     const bool is_vote = combine_of(header.quantizer) == Combine::kMajority;
     if (inout_chunk.payloads > 1 && is_vote != (inout_chunk.votes > 0)) return false;
     inout_chunk.votes += is_vote ? 1 : 0;
