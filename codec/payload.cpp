@@ -258,7 +258,8 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     const bool has_no_rotation = header.quantizer == QuantizerKind::kPow2 || has_step(header.quantizer) ||
                                  header.quantizer == QuantizerKind::kVote;
     if (header.is_rotated && has_no_rotation)
-        return corrupt_payload("quantizer of a rotation", form & 31U, "one of numbers for all: not 3 (pow2), 6 (vote), 10 (integer)");
+        return corrupt_payload("quantizer of a rotation", form & 31U,
+                               "one of numbers for all: not 3 (pow2), 6 (vote), 10 (integer)");
     if (has_value_byte(header.quantizer)) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
