@@ -7,7 +7,7 @@
 #include "transport/loopback_transport.hpp"
 
 #include "codec/decoder.hpp"
-#include "encoder_harness.hpp"
+#include "tests/codec/encoder_harness.hpp"
 
 #include <memory>
 #include <span>
