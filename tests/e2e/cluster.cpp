@@ -32,11 +32,11 @@ int milliseconds_until(SteadyTime deadline) {
 
 }  // namespace
 
-Process::Process(std::vector<std::string> arguments, std::vector<std::string> environment)
-    : Process(std::move(arguments), std::move(environment), {}) {}
+Process::Process(std::vector<std::string> arguments, std::vector<std::string> environment, Orphan orphan)
+    : Process(std::move(arguments), std::move(environment), {}, orphan) {}
 
 Process::Process(std::vector<std::string> arguments, std::vector<std::string> environment,
-                 const std::vector<int>& handed) {
+                 const std::vector<int>& handed, Orphan orphan) {
     int in[2];
     int out[2];
     if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
@@ -45,7 +45,7 @@ Process::Process(std::vector<std::string> arguments, std::vector<std::string> en
     argv.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ == 0) {
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nobody
+        if (orphan == Orphan::kKilled) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         ::dup2(in[0], STDIN_FILENO);
         ::dup2(out[1], STDOUT_FILENO);
         ::dup2(out[1], STDERR_FILENO);

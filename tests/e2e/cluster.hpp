@@ -15,13 +15,20 @@ namespace gradsieve::e2e {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// A child process with its standard input and its merged output in our hands; killed on destruction.
+/// What becomes of a child process whose maker is killed, or ends without destructors: it is killed too, or lives to
+/// see the end of its input, and ends by itself.
+enum class Orphan : bool { kKilled, kLives };
+
+/// A child process with its standard input and its merged output in our hands; killed on destruction. Made by a thread
+/// that stays, which is its maker.
 class Process {
 public:
-    Process(std::vector<std::string> arguments, std::vector<std::string> environment = {});
+    Process(std::vector<std::string> arguments, std::vector<std::string> environment = {},
+            Orphan orphan = Orphan::kKilled);
     /// The same with descriptors handed over as a service manager does: `handed` become 3, 4, ... of the child, and
     /// LISTEN_PID is its own.
-    Process(std::vector<std::string> arguments, std::vector<std::string> environment, const std::vector<int>& handed);
+    Process(std::vector<std::string> arguments, std::vector<std::string> environment, const std::vector<int>& handed,
+            Orphan orphan = Orphan::kKilled);
     ~Process();
     Process(Process&&) noexcept;
     Process& operator=(Process&&) = delete;

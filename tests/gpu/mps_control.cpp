@@ -94,7 +94,8 @@ MpsControl::MpsControl() {
 void MpsControl::start() {
     keeper_.emplace(std::vector<std::string>{"sh", "-c", kKeeper},
                     std::vector<std::string>{"CUDA_MPS_PIPE_DIRECTORY=" + pipe_folder(),
-                                             "CUDA_MPS_LOG_DIRECTORY=" + folder_ + "/log"});
+                                             "CUDA_MPS_LOG_DIRECTORY=" + folder_ + "/log"},
+                    e2e::Orphan::kLives);
     const bool has_started = keeper_->wait_for_line("started", kStart).has_value();
     // Written a moment after the program that starts it has ended.
     const auto pid_file = fs::path(pipe_folder()) / "nvidia-cuda-mps-control.pid";
