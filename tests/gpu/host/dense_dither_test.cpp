@@ -12,20 +12,28 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
+struct BlockShared {
+    DitherShared dither;
+    Gate told;
+};
+constexpr unsigned kBlockThreads = kPassThreads + 32;
+
 /// A block that does with one tile what the dense pass does, up to the sum of squares.
 void add_up(const float* values, double* ret_sums) {
-    auto& shared = *reinterpret_cast<DitherShared*>(dynamic_shared());
+    auto& shared = *reinterpret_cast<BlockShared*>(dynamic_shared());
+    if (threadIdx.x == 0) open_gate(shared.told, kPassThreads);
+    __syncthreads();
     if (threadIdx.x < kPassThreads) {
         TileWork work{};
         work.plan.needs_squares = 1;
         Vector r[kThreadVectors];
         for (unsigned j = 0; j < kThreadVectors; ++j)
             r[j] = staged_floats(reinterpret_cast<const std::byte*>(values), own_vector(j));
-        tell_measures(work, r, 0, shared);
+        tell_measures(TileStage{work, nullptr, shared.told, 0, 0}, r, 0, shared.dither);
         return;
     }
-    meet(kMeasured, kUnitThreads);
-    ret_sums[threadIdx.x % 32] = fold_squares(shared.lane_squares);
+    await(shared.told, 0);
+    ret_sums[threadIdx.x % 32] = fold_squares(shared.dither.lane_squares);
 }
 
 /// The first of `sums` sums, of which each takes the one half of them away until one is left.
@@ -67,7 +75,7 @@ TEST(DenseDither, Squares_add_up_in_the_order_of_the_format) {
         std::vector<double> sums(32, -1.0);
         const float* from = values.data();
         double* to = sums.data();
-        ASSERT_EQ(launch(&add_up, {1, kUnitThreads, 0}, nullptr, from, to), cudaSuccess);
+        ASSERT_EQ(launch(&add_up, {1, kBlockThreads, 0}, nullptr, from, to), cudaSuccess);
         ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
         const double expected = sum_in_order(values);
         for (const double sum : sums) EXPECT_EQ(sum, expected) << "seed " << kSeed << ", trial " << trial;
