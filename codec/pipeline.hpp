@@ -171,12 +171,18 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return has_momentum(pipeline) && pipeline.front.clip > 0;
 }
 
-/// A stage that works on the host alone, as errors name it; empty if there is none.
-[[nodiscard]] constexpr std::string_view host_stage(const Pipeline& pipeline) noexcept {
-    if (has_phases(pipeline)) return "lowrank";
-    if (has_rotation(pipeline)) return "rotate";
-    if (has_local_clip(pipeline)) return "momentum(clip=..)";
-    return pipeline.quantizer.kind == QuantizerKind::kInteger ? "integer" : "";
+/// A stage that works on the host alone, as errors name it, and what to do without it; an empty name if there is none.
+struct HostStage {
+    std::string_view name, remedy;
+};
+[[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
+    if (pipeline.measures_similarity) return {"similarity", "leave the stage out"};
+    if (has_phases(pipeline)) return {"lowrank", "use topk"};
+    if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};
+    if (has_rotation(pipeline)) return {"rotate", "leave the stage out"};
+    if (has_local_clip(pipeline)) return {"momentum(clip=..)", "leave clip out"};
+    if (pipeline.quantizer.kind == QuantizerKind::kInteger) return {"integer", "use another quantizer"};
+    return {};
 }
 
 /// What the residual is multiplied by on the way in: fl(beta c).

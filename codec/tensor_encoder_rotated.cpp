@@ -17,11 +17,7 @@ void TensorEncoder::encode_rotated() {
         const PhiloxKey key = rotation_key(seed, request_.tensor, request_.step, chunk);
         DensePayload payload(pipeline_.quantizer, chunk_elements(chunk), scratch_.code.payloads, &key);
         if (!encode_rotated(chunk, coder, key, payload)) return;
-        PayloadBytes bytes = payload.take();
-        if (pipeline_.has_entropy)
-            bytes =
-                code_entropy(std::move(bytes), chunk_elements(chunk), scratch_.code.payloads, scratch_.code.entropy);
-        append_payload(chunk, std::move(bytes), chunk_elements(chunk));
+        append_dense(chunk, payload.take(), chunk_elements(chunk));
     }
     finish_dense_pass(plan_);
 }

@@ -52,12 +52,12 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
 
 /// A stage that works on the host alone, where the tensor is on a device.
 Status check_stages(const HostedTensor& tensor) {
-    const std::string_view stage = codec::host_stage(tensor.pipeline);
-    if (!tensor.on_device || stage.empty()) return {};
+    const auto [name, remedy] = codec::host_stage(tensor.pipeline);
+    if (!tensor.on_device || name.empty()) return {};
     return {StatusCode::kInvalidArgument,
-            "tensor '" + tensor.name + "': codec stage '" + std::string(stage) +
-                "' on a device: allowed are tensors in host memory; leave it out, give host tensors alone a rule with "
-                "it, or register the tensor in host memory"};
+            "tensor '" + tensor.name + "': codec stage '" + std::string(name) +
+                "' on a device: allowed are tensors in host memory; " + std::string(remedy) +
+                ", give host tensors alone a rule with it, or register the tensor in host memory"};
 }
 
 }  // namespace
@@ -163,15 +163,8 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
 
 Status HostedJob::take_signatures() {
     ByteCount bytes = 0;
-    for (const auto& tensor : tensors_) {
-        if (!tensor.pipeline.measures_similarity) continue;
-        if (tensor.on_device)
-            return {StatusCode::kInvalidArgument,
-                    "tensor '" + tensor.name +
-                        "': codec stage 'similarity' on a device: allowed are tensors in host memory; leave the stage "
-                        "out, give host tensors alone a rule with it, or register the tensor in host memory"};
-        bytes += 2 * codec::kSignatureBytes;
-    }
+    for (const auto& tensor : tensors_)
+        if (tensor.pipeline.measures_similarity) bytes += 2 * codec::kSignatureBytes;
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the signatures of the job's gradients"));
     memory_bytes_ += bytes;
     return {};

@@ -6,9 +6,8 @@ namespace gradsieve::daemon {
 
 Status HostedJob::lay_out_phases() {
     ByteCount bytes = 0;
-    for (const auto& tensor : tensors_) {
+    for (const auto& tensor : tensors_)
         if (codec::has_phases(tensor.pipeline)) bytes += codec::phase_bytes(tensor.pipeline, tensor.elements);
-    }
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the factors of lowrank"));
     memory_bytes_ += bytes;
     for (auto& tensor : tensors_)

@@ -41,11 +41,6 @@ Status HostedJob::lay_out_scopes() {
     std::map<const HostedScope*, ElementCount> elements;
     for (auto& tensor : tensors_) {
         if (!codec::has_model_scope(tensor.pipeline)) continue;
-        if (tensor.on_device)
-            return {StatusCode::kInvalidArgument,
-                    "tensor '" + tensor.name +
-                        "': codec stage 'topk(scope=model)' on a device: allowed are tensors in host memory; use "
-                        "scope=tensor, give host tensors alone a rule with it, or register the tensor in host memory"};
         auto& scope = scope_of(tensor);
         tensor.scope = &scope;
         tensor.member.emplace();

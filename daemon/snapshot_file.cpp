@@ -92,12 +92,11 @@ Status check_head(const std::string& path, const SnapshotHead& head) {
             return refused(path, "tensor '" + tensor.name + "' with scale " + std::to_string(head.scales[index]),
                            "a number from 0");
         for (const auto& array : tensor.arrays)
-            if (checked_multiply(tensor.elements, sizeof(float)).value_or(0) < array.bytes ||
-                array.bytes % sizeof(float) != 0 || array.bytes > (1ULL << 50U))
+            if (!has_sound_size(tensor, array) || array.bytes > (1ULL << 50U))
                 return refused(path,
                                "array '" + array.name + "' of tensor '" + tensor.name + "' of " +
                                    std::to_string(array.bytes) + " bytes",
-                               "4 for each element, or for fewer numbers");
+                               "4 for each element, or behind the first array for fewer numbers");
     }
     return {};
 }

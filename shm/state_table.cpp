@@ -61,12 +61,10 @@ Status check_array(const StateTensor& tensor, const StateArray& array, const Sta
     if (array.part != tensor.arrays.front().part || array.part > last_part)
         return corrupt_state(subject + " in part " + std::to_string(array.part),
                              "one that the table has, and one for all arrays of a tensor");
-    const auto bytes = checked_multiply(tensor.elements, sizeof(float));
-    const bool is_shorter = bytes && array.bytes < *bytes && array.bytes % sizeof(float) == 0 && !is_on_devices(array);
-    if (!bytes || (*bytes != array.bytes && !is_shorter))
-        return corrupt_state(
-            subject + " of " + std::to_string(array.bytes) + " bytes",
-            "4 for each of its " + std::to_string(tensor.elements) + " elements, or for fewer numbers on the host");
+    if (!has_sound_size(tensor, array))
+        return corrupt_state(subject + " of " + std::to_string(array.bytes) + " bytes",
+                             "4 for each of its " + std::to_string(tensor.elements) +
+                                 " elements, or behind the first array, on the host, for fewer numbers");
     if (is_on_devices(array)) return {};
     for (const auto offset : array.offset_bytes) {
         const auto end = checked_add(offset, array.bytes);
@@ -149,6 +147,13 @@ StateLayout header_layout(ByteCount constant_bytes, const StateTable& table) {
 }
 
 }  // namespace
+
+bool has_sound_size(const StateTensor& tensor, const StateArray& array) noexcept {
+    const auto bytes = checked_multiply(tensor.elements, sizeof(float));
+    if (!bytes || array.bytes == *bytes) return bytes.has_value();
+    const bool may_be_shorter = &array != &tensor.arrays.front() && !is_on_devices(array);
+    return may_be_shorter && array.bytes > 0 && array.bytes < *bytes && array.bytes % sizeof(float) == 0;
+}
 
 Bytes build_state_description(const StateTable& table) {
     Bytes bytes;

@@ -49,6 +49,9 @@ struct StateTensor {
     std::string codec;  ///< as it was last run; opaque here
     std::vector<StateArray> arrays = {};
 };
+/// A tensor's first array has a float for each of its elements. The others have so, too, or, on the host, a whole
+/// number of floats that are fewer: what its codec keeps besides.
+[[nodiscard]] bool has_sound_size(const StateTensor& tensor, const StateArray& array) noexcept;
 /// All arrays of a tensor lie in one part.
 [[nodiscard]] inline bool is_on_devices(const StateTensor& tensor) noexcept {
     return !tensor.arrays.empty() && is_on_devices(tensor.arrays.front());

@@ -63,9 +63,10 @@ Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count
 
 Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
     const EncodeRequest& request = gpu_request.request;
-    if (request.pipeline != nullptr && !host_stage(*request.pipeline).empty())
-        return invalid("codec stage '" + std::string(host_stage(*request.pipeline)) +
-                       "' on a device; allowed are the others; leave it out, or encode on the host");
+    if (const HostStage stage = request.pipeline != nullptr ? host_stage(*request.pipeline) : HostStage{};
+        !stage.name.empty())
+        return invalid("codec stage '" + std::string(stage.name) + "' on a device; allowed are the others; " +
+                       std::string(stage.remedy) + ", or encode on the host");
     GRADSIEVE_TRY(gpu_request.parts.empty() ? check_encode_request(request) : check_parts(gpu_request, device_count));
     if (request.elements > kMostElements) {
         return invalid("elements: " + std::to_string(request.elements) + "; allowed on a GPU are at most " +

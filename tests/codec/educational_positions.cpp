@@ -1,30 +1,14 @@
 #include "tests/codec/educational_positions.hpp"
 
+#include "tests/codec/educational_decoder.hpp"
+
 #include <algorithm>
-#include <array>
 #include <set>
 
 namespace gradsieve::test {
-namespace {
-
-// Philox4x32-10, from its paper: counter and key to four words.
-std::array<std::uint32_t, 4> philox_words(std::array<std::uint32_t, 4> x, std::uint32_t key0, std::uint32_t key1) {
-    for (int round = 0; round < 10; ++round) {
-        const std::uint64_t a = x[0] * std::uint64_t{0xD2511F53};
-        const std::uint64_t b = x[2] * std::uint64_t{0xCD9E8D57};
-        x = {static_cast<std::uint32_t>(b >> 32U) ^ x[1] ^ key0, static_cast<std::uint32_t>(b),
-             static_cast<std::uint32_t>(a >> 32U) ^ x[3] ^ key1, static_cast<std::uint32_t>(a)};
-        key0 += 0x9E3779B9U;
-        key1 += 0xBB67AE85U;
-    }
-    return x;
-}
-
-}  // namespace
-
 std::uint32_t KeyedPositions::word(std::uint32_t purpose, std::uint32_t counter, std::uint32_t place,
                                    std::uint32_t attempt) const {
-    return philox_words({counter, purpose * 16777216U, attempt, 0}, low_, high_)[place];
+    return educational_philox({counter, purpose * 16777216U, attempt, 0}, low_, high_)[place];
 }
 
 std::uint64_t KeyedPositions::below(std::uint64_t bound, std::uint32_t purpose, std::uint32_t counter,

@@ -16,6 +16,7 @@
 namespace gradsieve::codec {
 namespace {
 
+using test::all_magnitudes;
 using test::float_bits;
 using test::make_values;
 using test::Shape;
@@ -40,16 +41,6 @@ std::uint32_t word_code(std::int64_t whole) {
 
 class IntegerForm : public test::PayloadForm {};
 INSTANTIATE_TEST_SUITE_P(All, IntegerForm, ::testing::Values(CpuForm::kScalar, CpuForm::kAvx2, CpuForm::kAvx512));
-
-std::vector<float> all_magnitudes(std::uint32_t count) {
-    std::uint64_t state = count;
-    std::vector<float> values(count);
-    for (float& value : values) {
-        const auto bits = static_cast<std::uint32_t>(test::random_word(state));
-        value = element::float_of((bits & 0x7F800000U) == 0x7F800000U ? bits & 0x80FFFFFFU : bits);
-    }
-    return values;
-}
 
 TEST_P(IntegerForm, Consecutive_elements_are_rounded_as_the_formula_says) {
     const RandomStream random = rounding_stream(61, 62, 63);

@@ -117,6 +117,16 @@ std::uint64_t random_word(std::uint64_t& inout_state) {
     inout_state += 0x9E3779B97F4A7C15ULL;
     return mix64(inout_state);
 }
+
+std::vector<float> all_magnitudes(std::uint32_t count) {
+    std::uint64_t state = count;
+    std::vector<float> values(count);
+    for (float& value : values) {
+        const auto bits = static_cast<std::uint32_t>(random_word(state));
+        value = codec::element::float_of((bits & 0x7F800000U) == 0x7F800000U ? bits & 0x80FFFFFFU : bits);
+    }
+    return values;
+}
 std::uint32_t float_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
 std::string shape_name(Shape shape) {
@@ -165,7 +175,7 @@ const std::vector<PipelineCase>& all_pipeline_cases() {
 const std::vector<PipelineCase>& device_pipeline_cases() {
     static const std::vector<PipelineCase> kCases = [] {
         auto cases = make_pipeline_cases();
-        std::erase_if(cases, [](const PipelineCase& one) { return !codec::host_stage(one.pipeline).empty(); });
+        std::erase_if(cases, [](const PipelineCase& one) { return !codec::host_stage(one.pipeline).name.empty(); });
         return cases;
     }();
     return kCases;

@@ -55,6 +55,8 @@ CaseData make_case_data(const PipelineCase& pipeline_case, Shape shape, std::siz
 std::vector<std::uint8_t> octets(const Bytes& bytes);
 Bytes bytes_of(ByteView view);
 std::uint64_t random_word(std::uint64_t& inout_state);
+/// Finite numbers of every exponent and sign, from a seed that follows from their count.
+std::vector<float> all_magnitudes(std::uint32_t count);
 std::uint32_t float_bits(float value);
 
 }  // namespace gradsieve::test

@@ -32,11 +32,6 @@ shm::AttachRequest request_of(Rank rank, std::uint32_t world_size, const std::st
                          {.name = "zbias", .shape = {kBiasElements}}},
                         codec);
 }
-Values noise(std::size_t elements, std::mt19937& random) {
-    Values values(elements);
-    for (auto& value : values) value = std::normal_distribution<float>()(random);
-    return values;
-}
 /// Outer product: a matrix of rank 1.
 Values product(std::size_t rows, std::size_t columns, std::mt19937& random) {
     const auto left = noise(rows, random);

@@ -31,11 +31,6 @@ shm::AttachRequest request_of(Rank rank = 0, std::uint32_t world_size = 1, const
                          {.name = "exact", .shape = {3}}},
                         codec);
 }
-Values noise(std::size_t elements, std::mt19937& random) {
-    Values values(elements);
-    for (auto& value : values) value = std::normal_distribution<float>()(random);
-    return values;
-}
 std::size_t count_sent(const Values& values) {
     return static_cast<std::size_t>(
         std::count_if(values.begin(), values.end(), [](float value) { return value != 0; }));

@@ -5,7 +5,16 @@
 #include "tests/daemon/daemon_testing.hpp"
 #include "tests/daemon/pipe_network.hpp"
 
+#include <random>
+
 namespace gradsieve::daemon::test {
+
+/// Standard normal numbers.
+inline std::vector<float> noise(std::size_t elements, std::mt19937& random) {
+    std::vector<float> values(elements);
+    for (auto& value : values) value = std::normal_distribution<float>()(random);
+    return values;
+}
 
 /// Everything that a job uses of one daemon, and the turns that a conductor would make.
 class Host {

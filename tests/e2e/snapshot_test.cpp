@@ -61,29 +61,20 @@ TEST(Snapshot, Both_nodes_rebooted_go_on_from_the_last_snapshot_with_the_same_bi
     run.finish();
     expect_as_uninterrupted(run);
 }
-TEST(Snapshot, Momentum_is_on_disk_too) {
-    Training run(true, configuration());
-    run.compute_ms = kComputeMs;
-    run.codec = kMomentumCodec;
-    run.start_ranks();
-    run.wait_for_step(0, 25);
-    for (std::size_t node = 0; node < 2; ++node) ASSERT_TRUE(is_on_disk(run, node, 20)) << run.text();
-    lose_memory(run, {0, 1});
-    for (const auto step : resumed(run)) EXPECT_GE(step, 20U);
-    run.finish();
-    expect_averages(run, uninterrupted_momentum());
-}
-TEST(Snapshot, Factor_is_on_disk_too) {
-    Training run(true, configuration());
-    run.compute_ms = kComputeMs;
-    run.codec = kLowRankCodec;
-    run.start_ranks();
-    run.wait_for_step(0, 25);
-    for (std::size_t node = 0; node < 2; ++node) ASSERT_TRUE(is_on_disk(run, node, 20)) << run.text();
-    lose_memory(run, {0, 1});
-    for (const auto step : resumed(run)) EXPECT_GE(step, 20U);
-    run.finish();
-    expect_averages(run, uninterrupted_low_rank());
+TEST(Snapshot, Every_array_is_on_disk) {
+    for (const auto& [array, codec, expected] : kCodecsWithArrays) {
+        SCOPED_TRACE(array);
+        Training run(true, configuration());
+        run.compute_ms = kComputeMs;
+        run.codec = codec;
+        run.start_ranks();
+        run.wait_for_step(0, 25);
+        for (std::size_t node = 0; node < 2; ++node) ASSERT_TRUE(is_on_disk(run, node, 20)) << run.text();
+        lose_memory(run, {0, 1});
+        for (const auto step : resumed(run)) EXPECT_GE(step, 20U);
+        run.finish();
+        expect_averages(run, expected());
+    }
 }
 TEST(Snapshot, One_node_rebooted_takes_the_other_back_with_it_and_status_says_so) {
     Training run(true, configuration());

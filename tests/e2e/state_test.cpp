@@ -39,24 +39,18 @@ TEST(State, Both_daemons_killed_at_once_come_back_likewise) {
     run.finish();
     expect_as_uninterrupted(run);
 }
-TEST(State, Momentum_comes_back_with_the_residual) {
-    Training run;
-    run.codec = kMomentumCodec;
+TEST(State, Every_array_comes_back_with_the_residual) {
     std::mt19937 random(6);
-    run.start_ranks();
-    kill_and_revive(run, 3, 30, random);
-    run.finish();
-    expect_averages(run, uninterrupted_momentum());
-    EXPECT_NE(uninterrupted_momentum(), uninterrupted());
-}
-TEST(State, Factor_comes_back_with_the_residual) {
-    Training run;
-    run.codec = kLowRankCodec;
-    std::mt19937 random(7);
-    run.start_ranks();
-    kill_and_revive(run, 3, 30, random);
-    run.finish();
-    expect_averages(run, uninterrupted_low_rank());
+    for (const auto& [array, codec, expected] : kCodecsWithArrays) {
+        SCOPED_TRACE(array);
+        Training run;
+        run.codec = codec;
+        run.start_ranks();
+        kill_and_revive(run, 3, 30, random);
+        run.finish();
+        expect_averages(run, expected());
+        EXPECT_NE(expected(), uninterrupted());
+    }
 }
 TEST(State, A_killed_rank_is_started_again_and_the_daemons_go_on_where_they_were) {
     Training run;

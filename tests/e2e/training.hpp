@@ -148,6 +148,14 @@ inline const Averages& uninterrupted_low_rank() {
     static const Averages averages = uninterrupted_with(kLowRankCodec);
     return averages;
 }
+/// Codecs whose state has an array besides the residual, and what undisturbed runs give.
+struct CodecWithArray {
+    const char* array;
+    const std::string& codec;
+    const Averages& (*uninterrupted)();
+};
+inline const CodecWithArray kCodecsWithArrays[] = {{"momentum", kMomentumCodec, uninterrupted_momentum},
+                                                   {"factor", kLowRankCodec, uninterrupted_low_rank}};
 inline std::size_t lives(const Process& rank) {
     std::size_t count = rank.output().rfind("started ", 0) == 0 ? 1 : 0;
     for (auto at = rank.output().find("\nstarted "); at != std::string::npos;

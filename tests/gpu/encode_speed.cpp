@@ -24,8 +24,8 @@ using codec::cuda::GpuEncodeRequest;
 
 constexpr ElementCount kMost = 134'217'728;
 constexpr ElementCount kMiddle = 25'600'000;
-/// Cleared in front of a batch, so that it is planned before its turn comes: 0.3 ms.
-constexpr ByteCount kBusyBytes = 2 * kMost * sizeof(float);
+/// What a copy moves, and what is cleared in front of a batch so that it is planned before its turn comes: 0.3 ms.
+constexpr ByteCount kTwoArraysBytes = 2 * kMost * sizeof(float);
 
 struct Spread {
     float median = 0;
@@ -137,17 +137,16 @@ private:
     void measure_copy() {
         const auto stream = static_cast<cudaStream_t>(encoder_->stream().handle());
         std::vector<float> times;
-        constexpr ByteCount kBytes = 2 * kMost * sizeof(float);
         for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
             static_cast<void>(is_done(cudaEventRecord(begin_, stream), "recording"));
-            static_cast<void>(
-                is_done(cudaMemcpyAsync(array(4), array(0), kBytes, cudaMemcpyDeviceToDevice, stream), "copying"));
+            static_cast<void>(is_done(
+                cudaMemcpyAsync(array(4), array(0), kTwoArraysBytes, cudaMemcpyDeviceToDevice, stream), "copying"));
             static_cast<void>(is_done(cudaEventRecord(end_, stream), "recording"));
             if (!report_.expect_ok(encoder_->stream().synchronize(), "copying")) return;
             times.push_back(milliseconds());
         }
         const Spread spread = spread_of(times);
-        copy_gigabytes_ = 2.0 * static_cast<double>(kBytes) / spread.median / 1e6;
+        copy_gigabytes_ = 2.0 * static_cast<double>(kTwoArraysBytes) / spread.median / 1e6;
         report_.figure(
             fmt::format("device-to-device copy, bytes read + written: {:.0f} GB/s ({:.3f} ms, {:.3f} to {:.3f})",
                         copy_gigabytes_, spread.median, spread.low, spread.high));
@@ -189,7 +188,8 @@ private:
         Outcome outcome;
         for (unsigned repetition = 0; repetition < 2 * (options_.repetitions + 2); ++repetition) {
             const bool is_behind = repetition % 2 == 1;
-            if (is_behind) static_cast<void>(is_done(cudaMemsetAsync(array(4), 0, kBusyBytes, stream), "clearing"));
+            if (is_behind)
+                static_cast<void>(is_done(cudaMemsetAsync(array(4), 0, kTwoArraysBytes, stream), "clearing"));
             const auto started = std::chrono::steady_clock::now();
             static_cast<void>(is_done(cudaEventRecord(begin_, stream), "recording"));
             if (!report_.expect_ok(encoder_->begin(requests), measured.text)) return {};
