@@ -4,6 +4,7 @@
 #include "shm/status_page.hpp"
 
 #include <poll.h>
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <utility>
@@ -67,8 +68,13 @@ Result<bool> Attachment::receive_reply(const Registry& registry, TimePoint deadl
                                                 " answered a question that was not asked: allowed is a refusal "
                                                 "or the attach's reply; make a new job, and report it");
     }
-    GRADSIEVE_ASSIGN(const auto reply, shm::parse_attach_reply(message->bytes));
-    if (!reply.status.is_ok()) return reply.status;
+    GRADSIEVE_ASSIGN(auto reply, shm::parse_attach_reply(message->bytes));
+    if (!reply.status.is_ok()) {
+        const auto tensor_count = registry.tensors().size();
+        const auto is_known = [&](std::uint32_t index) { return index < tensor_count; };
+        if (std::ranges::all_of(reply.host_only, is_known)) host_only_ = std::move(reply.host_only);
+        return reply.status;
+    }
     if (message->descriptors.size() != kReplyDescriptors)
         return Status(StatusCode::kCorrupt,
                       daemon_name() + " sent " + std::to_string(message->descriptors.size()) +

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace gradsieve::client {
 
@@ -33,6 +34,10 @@ public:
     /// Waits for the daemon's answer and maps what came with it. False: none until the deadline, call again.
     /// Errors: the daemon's refusal, kVersionMismatch, kCorrupt, kUnavailable (the daemon hung up).
     [[nodiscard]] Result<bool> receive_reply(const Registry& registry, TimePoint deadline);
+
+    /// After a refusal by `receive_reply`: tensors that the daemon takes if they are staged, by index; it is empty if
+    /// the refusal has other reasons. Indices are below the number of tensors.
+    [[nodiscard]] std::span<const std::uint32_t> host_only() const noexcept { return host_only_; }
 
     /// Only after `receive_reply` was true, as all below. Errors: as LocalConnection::send.
     [[nodiscard]] Status send_bind_request(const shm::BindRequest& request, std::span<const int> descriptors);
@@ -57,6 +62,7 @@ private:
 
     shm::LocalConnection connection_;
     std::string socket_path_;
+    std::vector<std::uint32_t> host_only_;
     pid_t daemon_pid_ = 0;                         ///< 0 = not known
     std::shared_ptr<shm::ClientSession> session_;  ///< null until the reply came
 };

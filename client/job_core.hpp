@@ -178,6 +178,9 @@ private:
     [[nodiscard]] Status note_bindings(std::span<const BindingChange> changes);
     /// Not ok if a tensor would be staged that must not be.
     [[nodiscard]] Status check_required() const;
+    /// After a refusal: stages what the daemon takes in host memory alone. True: ask again. False: the refusal has
+    /// other reasons. Errors: the refusal, with why they are not staged.
+    [[nodiscard]] Result<bool> stage_for_codec(std::span<const std::uint32_t> host_only, const Status& refusal);
     /// "tensor 'w' and 3 others"; empty if none is staged.
     [[nodiscard]] std::string staged_text() const;
     /// In `start`, of a running job.
@@ -204,7 +207,8 @@ private:
     // guarded by m_
     mutable std::mutex m_;
     Phase phase_ = Phase::kFresh;
-    Registry registry_;                            ///< constant from kAttaching on
+    Registry registry_;                            ///< constant from kAttaching on, but for what the codec has staged
+    std::vector<std::uint32_t> staged_by_codec_;   ///< of this attempt to start
     ResumePoints resumes_;                         ///< likewise
     std::optional<Ledger> ledger_;                 ///< there exactly while the attachment has a session
     std::shared_ptr<Attachment> attachment_;       ///< in kAttaching the starting thread's alone

@@ -48,6 +48,21 @@ Status JobCore::check_required() const {
     return {};
 }
 
+Result<bool> JobCore::stage_for_codec(std::span<const std::uint32_t> host_only, const Status& refusal) {
+    if (host_only.empty()) return false;
+    if (options_.requires_cuda_ipc)
+        return Status(refusal.code(), refusal.text() +
+                                          "; staging through host memory, which would do, is forbidden by "
+                                          "require = \"cuda-ipc\"");
+    const auto count = staged_by_codec_.size();
+    for (const auto index : host_only) {
+        if (!is_on_device(index)) continue;
+        registry_.set_staged(index, true);
+        staged_by_codec_.push_back(index);
+    }
+    return staged_by_codec_.size() > count;
+}
+
 std::string JobCore::staged_text() const {
     std::size_t count = 0;
     std::string first;

@@ -110,6 +110,12 @@ Status JobCore::attach(Lock& lock, TimePoint deadline, Timeout timeout) {
                 std::this_thread::sleep_for(kBusyPause);
             }
         }
+        if (!answered.is_ok() && attachment && phase_ != Phase::kLeft) {
+            auto staged = stage_for_codec(attachment->host_only(), answered.error());
+            if (!staged.is_ok()) answered = staged.error();
+            is_to_ask = staged.is_ok() && *staged;
+            if (is_to_ask) attachment.reset();
+        }
         if (phase_ == Phase::kLeft)
             return {StatusCode::kCancelled, options_.label() + " was left with detach during start: make a new job"};
     }
@@ -145,6 +151,8 @@ Status JobCore::form(Lock& lock, TimePoint deadline, Timeout timeout) {
 void JobCore::forget_attempt() {
     attachment_.reset();
     ledger_.reset();
+    for (const auto index : staged_by_codec_) registry_.set_staged(index, false);
+    staged_by_codec_.clear();
     phase_ = Phase::kFresh;
 }
 

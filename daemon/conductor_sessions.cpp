@@ -1,6 +1,7 @@
 // Sessions come and go: callers accepted and asked who they are, attached to their job, drained, and forgotten.
 #include "daemon/conductor.hpp"
 #include "daemon/epoll_tag.hpp"
+#include "daemon/host_stages.hpp"
 #include "shm/message_head.hpp"
 
 #include <poll.h>
@@ -102,7 +103,10 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
     std::vector<int> descriptors;
     auto request = shm::parse_attach_request(message->bytes);
     if (request.is_ok()) {
-        auto attachment = attach(session, *request, now);
+        auto host_stages = find_host_stages(config_, *request);
+        auto attachment = host_stages.refusal.is_ok() ? attach(session, *request, now)
+                                                      : Result<HostedJob::Attachment>(host_stages.refusal);
+        reply.host_only = std::move(host_stages.tensors);
         if (attachment.is_ok()) {
             reply = attachment->reply;
             descriptors = attachment->descriptors;
@@ -115,8 +119,8 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
     } else {
         reply.status = request.error();
     }
-    // Clients ask again and again while the last run of their job leaves.
-    if (reply.status.code() == StatusCode::kBusy)
+    // Clients ask again and again while the last run of their job leaves, and once more for tensors to be staged.
+    if (reply.status.code() == StatusCode::kBusy || !reply.host_only.empty())
         log_.debug("attach put off: " + reply.status.text(), {.job = request->job_name});
     else if (!reply.status.is_ok())
         log_.warning("attach refused: " + reply.status.text(),

@@ -51,15 +51,6 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
 }
 
 /// A stage that works on the host alone, where the tensor is on a device.
-Status check_stages(const HostedTensor& tensor) {
-    const auto [name, remedy] = codec::host_stage(tensor.pipeline);
-    if (!tensor.on_device || name.empty()) return {};
-    return {StatusCode::kInvalidArgument,
-            "tensor '" + tensor.name + "': codec stage '" + std::string(name) +
-                "' on a device: allowed are tensors in host memory; " + std::string(remedy) +
-                ", give host tensors alone a rule with it, or register the tensor in host memory"};
-}
-
 }  // namespace
 
 bool Session::complete(const shm::Completion& completion) {
@@ -141,7 +132,6 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensor.on_device = entry.on_device;
         tensor.pipeline = choice_.pipelines[index];
         tensor.codec_text = codec::canonical_text(tensor.pipeline, codec::Knobs::kKeep);
-        GRADSIEVE_TRY(check_stages(tensor));
         groups_[group].tensors.push_back(tensor.number);
         groups_[group].elements += tensor.elements;
         elements.push_back(tensor.on_device ? 0 : tensor.elements);

@@ -111,6 +111,8 @@ Bytes build_attach_reply(const AttachReply& reply) {
     writer.write(reply.result_bytes);
     writer.write_varint(reply.result_offsets.size());
     for (const auto offset : reply.result_offsets) writer.write(offset);
+    writer.write_varint(reply.host_only.size());
+    for (const auto index : reply.host_only) writer.write(index);
     return bytes;
 }
 
@@ -124,13 +126,18 @@ Result<AttachReply> parse_attach_reply(ByteView bytes) {
     reply.result_bytes = reader.read<ByteCount>();
     const auto offset_count = reader.read_varint();
     if (!reader.is_ok()) return unparsable("attach reply", "it is cut");
-    if (offset_count > kTensorLimit || offset_count != reader.remaining_bytes() / kOffsetBytes) {
+    if (offset_count > kTensorLimit || offset_count > reader.remaining_bytes() / kOffsetBytes)
         return unparsable("attach reply", "wrong length for its " + std::to_string(offset_count) + " offsets");
-    }
     reply.result_offsets.reserve(offset_count);
-    for (std::uint64_t index = 0; index < offset_count; ++index) {
+    for (std::uint64_t index = 0; index < offset_count; ++index)
         reply.result_offsets.push_back(reader.read<std::uint64_t>());
-    }
+    const auto host_only_count = reader.read_varint();
+    if (!reader.is_ok()) return unparsable("attach reply", "it is cut");
+    if (host_only_count > kTensorLimit || host_only_count != reader.remaining_bytes() / sizeof(std::uint32_t))
+        return unparsable("attach reply", "wrong length for its " + std::to_string(host_only_count) + " host tensors");
+    reply.host_only.reserve(host_only_count);
+    for (std::uint64_t index = 0; index < host_only_count; ++index)
+        reply.host_only.push_back(reader.read<std::uint32_t>());
     if (!reader.is_done()) return unparsable("attach reply", "bytes after its end");
     return reply;
 }

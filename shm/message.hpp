@@ -14,7 +14,7 @@
 namespace gradsieve::shm {
 
 /// Changes with any layout or message below; both sides name theirs on a mismatch.
-inline constexpr std::uint32_t kAbiVersion = 3;
+inline constexpr std::uint32_t kAbiVersion = 4;
 
 inline constexpr std::uint32_t kTensorLimit = 65'536;
 inline constexpr std::uint32_t kSamplesLimit = 256;
@@ -67,6 +67,9 @@ struct AttachReply {
     ByteCount result_bytes = 0;
     /// Offset of each tensor in the result area, in request order (other ranks may have registered another order).
     std::vector<std::uint64_t> result_offsets;
+    /// Of a refusal: tensors on a device whose codec works on the host alone, by index in the request, ascending. The
+    /// same request with them staged is not refused for that.
+    std::vector<std::uint32_t> host_only;
 };
 [[nodiscard]] Bytes build_attach_reply(const AttachReply& reply);
 [[nodiscard]] Result<AttachReply> parse_attach_reply(ByteView bytes);

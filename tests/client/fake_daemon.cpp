@@ -205,6 +205,10 @@ std::uint32_t FakeDaemon::result_position(std::uint32_t index) const {
 void FakeDaemon::reply() {
     shm::AttachReply answer;
     answer.status = script_.refusal;
+    for (std::uint32_t index = 0; index < request_.tensors.size(); ++index)
+        if (request_.tensors[index].on_device && script_.host_only.contains(request_.tensors[index].name))
+            answer.host_only.push_back(index);
+    if (!answer.host_only.empty()) answer.status = {StatusCode::kInvalidArgument, "a stage that works on the host"};
     if (!answer.status.is_ok()) return must(connection_->send(shm::build_attach_reply(answer), {}));
     const auto count = static_cast<std::uint32_t>(request_.tensors.size());
     std::vector<ElementCount> elements(count);

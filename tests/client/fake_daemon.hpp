@@ -18,6 +18,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -32,9 +33,10 @@ inline constexpr std::chrono::seconds kWatchdog{30};
 class FakeDaemon {
 public:
     struct Script {
-        bool is_replying = true;  ///< false: takes the connection and says nothing until `reply`
-        Status refusal{};         ///< not ok: the reply
-        bool is_starting = true;  ///< false: no kStarted until `start_groups`
+        bool is_replying = true;            ///< false: takes the connection and says nothing until `reply`
+        Status refusal{};                   ///< not ok: the reply
+        std::set<std::string> host_only{};  ///< tensors that are refused on a device, to be staged
+        bool is_starting = true;            ///< false: no kStarted until `start_groups`
         Step first_step = 1;
         /// What to do with each submission; empty = `serve`.
         std::function<void(FakeDaemon&, const shm::Submission&)> on_submission{};

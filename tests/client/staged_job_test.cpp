@@ -69,6 +69,60 @@ TEST_F(StagedJobs, Unbinding_before_start_leaves_nothing_staged) {
     ASSERT_TRUE(fresh.job.start(kPatient).is_ok());
     EXPECT_TRUE(daemon.await_attach().tensors[0].on_device);
 }
+TEST_F(StagedJobs, Tensors_whose_codec_works_on_the_host_are_staged_when_the_daemon_says_so) {
+    FakeDaemon::Script script;
+    script.host_only = {"w"};
+    FakeDaemon daemon(script);
+    FreshJob fresh(daemon, {"v", "w"});
+    const auto shareable = buffer_at(FakeMemory::kLegacy);
+    for (auto& tensor : fresh.tensors) {
+        ASSERT_TRUE(tensor.bind_device(shareable, kPatient).is_ok());
+        EXPECT_FALSE(tensor.is_staged());
+    }
+    const auto status = fresh.job.start(kPatient);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_FALSE(fresh.tensor(0).is_staged());
+    EXPECT_TRUE(fresh.tensor(1).is_staged());
+    const auto asked = daemon.await_attach(2);
+    EXPECT_TRUE(asked.tensors[0].on_device);
+    EXPECT_TRUE(asked.tensors[1].staged && !asked.tensors[1].on_device);
+}
+TEST_F(StagedJobs, Tensors_staged_for_their_codec_may_be_bound_after_start) {
+    FakeDaemon::Script script;
+    script.host_only = {"w"};
+    FakeDaemon daemon(script);
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    EXPECT_TRUE(started.tensor().is_staged());
+    ASSERT_TRUE(started.tensor().bind_device(buffer_, kPatient).is_ok()) << "memory that cannot be shared";
+    write(gradient_, Floats{1, 2, 3, 4});
+    ASSERT_TRUE(started.tensor().submit(1).is_ok());
+    ASSERT_TRUE(started.tensor().wait(kPatient).is_ok());
+    EXPECT_EQ(slab_of(daemon), (Floats{1, 2, 3, 4}));
+}
+TEST_F(StagedJobs, Required_cuda_ipc_forbids_staging_for_the_codec_too) {
+    FakeDaemon::Script script;
+    script.host_only = {"w"};
+    FakeDaemon daemon(script);
+    auto options = options_for(daemon);
+    options.require = "cuda-ipc";
+    FreshJob fresh(options, {"w"});
+    ASSERT_TRUE(fresh.tensor().bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
+    const auto refused = fresh.job.start(kPatient);
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(refused.text(),
+                AllOf(HasSubstr("a stage that works on the host"), HasSubstr("forbidden by require = \"cuda-ipc\"")));
+    EXPECT_FALSE(fresh.tensor().is_staged());
+}
+TEST_F(StagedJobs, Start_that_fails_after_staging_for_the_codec_leaves_tensors_as_they_were) {
+    FakeDaemon::Script script;
+    script.host_only = {"w"};
+    script.refusal = Status(StatusCode::kPermissionDenied, "not you");
+    FakeDaemon daemon(script);
+    FreshJob fresh(daemon, {"w"});
+    ASSERT_TRUE(fresh.tensor().bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
+    EXPECT_EQ(fresh.job.start(kPatient).code(), StatusCode::kPermissionDenied);
+    EXPECT_FALSE(fresh.tensor().is_staged());
+}
 TEST_F(StagedJobs, Memory_bound_after_start_is_never_staged_and_the_text_says_what_would) {
     FakeDaemon daemon;
     StartedJob started(daemon, {"w"}, kOnDevice);

@@ -273,24 +273,6 @@ TEST(HostedJob, Two_nodes_rotate_alike_and_get_one_average) {
     }
     EXPECT_TRUE(std::ranges::equal(here.client->result(0), there.client->result(0)));
 }
-TEST(HostedJob, Host_stages_of_a_tensor_on_a_device_are_refused_with_what_to_do) {
-    Host host;
-    const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {4}, .on_device = true}};
-    struct Refused {
-        const char *codec, *stage, *remedy;
-    };
-    for (const auto& [codec, stage, remedy] :
-         {Refused{"momentum(clip=2) | topk(0.5) | f32", "'momentum(clip=..)' on a device", "leave clip out"},
-          Refused{"rotate | all | sign", "'rotate' on a device", "leave the stage out"},
-          Refused{"all | integer(100)", "'integer' on a device", "use another quantizer"},
-          Refused{"topk(0.5, scope=model) | f32", "'topk(scope=model)' on a device", "use scope=tensor"},
-          Refused{"similarity | topk(0.5)", "'similarity' on a device", "leave the stage out"}}) {
-        const auto status = host.make_job(make_request(0, 1, tensors, codec));
-        EXPECT_THAT(status.to_string(),
-                    AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr(stage), HasSubstr(remedy)));
-        EXPECT_EQ(host.budget.used_bytes, 0U);
-    }
-}
 TEST(HostedJob, Run_whose_last_step_is_on_its_way_makes_the_next_one_wait) {
     TwoNodes nodes;
     const std::vector<shm::TensorEntry> tensors{{.name = "w", .shape = {4}}};

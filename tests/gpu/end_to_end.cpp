@@ -69,6 +69,21 @@ void check_staged(Report& report) {
                           fmt::format("staged, {} with {} samples: host {} device {} staged {}", type, samples,
                                       hashes[0], hashes[1], hashes[2]));
         }
+    plan.type = "f32";
+    plan.samples = 1;
+    for (const char* codec : {"topk(0.01, scope=model) | pow2(bits=4) | auto", "lowrank(2, columns=square)"}) {
+        plan.codec = codec;
+        std::vector<std::string> hashes;
+        for (const char* memory : {"host", "device"}) {
+            plan.memory = memory;
+            plan.name = fmt::format("{}-host-stage-{}", memory, codec[0]);
+            hashes.push_back(hash_of(run_job(cluster, 2, plan, report)));
+        }
+        report.expect(!hashes[0].empty() && hashes[0] == hashes[1],
+                      fmt::format("staged for {}: host {} device {}", codec, hashes[0], hashes[1]));
+    }
+    plan.codec = "topk(0.01) | pow2(bits=4) | auto";
+    plan.memory = "staged";
     plan.name = "required";
     plan.world = 1;
     plan.require = "cuda-ipc";

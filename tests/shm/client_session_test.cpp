@@ -49,10 +49,10 @@ TEST_F(Adoption, Of_another_version_names_both_wherever_it_shows_first) {
     spoil(ControlWord::kAbiVersion, std::uint32_t{1});
     EXPECT_EQ(adopt().code(), StatusCode::kVersionMismatch);
     spoil(ControlWord::kAbiVersion, kAbiVersion);
-    reply_.abi_version = 4;
+    reply_.abi_version = 9;
     const auto status = adopt();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_NE(status.text().find("version 4; this side speaks version 3"), std::string::npos) << status.text();
+    EXPECT_NE(status.text().find("version 9; this side speaks version 4"), std::string::npos) << status.text();
 }
 
 TEST_F(Adoption, Of_a_segment_that_is_not_ready_is_unavailable) {

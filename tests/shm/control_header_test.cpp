@@ -32,7 +32,7 @@ TEST_F(ControlHeader, Header_has_its_golden_bytes) {
     write_control_header(bytes(), layout_);
     EXPECT_EQ(hex_of(bytes().first(68)),
               "4753564354524c00"
-              "03000000"
+              "04000000"
               "00040000"  // "GSVCTRL", version, header bytes
               "0090000000000000"
               "20000000"
@@ -56,7 +56,7 @@ TEST_F(ControlHeader, Other_version_is_named_with_both_numbers_before_any_size_i
     spoil(ControlWord::kTotalBytes, std::uint64_t{1});
     const auto status = check_control_header(bytes(), layout_);
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_NE(status.text().find("version 7; this side speaks version 3"), std::string::npos) << status.text();
+    EXPECT_NE(status.text().find("version 7; this side speaks version 4"), std::string::npos) << status.text();
 }
 
 TEST_F(ControlHeader, Any_other_difference_is_corrupt_and_named) {

@@ -29,7 +29,7 @@ std::string repeated(const std::string& byte, std::size_t count) {
 
 TEST(DeviceMessage, Bind_request_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_bind_request(sample_bind_request())),
-              "03000000"
+              "04000000"
               "03"                // ABI version, message type
               "0500000000000000"  // number
               "02"
@@ -70,7 +70,7 @@ TEST(DeviceMessage, Bind_request_has_its_golden_bytes) {
 
 TEST(DeviceMessage, Bind_reply_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_bind_reply(sample_reply())),
-              "03000000"
+              "04000000"
               "04"
               "0201000000000000"
               "0c00"

@@ -36,7 +36,7 @@ AttachReply sample_reply() {
 
 TEST(Message, Attach_request_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_attach_request(sample_request())),
-              "03000000"
+              "04000000"
               "01"  // ABI version, message type
               "0464656d6f"
               "0137"  // job name, run id
@@ -67,7 +67,7 @@ TEST(Message, Attach_request_has_its_golden_bytes) {
 
 TEST(Message, Attach_reply_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_attach_reply(sample_reply())),
-              "03000000"
+              "04000000"
               "02"
               "0000"
               "00"
@@ -76,7 +76,26 @@ TEST(Message, Attach_reply_has_its_golden_bytes) {
               "0020000000000000"
               "02"
               "0000000000000000"
-              "4010000000000000");
+              "4010000000000000"
+              "00");
+    AttachReply refusal;
+    refusal.status = Status(StatusCode::kInvalidArgument, "no");
+    refusal.host_only = {1, 0x0102};
+    EXPECT_EQ(hex_of(build_attach_reply(refusal)),
+              "04000000"
+              "02"
+              "0100"
+              "026e6f"
+              "0000000000000000"
+              "0000000000000000"
+              "0000000000000000"
+              "00"
+              "02"
+              "01000000"
+              "02010000");
+    const auto seen = parse_attach_reply(build_attach_reply(refusal));
+    ASSERT_TRUE(seen.is_ok());
+    EXPECT_EQ(seen->host_only, refusal.host_only);
 }
 
 TEST(Message, Attach_request_survives_the_way_there_and_back) {
@@ -141,7 +160,7 @@ TEST(Message, Other_abi_version_is_a_mismatch_with_both_numbers_whatever_follows
         message.insert(message.end(), tail.begin(), tail.end());
         for (const auto& status : {parse_attach_request(message).status(), parse_attach_reply(message).status()}) {
             EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-            EXPECT_NE(status.text().find("the other side speaks version 1; this side speaks version 3"),
+            EXPECT_NE(status.text().find("the other side speaks version 1; this side speaks version 4"),
                       std::string::npos)
                 << status.text();
             EXPECT_NE(status.text().find("same release"), std::string::npos) << status.text();
@@ -191,10 +210,12 @@ TEST(Message, Counts_larger_than_the_message_allocate_nothing) {
     EXPECT_EQ(parse_attach_request(request).status().code(), StatusCode::kInvalidArgument);
     AttachReply no_offsets = sample_reply();
     no_offsets.result_offsets.clear();
-    auto reply = build_attach_reply(no_offsets);
-    reply.pop_back();
-    ByteWriter(reply).write_varint(UINT64_MAX / 8);
-    EXPECT_EQ(parse_attach_reply(reply).status().code(), StatusCode::kCorrupt);
+    for (const std::size_t counts : {1, 2}) {  // of offsets, of tensors for the host
+        auto reply = build_attach_reply(no_offsets);
+        reply.resize(reply.size() - counts);
+        ByteWriter(reply).write_varint(UINT64_MAX / 8);
+        EXPECT_EQ(parse_attach_reply(reply).status().code(), StatusCode::kCorrupt);
+    }
 }
 
 TEST(Message, Random_damage_is_refused_or_gives_values_in_range) {

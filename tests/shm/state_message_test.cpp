@@ -29,7 +29,7 @@ StateReply sample_reply() {
 
 TEST(StateMessage, Request_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_state_request(sample_request())),
-              "03000000"
+              "04000000"
               "05"  // ABI version, message type
               "03"  // kind
               "0700000000000000"
@@ -42,7 +42,7 @@ TEST(StateMessage, Request_has_its_golden_bytes) {
 }
 TEST(StateMessage, Reply_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_state_reply(sample_reply())),
-              "03000000"
+              "04000000"
               "06"  // ABI version, message type
               "0700000000000000"
               "0000"

@@ -37,7 +37,7 @@ TraceReply sample_reply() {
 
 TEST(TraceMessage, Request_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_trace_request(sample_request())),
-              "03000000"
+              "04000000"
               "07"  // ABI version, message type
               "0700000000000000"
               "0464656d6f"
@@ -47,7 +47,7 @@ TEST(TraceMessage, Request_has_its_golden_bytes) {
 }
 TEST(TraceMessage, Reply_has_its_golden_bytes) {
     EXPECT_EQ(hex_of(build_trace_reply(sample_reply())),
-              "03000000"
+              "04000000"
               "08"  // ABI version, message type
               "0700000000000000"
               "0000"
