@@ -15,6 +15,7 @@ struct StateArray {
     bool (*is_kept)(const Pipeline& pipeline) noexcept = nullptr;
     /// Floats that it has for a tensor of `elements`: as many, if null.
     ElementCount (*size)(const Pipeline& pipeline, ElementCount elements) noexcept = nullptr;
+    bool is_of_encoding = true;  ///< what encoding reads and writes; others belong to whoever decodes
 };
 [[nodiscard]] inline ElementCount size_of(const StateArray& array, const Pipeline& pipeline,
                                           ElementCount elements) noexcept {
