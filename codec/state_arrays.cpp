@@ -22,7 +22,7 @@ constexpr std::array<StateArray, 6> kArrays = {{{"residual", &StateView::residua
                                                 {"momentum", &StateView::momentum, &has_momentum},
                                                 {"factor", &StateView::factor, &has_phases, &factor_elements},
                                                 {"average", &StateView::average, &has_delta, nullptr, false},
-                                                {"epoch", &StateView::epoch, &has_delta, &epoch_elements, false}}};
+                                                {kEpochName, &StateView::epoch, &has_delta, &epoch_elements, false}}};
 
 }  // namespace
 

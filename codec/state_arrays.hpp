@@ -9,6 +9,9 @@
 
 namespace gradsieve::codec {
 
+/// Of the array that tells states of one step apart (delta).
+inline constexpr std::string_view kEpochName = "epoch";
+
 struct StateArray {
     std::string_view name;
     float* StateView::*values = nullptr;

@@ -2,6 +2,7 @@
 // that all nodes have, and left behind or given up at the end. docs/state-format.md.
 #include "codec/state_arrays.hpp"
 #include "daemon/hosted_job.hpp"
+#include "daemon/kept_epoch.hpp"
 #include "daemon/service.hpp"
 
 #include <algorithm>
@@ -132,7 +133,8 @@ void HostedJob::take_up_state(const shm::StateTable& wanted) {
     for (std::size_t group = 0; group < groups_.size(); ++group) {
         const auto steps = state_->steps(group);
         for (const auto step : {steps.newest, steps.older})
-            if (step > 0) offer_.steps[group].steps.push_back(step);
+            if (const auto epoch = kept_epoch(*state_, static_cast<std::uint32_t>(group), step); step > 0 && epoch)
+                offer_.steps[group].add(step, *epoch);
     }
 }
 

@@ -1,0 +1,33 @@
+// Which life of a job made a state: codecs whose nodes keep one state together (delta) can go on only from generations
+// that one life made on all nodes, and each generation says it, in the array "epoch" of its tensors.
+// docs/state-format.md. Reading trusts nothing. Plain values; any thread.
+#pragma once
+
+#include "daemon/hosted_tensor.hpp"
+#include "shm/state_segment.hpp"
+
+#include <optional>
+#include <span>
+
+namespace gradsieve::daemon {
+
+/// Which of a group's arrays speaks for all of them: the first with 64 bits, else the first.
+struct EpochPlace {
+    std::size_t tensor = 0;  ///< of the table
+    std::size_t array = 0;   ///< of the tensor
+    ByteCount bytes = 0;     ///< 4 or 8
+};
+/// Nothing: no codec of the group keeps one.
+[[nodiscard]] std::optional<EpochPlace> find_epoch(const shm::StateTable& table, std::uint32_t group);
+
+/// Of what was kept: 0 if any life's is as good; nothing if it should say one and does not.
+using KeptEpoch = std::optional<Epoch>;
+[[nodiscard]] KeptEpoch parse_epoch(std::span<const std::byte> bytes) noexcept;
+/// Of a step that the group can go on from.
+[[nodiscard]] KeptEpoch kept_epoch(shm::StateSegment& state, std::uint32_t group, Step step);
+
+/// A tensor with delta is about to be decoded, from one generation into the other, which says the epoch from here on
+/// and takes over what encoding keeps if this node sends nothing in the step. `committed`: of its group.
+void prepare_averages(const HostedTensor& tensor, Step committed, CodecTask& inout_task);
+
+}  // namespace gradsieve::daemon
