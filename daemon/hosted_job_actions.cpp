@@ -1,7 +1,7 @@
 // How a job's actions are carried out: the meeting of codec, sessions and network for one tensor at a time.
 #include "codec/accumulate.hpp"
+#include "daemon/averages.hpp"
 #include "daemon/hosted_job.hpp"
-#include "daemon/kept_epoch.hpp"
 
 #include <cmath>
 #include <cstring>

@@ -3,13 +3,16 @@
 // docs/state-format.md. Reading trusts nothing. Plain values; any thread.
 #pragma once
 
-#include "daemon/hosted_tensor.hpp"
 #include "shm/state_segment.hpp"
 
 #include <optional>
 #include <span>
+#include <string_view>
 
 namespace gradsieve::daemon {
+
+/// Its name, as the codec has it.
+inline constexpr std::string_view kEpochArray = "epoch";
 
 /// Which of a group's arrays speaks for all of them: the first with 64 bits, else the first.
 struct EpochPlace {
@@ -25,9 +28,5 @@ using KeptEpoch = std::optional<Epoch>;
 [[nodiscard]] KeptEpoch parse_epoch(std::span<const std::byte> bytes) noexcept;
 /// Of a step that the group can go on from.
 [[nodiscard]] KeptEpoch kept_epoch(shm::StateSegment& state, std::uint32_t group, Step step);
-
-/// A tensor with delta is about to be decoded, from one generation into the other, which says the epoch from here on
-/// and takes over what encoding keeps if this node sends nothing in the step. `committed`: of its group.
-void prepare_averages(const HostedTensor& tensor, Step committed, CodecTask& inout_task);
 
 }  // namespace gradsieve::daemon
