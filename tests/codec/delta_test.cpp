@@ -226,7 +226,11 @@ TEST(Delta, Another_scale_is_refused) {
     std::vector<float> in(2), out(2);
     const std::array<const float*, 1> samples = {gradient.data()};
     const std::array<float, 1> weights = {1.0F};
-    EncodeRequest request{.pipeline = &pipeline, .elements = 2, .samples = samples, .weights = weights};
+    EncodeRequest request;
+    request.pipeline = &pipeline;
+    request.elements = 2;
+    request.samples = samples;
+    request.weights = weights;
     request.in.residual = in.data();
     request.out.residual = out.data();
     EncodeWorkspace workspace;
