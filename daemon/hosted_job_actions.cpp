@@ -159,7 +159,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     GRADSIEVE_TRY(tensor.check_scale(in, task->scale));
     invalidate(tensor, 1 - live);
     task->out_generation = 1 - live;
-    task->wants_residual_norm = step % kResidualNormEvery == 0;
+    task->wants_residual_norm = step % kResidualNormEvery == 0 && !codec::has_delta(tensor.pipeline);
     auto& request = task->request;
     request.pipeline = &tensor.pipeline;
     request.tensor = tensor.id;
