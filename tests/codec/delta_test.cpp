@@ -124,8 +124,13 @@ TEST(Delta, H_is_the_weighted_sum_of_all_h_at_every_step) {
 }
 TEST(Delta, Gradients_that_stay_are_reached) {
     constexpr ElementCount kElements = 3000;
-    for (const std::string text : {"delta | topk(0.1) | f32", "delta | all | sign", "delta | all | natural",
-                                   "delta | topk(0.2) | pow2", "delta | rotate | all | dither(3)"}) {
+    struct Case {
+        std::string text;
+        double share;  ///< of the first distance, squared, that may be left after 60 steps
+    };
+    for (const auto& [text, share] : {Case{"delta | topk(0.1) | f32", 1e-12}, Case{"delta | all | sign", 1e-2},
+                                      Case{"delta | all | natural", 1e-12}, Case{"delta | topk(0.2) | pow2", 1e-6},
+                                      Case{"delta | rotate | all | dither(3)", 1e-6}}) {
         Nodes nodes(text, kElements, {0.5F, 0.5F});
         std::mt19937_64 random(kSeed);
         std::vector<std::vector<float>> gradients;
@@ -140,7 +145,7 @@ TEST(Delta, Gradients_that_stay_are_reached) {
         nodes.step(gradients);
         const double first = distance();
         for (int step = 0; step < 60; ++step) nodes.step(gradients);
-        EXPECT_LE(distance(), 1e-6 * first) << text << ", seed " << kSeed;
+        EXPECT_LE(distance(), share * first) << text << ", seed " << kSeed;
     }
 }
 TEST(Delta, The_digest_is_of_every_element_that_comes_back) {

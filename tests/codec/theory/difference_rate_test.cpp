@@ -67,7 +67,8 @@ TEST(DifferenceRate, Three_nodes_that_pull_apart_come_together) {
     const auto norm_after = [&](int steps, const auto& mean_of) {
         Vector x = {1, 1, 1};
         for (int step = 0; step < steps; ++step) {
-            const Vector mean = mean_of({gradient(0, x), gradient(1, x), gradient(2, x)});
+            const std::vector<Vector> gradients = {gradient(0, x), gradient(1, x), gradient(2, x)};
+            const Vector mean = mean_of(gradients);
             for (std::size_t axis = 0; axis < 3; ++axis) x[axis] -= 0.01 * mean[axis];
         }
         return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
@@ -88,14 +89,14 @@ TEST(DifferenceRate, Three_nodes_that_pull_apart_come_together) {
     EXPECT_LT(norm, 1.5e-5) << "1.2e-5 by a computation in double";
 }
 
-class DifferenceRate : public ::testing::TestWithParam<std::size_t> {};
+class DifferenceRates : public ::testing::TestWithParam<std::size_t> {};
 
 bool can_follow(const OperatorTheory& row) {
     return has_contraction(row) && parse_pipeline("delta | " + row.text).is_ok();
 }
 
 // f_i(x) = 1/2 sum of l_ij (x_j - c_ij)^2, l_ij in [1, 4].
-TEST_P(DifferenceRate, Is_linear_though_every_node_has_another_minimizer) {
+TEST_P(DifferenceRates, Is_linear_though_every_node_has_another_minimizer) {
     constexpr std::size_t kDimensions = 40;
     constexpr std::size_t kNodes = 4;
     constexpr int kSteps = 150;
@@ -141,17 +142,18 @@ TEST_P(DifferenceRate, Is_linear_though_every_node_has_another_minimizer) {
                 apart += std::pow(followers.sent(node, axis) - gradients[node][axis], 2) / kNodes;
         const double now = above_best() + rate / theta * apart;
         if (step == 0) first = now;
-        if (step > 0 && !row.is_random)
+        if (step > 0 && !row.is_random) {
             ASSERT_LE(now, last * (1 - rate * mu) * (1 + 1e-5) + 1e-10) << row.text << ", step " << step;
+        }
         last = now;
         for (std::size_t axis = 0; axis < kDimensions; ++axis) x[axis] -= rate * mean[axis];
     }
     EXPECT_LE(last, first * std::pow(1 - rate * mu, kSteps) + 1e-9) << row.text << ", seed " << kSeed;
 }
-INSTANTIATE_TEST_SUITE_P(Table, DifferenceRate, ::testing::ValuesIn(rows_with(can_follow)),
-                         [](const ::testing::TestParamInfo<std::size_t>& info) {
-                             return name_of(operator_theories()[info.param]);
-                         });
+std::string row_name(const ::testing::TestParamInfo<std::size_t>& row) {
+    return name_of(operator_theories()[row.param]);
+}
+INSTANTIATE_TEST_SUITE_P(Table, DifferenceRates, ::testing::ValuesIn(rows_with(can_follow)), row_name);
 TEST(DifferenceRate, Most_contractions_may_stand_behind_delta) {
     EXPECT_GE(rows_with(can_follow).size(), rows_with(has_contraction).size() / 2);
 }
