@@ -5,6 +5,7 @@
 #include "daemon/kept_epoch.hpp"
 #include "daemon/service.hpp"
 
+#include <unistd.h>
 #include <algorithm>
 
 namespace gradsieve::daemon {
@@ -51,6 +52,19 @@ std::string difference(const shm::StateTable& kept, const shm::StateTable& wante
                    place_text(fresh);
     }
     return {};
+}
+
+/// Nodes ended a step with different bits: what all of them keep together would give different ones again. Nothing of
+/// the committed step is gone on from, here and in snapshots by interval.
+void drop_common_state(shm::StateSegment& state, const std::string& folder, const exchange::JobKey& key) {
+    for (std::uint32_t group = 0; group < state.table().groups.size(); ++group) {
+        if (!find_epoch(state.table(), group)) continue;
+        const auto committed = state.committed(group);
+        state.commit(group, 0);
+        for (const auto& found : find_snapshots(folder, key))
+            if (found.head.is_ok() && found.head->group == group && found.head->step >= committed)
+                ::unlink(found.path.c_str());
+    }
 }
 
 }  // namespace
@@ -230,6 +244,8 @@ void HostedJob::forget_state() {
 
 void HostedJob::give_up_state(TimePoint now) {
     if (!state_) return;
+    if (end_status_.code() == StatusCode::kMismatch)
+        drop_common_state(*state_, surroundings_.config->state_directory, key());
     KeptState state{std::move(*state_), std::exchange(parts_, {})};
     state_.reset();
     state_bytes_ = 0;

@@ -140,9 +140,9 @@ void LoopbackJob::act(std::size_t index, const exchange::Action& action) {
 }
 
 void LoopbackJob::encode(Node& node, const exchange::EncodeTensor& action) {
-    std::vector<const float*> samples;
-    for (const auto& sample : *node.samples) samples.push_back(sample.data());
-    auto encoded = action.phase == 0 ? node.encoder.step(samples) : node.encoder.second_phase();
+    node.pointers.clear();
+    for (const auto& sample : *node.samples) node.pointers.push_back(sample.data());
+    auto encoded = action.phase == 0 ? node.encoder.step(node.pointers) : node.encoder.second_phase();
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     for (const auto& chunk : encoded.chunks) {
         const ByteView bytes = chunk.bytes.view();

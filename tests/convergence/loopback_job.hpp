@@ -42,6 +42,7 @@ private:
         bool has_delta = false;
         std::array<std::vector<float>, 2> sent;  ///< the average of what all have sent, by step number
         const std::vector<std::vector<float>>* samples = nullptr;
+        std::vector<const float*> pointers;  ///< to them: the encoder reads these in both phases of a step
         bool has_started = false;
         Step delivered = 0;
         std::vector<Status> errors;

@@ -310,6 +310,28 @@ TEST(HostedJobDelta, States_of_one_step_from_two_runs_are_not_gone_on_from_toget
                       HasSubstr("with delta all nodes must go on from one")));
     run(life, 1, 3);
 }
+TEST(HostedJobDelta, State_of_nodes_that_differ_is_not_gone_on_from) {
+    std::array<Store, 2> stores;
+    {
+        Life life(stores, 1);
+        life.wait_start();
+        run(life, 1, 3);
+        const auto& tensor = life.hosts[1]->job->tensors()[kSmall];
+        tensor.generations[tensor.live_generation(3)].arrays.average[7] += 1;  // a bit of memory that fell over
+        life.hand_in(4, gradients_of(4));
+        ASSERT_TRUE(wait_until([&] {
+            life.turn();
+            return life.hosts[0]->job->is_ended() && life.hosts[1]->job->is_ended();
+        }));
+        for (auto* host : life.hosts) {
+            EXPECT_THAT(host->job->end_status().text(), HasSubstr("the result on node a differs from that on node b"));
+            host->job->give_up_state(Host::now());
+        }
+    }
+    Life life(stores, 2);
+    ASSERT_EQ(life.wait_start(), 1U) << "or the difference would end every life that follows";
+    run(life, 1, 3);
+}
 TEST(HostedJobDelta, Without_delta_any_run_s_state_of_the_step_will_do) {
     std::array<Store, 2> stores, others;
     const std::string codec = "topk(0.05) | f32";
