@@ -105,6 +105,8 @@ const std::vector<Case>& cases() {
                                           {"all | natural | entropy", 1, 2, 1, 1},
                                           {"topk(0.01) | pow2 | entropy", 1, 2, 1},
                                           {"all | natural(feedback=none)", 1, 1, 0, 1},
+                                          {"delta | topk(0.01) | pow2", 1, 2, 1},
+                                          {"delta | all | sign", 1, 2, 1},
                                           {"rotate | all | sign", 1, 2, 1},
                                           {"rotate | all | sign(scale=drive)", 1, 1, 0},
                                           {"rotate | all | dither", 1, 2, 1},
@@ -120,7 +122,7 @@ Pipeline pipeline_of(const std::string& name) {
     Pipeline pipeline;
     using namespace codec;
     if (name.find("entropy") != std::string::npos || name.find("integer") != std::string::npos ||
-        name.find("rotate") == 0 || name.find("lowrank") == 0)
+        name.find("rotate") == 0 || name.find("delta") == 0 || name.find("lowrank") == 0)
         return *parse_pipeline(name);
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;

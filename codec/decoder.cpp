@@ -306,6 +306,13 @@ ResultTensor::ResultTensor(TensorId tensor, float* memory, ElementCount elements
     impl_->elements = elements;
     impl_->chunks.resize((elements + kChunkElements - 1) / kChunkElements);
 }
+void ResultTensor::move_to(TensorId tensor, float* memory, ElementCount elements) {
+    impl_->tensor = tensor;
+    impl_->memory = memory;
+    impl_->elements = elements;
+    impl_->chunks.resize((elements + kChunkElements - 1) / kChunkElements);
+    impl_->forget();
+}
 ResultTensor::ResultTensor(ResultTensor&&) noexcept = default;
 ResultTensor& ResultTensor::operator=(ResultTensor&&) noexcept = default;
 ResultTensor::~ResultTensor() = default;
@@ -343,7 +350,7 @@ DecodeResult ResultTensor::copy_exact(Step step, std::span<const float> values) 
 }
 
 DecodeResult ResultTensor::write_all(
-    Step step, const std::function<void(ElementCount first, std::span<float> ret_values)>& write) {
+    Step step, const std::function<void(ElementCount first, std::span<float> inout_values)>& write) {
     Impl& impl = *impl_;
     DecodeResult result;
     for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {

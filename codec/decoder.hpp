@@ -49,9 +49,12 @@ public:
     [[nodiscard]] DecodeResult copy_exact(Step step, std::span<const float> values) noexcept;
 
     /// Every element by `write`, run by run in ascending order: it is told the run's first element and fills its
-    /// values, at most a tile of them, all finite.
+    /// values, at most a tile of them, all finite. They are what the result holds until then.
     [[nodiscard]] DecodeResult write_all(
-        Step step, const std::function<void(ElementCount first, std::span<float> ret_values)>& write);
+        Step step, const std::function<void(ElementCount first, std::span<float> inout_values)>& write);
+
+    /// From here on another tensor's result: `memory` holds anything, and the next decode starts from a full clear.
+    void move_to(TensorId tensor, float* memory, ElementCount elements);
 
 private:
     struct Impl;

@@ -3,6 +3,7 @@
 #include "codec/encoder.hpp"
 
 #include "codec/accumulate.hpp"
+#include "codec/difference.hpp"
 #include "codec/element.hpp"
 #include "codec/encoder_check.hpp"
 #include "codec/local_clip.hpp"
@@ -156,8 +157,8 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.guess = guess_of(pipeline_);
     plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
     if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;
-    const bool is_read_again =
-        is_dense_list(pipeline_) || is_estimated(selector) || is_read_at_once(pipeline_) || has_phases(pipeline_);
+    const bool is_read_again = is_dense_list(pipeline_) || is_estimated(selector) || is_read_at_once(pipeline_) ||
+                               has_phases(pipeline_) || has_delta(pipeline_);
     plan_.streams = options.may_stream && !is_read_again && request_.elements >= kStreamFromElements &&
                     is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
@@ -244,7 +245,9 @@ Result<EncodeResult> encode_tensor_with(const EncodeRequest& request, const Enco
             return Status(StatusCode::kInvalidArgument,
                           "codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
                               "': allowed are codecs of one phase here; call encode_phase");
-        return TensorEncoder(request, options, workspace.impl(), workspace.impl().candidates).run();
+        auto sent = TensorEncoder(request, options, workspace.impl(), workspace.impl().candidates).run();
+        if (!has_delta(*request.pipeline)) return sent;
+        return follow_sent(request, std::move(sent), workspace.impl().sent);
     }
     const Pipeline waiting = waiting_pipeline(*request.pipeline);
     EncodeRequest silent = request;

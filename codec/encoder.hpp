@@ -19,13 +19,15 @@ namespace gradsieve::codec {
 enum class VarianceSource : std::uint8_t { kNone = 0, kSecondMoment = 1, kGroups = 2, kGroupsPooled = 3, kSingle = 4 };
 [[nodiscard]] std::string_view variance_source_name(VarianceSource source) noexcept;
 
-/// One generation of a tensor's state: `elements` floats each, but for `factor` (state_arrays.hpp says how many), or
-/// null where the pipeline has no such array.
+/// One generation of a tensor's state: `elements` floats each, but for `factor` and `epoch` (state_arrays.hpp says how
+/// many), or null where the pipeline has no such array.
 struct StateView {
-    float* residual = nullptr;
+    float* residual = nullptr;  ///< delta: h, what was sent
     float* variance = nullptr;
     float* momentum = nullptr;
-    float* factor = nullptr;  ///< lowrank: the transposed right factor
+    float* factor = nullptr;   ///< lowrank: the transposed right factor
+    float* average = nullptr;  ///< delta: the average of all nodes' h; not of encoding (difference.hpp)
+    float* epoch = nullptr;    ///< delta: the bits of whatever tells states of one step apart; neither
 };
 
 struct EncodeRequest {
@@ -44,7 +46,7 @@ struct EncodeRequest {
     /// B, all training samples behind this step on this node; 0 = unknown (then inc = s2 under P2).
     std::uint64_t batch_samples = 0;
     /// c: residual is multiplied by c and variance by c^2 on the way in, since the gradient's scale changed by c. 1 =
-    /// unchanged.
+    /// unchanged, the only one with delta.
     float rescale = 1.0F;
     /// Nodes whose gradients are averaged, >= 1: each clips at the threshold times its square root (local_clip.hpp).
     std::uint32_t node_count = 1;

@@ -49,7 +49,7 @@ Status check_state(const EncodeRequest& request) {
     if (request.elements == 0) return {};
     for (const StateArray& array : state_arrays()) {
         const bool is_there = request.in.*array.values != nullptr && request.out.*array.values != nullptr;
-        if (is_there || !array.is_kept(*request.pipeline)) continue;
+        if (is_there || !array.is_of_encoding || !array.is_kept(*request.pipeline)) continue;
         return invalid(
             std::string(array.name) + ": null, though the codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
             "' keeps one; allowed are two generations of " + std::to_string(request.elements) + " elements; pass both");
@@ -72,6 +72,10 @@ Status check_encode_request(const EncodeRequest& request) {
         return invalid("rescale: " + std::to_string(request.rescale) +
                        "; allowed is 2^-60 to 2^60; pass new scale over old scale, 1 if it did not change");
     }
+    if (has_delta(*request.pipeline) && request.rescale != 1.0F)
+        return invalid("rescale: " + std::to_string(request.rescale) +
+                       " with delta: allowed is 1, since what all nodes have sent is in one unit; hand in gradients "
+                       "of one scale");
     if (request.node_count == 0)
         return invalid("node_count: 0; allowed is 1 or more; say how many nodes' gradients are averaged");
     if (!request.second_moments.empty() && request.batch_samples == 0) {

@@ -3,7 +3,8 @@
 // factors times gamma. gbar is the weighted sum of the samples in their order, with clip with the weights of
 // local_clip.hpp; all in fp32, every product rounded.
 // Where an element is sent (decodes to something), u is cleared afterwards (momentum factor masking), unless the
-// selector sends everything: then nothing is ever delayed, and u is SGD's own. Source: Lin, Han, Mao, Wang, Dally 2018,
+// selector sends everything: then nothing is ever delayed, and u is SGD's own. Nor is it with delta behind, which
+// follows u by what it sends: nothing waits there either. Source: Lin, Han, Mao, Wang, Dally 2018,
 // Deep Gradient Compression, arXiv:1712.01887, 3.2 and 3.3. Plain values; any thread.
 #pragma once
 

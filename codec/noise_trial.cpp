@@ -117,12 +117,12 @@ float NoiseTrial::handed_in(const StateView& before, ElementCount element) const
 
 double NoiseTrial::normalized_error() {
     const StateView before = state(1 - live_);
-    const auto beta = static_cast<float>(pipeline_.front.beta);
+    const float carried = residual_factor(pipeline_.front, 1.0F);
     double lost = 0;
     double whole = 0;
     for (ElementCount i = 0; i < elements_; ++i) {
         const float own = handed_in(before, i);
-        const float x = before.residual == nullptr ? own : beta * before.residual[i] + own;
+        const float x = before.residual == nullptr ? own : carried * before.residual[i] + own;
         const double difference = static_cast<double>(x) - static_cast<double>(decoded_[i]);
         lost += difference * difference;
         whole += static_cast<double>(x) * static_cast<double>(x);

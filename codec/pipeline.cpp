@@ -122,7 +122,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
         if (is_front(stage.name) || stage.name == kSimilarityName)
             return bad_text(
                 "codec stage", stage.name,
-                "once, before the selector, in the order similarity, momentum, compensate, accumulate, rotate",
+                "once, before the selector, in the order similarity, momentum, compensate, accumulate, delta, rotate",
                 "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 3) return unknown_stage(stage.name, next_role);

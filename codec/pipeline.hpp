@@ -57,14 +57,15 @@ enum class Combine : std::uint8_t { kGather = 0, kMajority = 1 };
 
 struct Front {
     FrontKind kind = FrontKind::kNone;
-    double factor = 0.9;       ///< momentum: of u from step to step; (0, 1)
-    bool is_nesterov = false;  ///< momentum: Nesterov's form
-    double clip = 0;           ///< momentum: norm of a node's gradient over the square root of nodes at most; 0: any
-    double beta = 1;           ///< compensate: of the residual on the way in; [0, 1]
-    double gamma = 1;          ///< compensate: of what is added to it; [1e-6, 1e6]
-    double low_pass = 1;       ///< compensate: of this step's error in what is kept of it; (0, 1]
-    int period = 1;            ///< accumulate: steps of which the last one sends; 1..100
-    bool is_rotated = false;   ///< rotate: what is quantized is each tile's rotation (rotation.hpp)
+    double factor = 0.9;         ///< momentum: of u from step to step; (0, 1)
+    bool is_nesterov = false;    ///< momentum: Nesterov's form
+    double clip = 0;             ///< momentum: norm of a node's gradient over the square root of nodes at most; 0: any
+    double beta = 1;             ///< compensate: of the residual on the way in; [0, 1]
+    double gamma = 1;            ///< compensate: of what is added to it; [1e-6, 1e6]
+    double low_pass = 1;         ///< compensate: of this step's error in what is kept of it; (0, 1]
+    int period = 1;              ///< accumulate: steps of which the last one sends; 1..100
+    bool is_difference = false;  ///< delta: what is sent is the difference to what was sent before (difference.hpp)
+    bool is_rotated = false;     ///< rotate: what is quantized is each tile's rotation (rotation.hpp)
     bool operator==(const Front&) const = default;
 };
 struct Selector {
@@ -136,9 +137,10 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// all, sign(scale=drive) without rotate, rotate before anything but all and a quantizer of numbers that loses
 /// something, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
 /// compensate before that (r^2 and v would have different scales), its beta and lowpass before what keeps no residual,
-/// accumulate before that. Selectors with a tau have sign(scale=tau) as their default, which is how they were
-/// published. Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest
-/// known name.
+/// accumulate before that, delta with any of these, with scope=model, with a second round of payloads or before errors
+/// that may be larger than what they are of (feedback=unscaled). Selectors with a tau have sign(scale=tau) as their
+/// default, which is how they were published. Errors: kInvalidArgument naming the stage or parameter, the value seen,
+/// what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -163,6 +165,9 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return pipeline.front.kind == FrontKind::kMomentum;
 }
 
+/// Sends differences, and keeps in place of r what was sent; what comes back is kept as well (difference.hpp).
+[[nodiscard]] constexpr bool has_delta(const Pipeline& pipeline) noexcept { return pipeline.front.is_difference; }
+
 /// Quantizes rotations (rotation.hpp).
 [[nodiscard]] constexpr bool has_rotation(const Pipeline& pipeline) noexcept { return pipeline.front.is_rotated; }
 
@@ -177,6 +182,7 @@ struct HostStage {
 };
 [[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
     if (pipeline.measures_similarity) return {"similarity", "leave the stage out"};
+    if (has_delta(pipeline)) return {"delta", "leave the stage out"};
     if (has_phases(pipeline)) return {"lowrank", "use topk"};
     if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};
     if (has_rotation(pipeline)) return {"rotate", "leave the stage out"};
@@ -185,9 +191,9 @@ struct HostStage {
     return {};
 }
 
-/// What the residual is multiplied by on the way in: fl(beta c).
+/// What the residual is multiplied by on the way in: fl(beta c); what was sent, by -1.
 [[nodiscard]] constexpr float residual_factor(const Front& front, float rescale) noexcept {
-    return static_cast<float>(front.beta) * rescale;
+    return front.is_difference ? -1.0F : static_cast<float>(front.beta) * rescale;
 }
 /// Whether what is kept of an error passes a low-pass filter (low_pass.hpp).
 [[nodiscard]] constexpr bool has_low_pass(const Pipeline& pipeline) noexcept { return pipeline.front.low_pass < 1; }

@@ -11,9 +11,11 @@ namespace {
 constexpr std::string_view kMomentumName = "momentum";
 constexpr std::string_view kCompensateName = "compensate";
 constexpr std::string_view kAccumulateName = "accumulate";
+constexpr std::string_view kDeltaName = "delta";
 constexpr std::string_view kRotateName = "rotate";
 /// In the order in which they may stand.
-constexpr std::array<std::string_view, 4> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName, kRotateName};
+constexpr std::array<std::string_view, 5> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName, kDeltaName,
+                                                         kRotateName};
 constexpr std::array<std::string_view, 2> kNoYes = {"no", "yes"};
 /// Above, u remembers longer than fp32 sums can tell.
 constexpr NumberRange kMomentum = {1e-6, 0.9999, false, "[1e-6, 0.9999]"};
@@ -50,6 +52,11 @@ Status read_accumulate(const StageText& text, Front& inout_front) {
     return read_whole(arguments, number, "codec stage accumulate: n", kPeriod, inout_front.period);
 }
 
+Status read_delta(const StageText& text, Front& inout_front) {
+    inout_front.is_difference = true;
+    return ArgumentReader(text).finish();
+}
+
 Status read_rotate(const StageText& text, Front& inout_front) {
     inout_front.is_rotated = true;
     return ArgumentReader(text).finish();
@@ -69,6 +76,42 @@ Status check_compensation(const Pipeline& pipeline) {
     return bad_text("codec stage before a variance test", kCompensateName, "none",
                     "v measures gradients as they are, and r would be of another scale: select with topk without a "
                     "gate, block_topk, threshold or all, or leave compensate out");
+}
+
+/// What follows the gradient by what was sent needs a codec that comes nearer to it each time, and one state of all
+/// nodes.
+Status check_delta(const Pipeline& pipeline) {
+    if (!has_delta(pipeline)) return {};
+    const Front& front = pipeline.front;
+    if (is_compensated(front))
+        return bad_text(
+            "codec stage before delta", kCompensateName, "momentum, or none",
+            "its factors are of a residual, and delta keeps what it has sent instead: leave compensate out");
+    if (front.period > 1)
+        return bad_text("codec stage before delta", kAccumulateName, "momentum, or none",
+                        "all that was sent comes back in every step, also in those that send nothing: add gradients up "
+                        "in the training program, or leave delta out");
+    if (has_phases(pipeline))
+        return bad_text("codec behind delta", "lowrank", "a codec whose steps have one round of payloads",
+                        "its factors are of sums, not of differences: leave delta out, or select with e.g. topk");
+    if (has_variance(pipeline))
+        return bad_text("codec stage before a variance test", kDeltaName, "none",
+                        "v judges sums of gradients, and delta hands on differences: select with topk without a gate, "
+                        "block_topk, threshold or all, or leave delta out");
+    if (has_model_scope(pipeline))
+        return bad_text("scope of topk behind delta", "model", "tensor",
+                        "each tensor is followed by itself: leave the scope out");
+    if (!has_residual(pipeline))
+        return bad_text("codec stage before a codec that keeps no residual", kDeltaName, "none",
+                        "what loses nothing leaves no difference, and what drops its errors does not come nearer: take "
+                        "e.g. delta | topk(0.01) or delta | all | sign");
+    const Quantizer& quantizer = pipeline.quantizer;
+    if (is_random(quantizer) && quantizer.kind != QuantizerKind::kInteger && quantizer.feedback == Feedback::kUnscaled)
+        return bad_text("codec stage " + std::string(name_of(quantizer)) + ": feedback", "unscaled",
+                        "scaled behind delta",
+                        "unscaled, an error may be larger than the difference, and what was sent would run away from "
+                        "the gradient: leave it out");
+    return {};
 }
 
 /// What a rotation is of use to: one scale for many elements, all of which are sent.
@@ -113,6 +156,7 @@ std::size_t front_position(std::string_view name) noexcept {
 Status read_front(const StageText& text, Front& inout_front) {
     if (text.name == kMomentumName) return read_momentum(text, inout_front);
     if (text.name == kRotateName) return read_rotate(text, inout_front);
+    if (text.name == kDeltaName) return read_delta(text, inout_front);
     return text.name == kCompensateName ? read_compensate(text, inout_front) : read_accumulate(text, inout_front);
 }
 
@@ -126,11 +170,13 @@ std::string front_text(const Front& front) {
         text += std::string(kCompensateName) + "(beta=" + number_text(front.beta) +
                 ", gamma=" + number_text(front.gamma) + ", lowpass=" + number_text(front.low_pass) + ") | ";
     if (front.period > 1) text += std::string(kAccumulateName) + "(n=" + std::to_string(front.period) + ") | ";
+    if (front.is_difference) text += std::string(kDeltaName) + " | ";
     if (front.is_rotated) text += std::string(kRotateName) + " | ";
     return text;
 }
 
 Status check_front(const Pipeline& pipeline) {
+    GRADSIEVE_TRY(check_delta(pipeline));
     GRADSIEVE_TRY(check_rotation(pipeline));
     GRADSIEVE_TRY(check_compensation(pipeline));
     if (pipeline.front.period > 1 && !has_residual(pipeline))

@@ -12,10 +12,17 @@ ElementCount factor_elements(const Pipeline& pipeline, ElementCount elements) no
     return matrix_shape(pipeline, elements).right_elements();
 }
 
-constexpr std::array<StateArray, 4> kArrays = {{{"residual", &StateView::residual, &has_residual},
+/// 64 bits; of a tensor of one element, half of them.
+ElementCount epoch_elements(const Pipeline&, ElementCount elements) noexcept {
+    return std::min<ElementCount>(elements, 2);
+}
+
+constexpr std::array<StateArray, 6> kArrays = {{{"residual", &StateView::residual, &has_residual},
                                                 {"variance", &StateView::variance, &has_variance},
                                                 {"momentum", &StateView::momentum, &has_momentum},
-                                                {"factor", &StateView::factor, &has_phases, &factor_elements}}};
+                                                {"factor", &StateView::factor, &has_phases, &factor_elements},
+                                                {"average", &StateView::average, &has_delta, nullptr, false},
+                                                {kEpochName, &StateView::epoch, &has_delta, &epoch_elements, false}}};
 
 }  // namespace
 

@@ -9,12 +9,16 @@
 
 namespace gradsieve::codec {
 
+/// Of the array that tells states of one step apart (delta).
+inline constexpr std::string_view kEpochName = "epoch";
+
 struct StateArray {
     std::string_view name;
     float* StateView::*values = nullptr;
     bool (*is_kept)(const Pipeline& pipeline) noexcept = nullptr;
     /// Floats that it has for a tensor of `elements`: as many, if null.
     ElementCount (*size)(const Pipeline& pipeline, ElementCount elements) noexcept = nullptr;
+    bool is_of_encoding = true;  ///< what encoding reads and writes; others belong to whoever decodes
 };
 [[nodiscard]] inline ElementCount size_of(const StateArray& array, const Pipeline& pipeline,
                                           ElementCount elements) noexcept {

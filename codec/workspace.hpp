@@ -2,6 +2,7 @@
 #pragma once
 
 #include "codec/chunk_coder.hpp"
+#include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
 #include "codec/select_topk.hpp"
 
@@ -20,6 +21,7 @@ struct EncodeWorkspace::Impl {
     ScratchArray<float> samples;         ///< one block of every sample, between the two passes over it
     ScratchArray<float> sample_weights;  ///< compensate: gamma times the request's; momentum: what clip makes of them
     ScratchArray<float> tile_mean;       ///< momentum with clip: the samples' mean of a tile
+    ResultTensor sent{0, nullptr, 0};    ///< delta: decodes what the tensor in hand sends
 };
 
 }  // namespace gradsieve::codec

@@ -104,7 +104,8 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
     const bool has_own_front = !(small.front == codec::Front{});
     if (!has_own_front && !codec::has_variance(small)) small.front = main.front;
     if (!has_own_front) small.front.period = main.front.period;
-    if (!has_own_front) small.front.is_rotated = false;  // of use to one scale for many elements
+    if (!has_own_front) small.front.is_rotated = false;     // of use to one scale for many elements
+    if (!has_own_front) small.front.is_difference = false;  // all of it is sent anyway
     if (!codec::has_residual(small)) {
         small.front.beta = small.front.low_pass = 1;
         small.front.period = 1;

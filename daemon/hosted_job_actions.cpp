@@ -1,5 +1,6 @@
 // How a job's actions are carried out: the meeting of codec, sessions and network for one tensor at a time.
 #include "codec/accumulate.hpp"
+#include "daemon/averages.hpp"
 #include "daemon/hosted_job.hpp"
 
 #include <cmath>
@@ -95,6 +96,7 @@ void HostedJob::act(exchange::SendFrame& action, TimePoint) {
 
 void HostedJob::act(exchange::StartJob& action, TimePoint now) {
     members_ = action.members;
+    for (auto& tensor : tensors_) tensor.epoch = action.epoch;
     if (const auto status = begin_from(action); !status.is_ok())
         return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
     for (const auto& member : members_)
@@ -154,9 +156,10 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     const auto live = tensor.live_generation(groups_[tensor.group].committed);
     const auto& in = tensor.generations[live];
     auto& out = tensor.generations[1 - live];
+    GRADSIEVE_TRY(tensor.check_scale(in, task->scale));
     invalidate(tensor, 1 - live);
     task->out_generation = 1 - live;
-    task->wants_residual_norm = step % kResidualNormEvery == 0;
+    task->wants_residual_norm = step % kResidualNormEvery == 0 && !codec::has_delta(tensor.pipeline);
     auto& request = task->request;
     request.pipeline = &tensor.pipeline;
     request.tensor = tensor.id;
@@ -200,6 +203,8 @@ void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
     task->step_phase = action.phase;
     task->payloads = std::move(action.payloads);
     for (const auto& payload : task->payloads) task->factors.push_back(factors_[payload.peer]);
+    if (codec::has_delta(task->tensor->pipeline))
+        prepare_averages(*task->tensor, groups_[task->tensor->group].committed, *task);
     dispatch(std::move(task), now);
 }
 
@@ -276,6 +281,8 @@ void HostedJob::on_decode_done(CodecTask& task, TimePoint now) {
         return complete_all(shm::CompletionKind::kTensor, {.tensor = tensor.number}, task.step, task.decoded->status());
     if (trace_) trace_task(task);
     groups_[tensor.group].open_times.decode_ms += milliseconds(task.took);
+    if (task.keeps_state && task.decoded->is_ok())
+        finish_generation(tensor, task.out_generation, task.step, task.scale);
     const auto digest = task.decoded->is_ok() ? (*task.decoded)->digest : 0;
     machine_.on_decoded(tensor.number, task.step, digest, task.decoded->status(), now);
 }

@@ -69,7 +69,10 @@ HostedScope& HostedJob::scope_of(const HostedTensor& tensor) {
 }
 
 /// Tasks of an ended step are still out: they write what the next step's would.
-bool HostedJob::is_draining(const HostedTensor& tensor) { return tensor.scope != nullptr && tensor.scope->is_ending; }
+bool HostedJob::is_draining(const HostedTensor& tensor) {
+    if (codec::has_delta(tensor.pipeline)) return tensor.tasks_out > 0;
+    return tensor.scope != nullptr && tensor.scope->is_ending;
+}
 
 void HostedJob::encode_member(HostedTensor& tensor, Step step, TimePoint now) {
     auto& scope = *tensor.scope;

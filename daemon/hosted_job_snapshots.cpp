@@ -33,11 +33,11 @@ void HostedJob::offer_snapshots(const shm::StateTable& wanted) {
             continue;
         }
         const auto& head = *found.head;
-        if (!fits(head, wanted) || (!offer_.ranks.empty() && offer_.ranks != head.ranks)) continue;
+        if (!fits(head, wanted) || (!offer_.ranks.empty() && offer_.ranks != head.ranks) || !head.epoch) continue;
         offer_.ranks = head.ranks;
-        auto& steps = offer_.steps[head.group].steps;
-        if (offer_.steps[head.group].has(head.step) || steps.size() >= exchange::kKeptStepsLimit) continue;
-        steps.insert(std::upper_bound(steps.begin(), steps.end(), head.step, std::greater<>()), head.step);
+        auto& kept = offer_.steps[head.group];
+        if (kept.has(head.step) || kept.steps.size() >= exchange::kKeptStepsLimit) continue;
+        kept.add(head.step, *head.epoch);
         snapshots_.emplace(std::pair(head.group, head.step), std::move(found));
     }
 }
@@ -64,7 +64,7 @@ void HostedJob::offer_pinned(const shm::StateTable& wanted) {
         }
         const auto& head = *found.head;
         const bool is_named = step_named(head.group) == head.step;
-        if (!fits(head, wanted)) {
+        if (!fits(head, wanted) || !head.epoch) {
             if (is_named)
                 note_lost_state("snapshot " + found.path + ": it is of another model, world or user than this run");
             continue;
@@ -74,11 +74,12 @@ void HostedJob::offer_pinned(const shm::StateTable& wanted) {
             note_lost_state("snapshot " + found.path + ": its values are others than those that the checkpoint names");
             continue;
         }
-        offer_.named.push_back({.group = head.group, .step = head.step, .ranks = head.ranks});
+        offer_.named.push_back(
+            {.group = head.group, .step = head.step, .ranks = head.ranks, .epoch = head.epoch.value_or(0)});
         named_.emplace(std::pair(head.group, head.step), std::move(found));
     }
     // What lies in memory, or was made by interval, may be of another line of steps than the one whose digest is named.
-    for (const auto& [group, digest] : wanted_digests_) std::erase(offer_.steps[group].steps, step_named(group));
+    for (const auto& [group, digest] : wanted_digests_) offer_.steps[group].remove(step_named(group));
 }
 
 /// The job has one line of steps: snapshots of later ones than it goes on from are of one that was left.

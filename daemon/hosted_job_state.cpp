@@ -2,8 +2,10 @@
 // that all nodes have, and left behind or given up at the end. docs/state-format.md.
 #include "codec/state_arrays.hpp"
 #include "daemon/hosted_job.hpp"
+#include "daemon/kept_epoch.hpp"
 #include "daemon/service.hpp"
 
+#include <unistd.h>
 #include <algorithm>
 
 namespace gradsieve::daemon {
@@ -50,6 +52,19 @@ std::string difference(const shm::StateTable& kept, const shm::StateTable& wante
                    place_text(fresh);
     }
     return {};
+}
+
+/// Nodes ended a step with different bits: what all of them keep together would give different ones again. Nothing of
+/// the committed step is gone on from, here and in snapshots by interval.
+void drop_common_state(shm::StateSegment& state, const std::string& folder, const exchange::JobKey& key) {
+    for (std::uint32_t group = 0; group < state.table().groups.size(); ++group) {
+        if (!find_epoch(state.table(), group)) continue;
+        const auto committed = state.committed(group);
+        state.commit(group, 0);
+        for (const auto& found : find_snapshots(folder, key))
+            if (found.head.is_ok() && found.head->group == group && found.head->step >= committed)
+                ::unlink(found.path.c_str());
+    }
 }
 
 }  // namespace
@@ -132,7 +147,8 @@ void HostedJob::take_up_state(const shm::StateTable& wanted) {
     for (std::size_t group = 0; group < groups_.size(); ++group) {
         const auto steps = state_->steps(group);
         for (const auto step : {steps.newest, steps.older})
-            if (step > 0) offer_.steps[group].steps.push_back(step);
+            if (const auto epoch = kept_epoch(*state_, static_cast<std::uint32_t>(group), step); step > 0 && epoch)
+                offer_.steps[group].add(step, *epoch);
     }
 }
 
@@ -228,6 +244,8 @@ void HostedJob::forget_state() {
 
 void HostedJob::give_up_state(TimePoint now) {
     if (!state_) return;
+    if (end_status_.code() == StatusCode::kMismatch)
+        drop_common_state(*state_, surroundings_.config->state_directory, key());
     KeptState state{std::move(*state_), std::exchange(parts_, {})};
     state_.reset();
     state_bytes_ = 0;

@@ -1,5 +1,7 @@
 #include "daemon/hosted_tensor.hpp"
 
+#include "codec/difference.hpp"
+
 #include <cmath>
 
 namespace gradsieve::daemon {
@@ -11,6 +13,15 @@ std::size_t HostedTensor::live_generation(Step committed) const noexcept {
     if (!is_live(generations[0])) return 1;
     if (!is_live(generations[1])) return 0;
     return generations[1].stamp > generations[0].stamp ? 1 : 0;
+}
+
+Status HostedTensor::check_scale(const Generation& in, double scale) const {
+    if (!codec::has_delta(pipeline) || in.scale == 0 || in.scale == scale) return {};
+    return {StatusCode::kInvalidArgument,
+            "tensor '" + name + "': scale " + std::to_string(scale) + " after steps of scale " +
+                std::to_string(in.scale) +
+                ": with delta all nodes go on from what they have sent, in one unit: hand in gradients of one scale "
+                "(undo the loss scale, leave the learning rate to the optimizer), or take a codec without delta"};
 }
 
 ElementCount CodecTask::work_elements() const noexcept {
@@ -53,7 +64,11 @@ void CodecTask::run_decode() {
         for (const auto& [chunk, view] : payloads[node].chunks) views[node].push_back({chunk, view.bytes()});
         contributions[node] = {factors[node], views[node]};
     }
-    if (!tensor->phases) {
+    if (codec::has_delta(tensor->pipeline)) {
+        if (keeps_state) codec::keep_state(tensor->pipeline, tensor->elements, request.in, request.out);
+        decoded.emplace(
+            codec::decode_differences(step, contributions, request.in.average, request.out.average, *tensor->result));
+    } else if (!tensor->phases) {
         decoded.emplace(tensor->result->decode_average(step, contributions));
     } else if (is_last_phase()) {
         decoded.emplace(codec::decode_last_phase(step, contributions, *tensor->phases, *tensor->result));

@@ -64,6 +64,7 @@ struct HostedTensor {
     ElementCount elements = 0;
     codec::Pipeline pipeline;
     std::string codec_text;
+    Epoch epoch = 0;  ///< the job's, constant once it has started
     // the state's arrays lie in the job's state segment
     std::array<Generation, 2> generations;
     std::uint32_t selection_hint = 0;
@@ -84,6 +85,8 @@ struct HostedTensor {
     std::optional<codec::PhaseMemory> phases;  ///< of codecs whose steps have two; constant after lay_out_phases
 
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
+    /// Gradients of that scale may follow those in `in`. Errors: kInvalidArgument (delta has one scale).
+    [[nodiscard]] Status check_scale(const Generation& in, double scale) const;
 };
 
 /// One piece of work for a codec thread; filled by the conductor, run once, read by the conductor.
@@ -114,6 +117,7 @@ struct CodecTask {
     // decode
     std::vector<exchange::NodePayload> payloads;
     std::vector<float> factors;  ///< per payload: fl(local ranks / world size)
+    bool keeps_state = false;    ///< delta: this node sends nothing in the step, and what encoding keeps stays as it is
     std::optional<Result<codec::DecodeResult>> decoded;
     Duration took{};             ///< its share, where a GPU codes several at once
     TimePoint began{}, ended{};  ///< of a scope's member: the first phase, and the last

@@ -144,6 +144,22 @@ Result<std::uint64_t> read_digest(int fd, ByteCount file_bytes, const std::strin
     return digest;
 }
 
+/// Where the values begin, so many bytes are those of an array; the descriptor stays where it is.
+Result<KeptEpoch> read_epoch(int fd, ByteCount values_at, const SnapshotHead& head, const std::string& path) {
+    const auto place = find_epoch(head.table, 0);
+    if (!place) return KeptEpoch(Epoch{0});
+    auto offset = values_at;
+    for (std::size_t tensor = 0; tensor <= place->tensor; ++tensor) {
+        const auto& arrays = head.table.tensors[tensor].arrays;
+        const auto count = tensor < place->tensor ? arrays.size() : place->array;
+        for (std::size_t array = 0; array < count; ++array) offset += arrays[array].bytes;
+    }
+    Bytes bytes(place->bytes);
+    const auto count = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count != static_cast<ssize_t>(bytes.size())) return refused(path, "it ends early", "a whole file");
+    return parse_epoch(bytes);
+}
+
 Result<UniqueFd> open_file(const std::string& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd.is_open()) return snapshot_call_failed(path, "open", errno);
@@ -185,6 +201,7 @@ Result<SnapshotHead> read_snapshot_head(int fd, const std::string& path) {
     if (file_bytes != expected)
         return refused(path, std::to_string(file_bytes) + " bytes", std::to_string(expected) + " by its head");
     GRADSIEVE_ASSIGN(head.digest, read_digest(fd, file_bytes, path));
+    GRADSIEVE_ASSIGN(head.epoch, read_epoch(fd, bytes.size(), head, path));
     return head;
 }
 

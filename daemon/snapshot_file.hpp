@@ -3,6 +3,7 @@
 // nothing. Layout: docs/state-format.md. Any thread, one writer per folder.
 #pragma once
 
+#include "daemon/kept_epoch.hpp"
 #include "exchange/job_spec.hpp"
 #include "shm/state_segment.hpp"
 
@@ -28,6 +29,7 @@ struct SnapshotHead {
     std::vector<Rank> ranks;     ///< whose mean it is in
     std::vector<double> scales;  ///< by tensor
     std::uint64_t digest = 0;    ///< XXH3-64 of the values, as the file says; set by reading
+    KeptEpoch epoch = Epoch{0};  ///< of the values; set by reading
 };
 /// The memory of each array, in the head's order.
 using SnapshotArrays = std::vector<std::span<float>>;

@@ -37,13 +37,21 @@ Bytes build_message(std::uint64_t hash, const Prepared& message) {
     body.number(message.sequence);
     body.numbers(message.ranks);
     std::vector<Step> steps = message.next_steps;
+    std::vector<Epoch> epochs;
     std::size_t places = 0;
     for (const auto& kept : message.kept_steps) places = std::max(places, kept.steps.size());
     for (const auto& kept : message.kept_steps) {
         steps.insert(steps.end(), kept.steps.begin(), kept.steps.end());
         steps.insert(steps.end(), places - kept.steps.size(), 0);
+        for (const auto step : kept.steps) epochs.push_back(kept.epoch_of(step));
+        epochs.insert(epochs.end(), places - kept.steps.size(), 0);
     }
     body.numbers(steps);
+    if (std::ranges::any_of(epochs, [](Epoch epoch) { return epoch != 0; })) {
+        body.writer.write(kKeptEpochs);
+        body.number(epochs.size());
+        for (const auto epoch : epochs) body.writer.write(epoch);
+    }
     body.writer.write_bytes(build_job_spec(message.spec));
     return std::move(body.bytes);
 }

@@ -74,12 +74,14 @@ KeptSteps Formation::steps_to_announce(GroupNumber group) const {
     if (std::ranges::equal(kept_.ranks, ranks_) && group < kept_.steps.size()) kept = kept_.steps[group];
     const auto wanted = wanted_step(group);
     if (wanted == 0) return kept;
-    for (const auto& named : kept_.named)
-        if (named.group == group && std::ranges::equal(named.ranks, ranks_) && !kept.has(named.step))
-            kept.steps.push_back(named.step);
+    for (const auto& named : kept_.named) {
+        if (named.group != group || !std::ranges::equal(named.ranks, ranks_)) continue;
+        if (named.step == wanted) kept.remove(wanted);  // what is pinned is gone on from, whatever is in memory
+        kept.add(named.step, named.epoch);
+    }
     const bool is_stateless = group < kept_.is_stateless.size() && kept_.is_stateless[group];
-    if (is_stateless || kept.has(wanted)) return {.steps = {wanted}};
-    std::ranges::sort(kept.steps, std::greater<>());
+    if (is_stateless) return {.steps = {wanted}};
+    if (kept.has(wanted)) return {.steps = {wanted}, .epochs = {kept.epoch_of(wanted)}};
     if (kept.steps.size() > kKeptStepsLimit) kept.steps.resize(kKeptStepsLimit);
     return kept;
 }
@@ -236,7 +238,17 @@ bool Formation::can_go_on(const Start& start) {
             const auto& theirs = member.peer == context_.self ? mine : others_[member.peer]->prepared;
             if (group >= theirs.next_steps.size() || theirs.next_steps[group] != wanted + 1) return false;
             const auto kept = group < theirs.kept_steps.size() ? theirs.kept_steps[group] : KeptSteps{};
-            if (kept.has(wanted)) continue;
+            if (kept.has(wanted)) {
+                const bool is_here = group < mine.kept_steps.size() && mine.kept_steps[group].has(wanted);
+                if (!is_here || mine.kept_steps[group].has(wanted, kept.epoch_of(wanted))) continue;
+                context_.fail(StatusCode::kFailedPrecondition,
+                              context_.step_text(group, wanted) + " is named to go on from, and what " +
+                                  context_.node_text(member.peer) + " has of it is of another run than what " +
+                                  context_.node_text(context_.self) +
+                                  " has: with delta all nodes must go on from one run; name a step that all have from "
+                                  "one, or bring its files (gradsieve state load)");
+                return false;
+            }
             std::string has;
             for (const auto step : kept.steps) has += (has.empty() ? "" : ", ") + std::to_string(step);
             context_.fail(
@@ -261,10 +273,11 @@ Step Formation::first_step(const Start& start, GroupNumber group) const {
     const auto ours = own().kept_steps;
     if (group >= ours.size()) return 1;
     const auto everybody_has = [&](Step step) {
+        const auto epoch = ours[group].epoch_of(step);
         return ours[group].has(step) && std::ranges::all_of(start.members, [&](const StartMember& member) {
                    if (member.peer == context_.self) return true;
                    const auto* theirs = kept_on(member.peer);
-                   return theirs != nullptr && group < theirs->size() && (*theirs)[group].has(step);
+                   return theirs != nullptr && group < theirs->size() && (*theirs)[group].has(step, epoch);
                });
     };
     const auto wanted = wanted_step(group);
@@ -284,8 +297,12 @@ std::string Formation::lost_reason(const Start& start, GroupNumber group) const 
         const auto name = context_.node_text(member.peer);
         if (group >= theirs->size() || (*theirs)[group].steps.empty()) return ours + ", " + name + " has none";
         const auto& steps = (*theirs)[group];
-        if (std::ranges::none_of(kept_.steps[group].steps, [&](Step step) { return steps.has(step); }))
+        const auto& kept = kept_.steps[group];
+        if (std::ranges::none_of(kept.steps, [&](Step step) { return steps.has(step); }))
             return ours + ", " + name + " up to step " + std::to_string(steps.newest());
+        if (std::ranges::none_of(kept.steps, [&](Step step) { return steps.has(step, kept.epoch_of(step)); }))
+            return ours + ", " + name + " up to step " + std::to_string(steps.newest()) +
+                   " of another run, and with delta all nodes must go on from one";
     }
     return ours + ", and not every node has a step in common with it";
 }

@@ -148,6 +148,7 @@ struct KeptState {
         GroupNumber group = 0;
         Step step = 0;
         std::vector<Rank> ranks;  ///< ascending; no others can go on from it
+        Epoch epoch = 0;          ///< as KeptSteps::epochs
     };
     std::vector<Named> named = {};
     /// Per group: the step that this node's ranks, or its user, name to go on from; 0 or missing = none.

@@ -78,6 +78,27 @@ ElementCount TensorSpec::elements() const noexcept {
     return product;
 }
 
+Epoch KeptSteps::epoch_of(Step step) const {
+    const auto place = static_cast<std::size_t>(std::find(steps.begin(), steps.end(), step) - steps.begin());
+    return place < epochs.size() ? epochs[place] : 0;
+}
+
+void KeptSteps::add(Step step, Epoch epoch) {
+    if (has(step)) return;
+    const auto place = std::upper_bound(steps.begin(), steps.end(), step, std::greater<>());
+    epochs.resize(steps.size());
+    epochs.insert(epochs.begin() + (place - steps.begin()), epoch);
+    steps.insert(place, step);
+}
+
+void KeptSteps::remove(Step step) {
+    const auto place = std::find(steps.begin(), steps.end(), step);
+    if (place == steps.end()) return;
+    epochs.resize(steps.size());
+    epochs.erase(epochs.begin() + (place - steps.begin()));
+    steps.erase(place);
+}
+
 Bytes build_job_spec(const JobSpec& spec) {
     Bytes bytes;
     ByteWriter writer(bytes);

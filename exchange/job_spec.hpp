@@ -24,7 +24,15 @@ struct JobKey {
 inline constexpr std::size_t kKeptStepsLimit = 8;
 struct KeptSteps {
     std::vector<Step> steps;  ///< none of them 0; empty = nothing kept: the group begins anew
+    /// Beside each step the life of the job that made it, where nodes can go on together only from states of one life;
+    /// 0 or missing = from those of any.
+    std::vector<Epoch> epochs = {};
     [[nodiscard]] bool has(Step step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
+    [[nodiscard]] bool has(Step step, Epoch epoch) const { return has(step) && epoch_of(step) == epoch; }
+    [[nodiscard]] Epoch epoch_of(Step step) const;
+    /// In its place; one that is there stays as it is.
+    void add(Step step, Epoch epoch);
+    void remove(Step step);
     [[nodiscard]] Step newest() const { return steps.empty() ? 0 : steps.front(); }
     bool operator==(const KeptSteps&) const = default;
 };

@@ -46,6 +46,8 @@ inline constexpr Stream kCheckStream = 1;
 inline constexpr Stream kFirstGroupStream = 2;  ///< + group number
 
 inline constexpr std::size_t kMessageTextLimitBytes = 4096;
+/// In front of a job specification, whose first byte is its format: the epochs of kept steps come first.
+inline constexpr std::uint8_t kKeptEpochs = 2;
 
 struct Prepared {  // "these ranks are here, and this is what they want"
     JobKey key;

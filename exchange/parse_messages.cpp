@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 
 namespace gradsieve::exchange {
@@ -78,18 +79,36 @@ private:
     bool ok_ = true;
 };
 
-/// Cuts off what stands behind the first step of each group: as many kept steps for each, descending, then zeros.
-bool take_kept_steps(std::vector<Step>& inout_steps, std::size_t groups, std::vector<KeptSteps>& ret_kept) {
-    if (groups == 0) return inout_steps.empty();
+/// Epochs in front of a specification, cut off; nothing: they do not parse.
+std::optional<std::vector<Epoch>> take_epochs(ByteView& inout_spec) {
+    std::vector<Epoch> epochs;
+    if (inout_spec.empty() || inout_spec.front() != std::byte{kKeptEpochs}) return epochs;
+    ByteReader reader(inout_spec.subspan(1));
+    const auto count = reader.read_varint();
+    if (count == 0 || count > reader.remaining_bytes() / sizeof(Epoch)) return std::nullopt;
+    for (std::uint64_t place = 0; place < count; ++place) epochs.push_back(reader.read<std::uint64_t>());
+    inout_spec = reader.read_bytes(reader.remaining_bytes());
+    return epochs;
+}
+
+/// Cuts off what stands behind the first step of each group: as many kept steps for each, descending, then zeros; and
+/// an epoch for each of those, if there are any.
+bool take_kept_steps(std::vector<Step>& inout_steps, const std::vector<Epoch>& epochs, std::size_t groups,
+                     std::vector<KeptSteps>& ret_kept) {
+    if (groups == 0) return inout_steps.empty() && epochs.empty();
     const auto places = inout_steps.size() / groups - (inout_steps.size() < groups ? 0 : 1);
     if (inout_steps.size() != groups * (places + 1) || places > kKeptStepsLimit) return false;
+    if (!epochs.empty() && epochs.size() != groups * places) return false;
     for (std::size_t group = 0; group < groups && places > 0; ++group) {
         KeptSteps kept;
         Step before = kLastStep + 1;
         for (std::size_t place = 0; place < places; ++place) {
             const auto step = inout_steps[groups + group * places + place];
             if (step != 0 && step >= before) return false;
+            const auto epoch = epochs.empty() ? Epoch{0} : epochs[group * places + place];
+            if (step == 0 && epoch != 0) return false;
             if (step != 0) kept.steps.push_back(step);
+            if (step != 0 && !epochs.empty()) kept.epochs.push_back(epoch);
             before = step;
         }
         ret_kept.push_back(std::move(kept));
@@ -109,12 +128,13 @@ Result<Prepared> parse_prepared(ByteView body) {
     message.sequence = reader.number();
     message.ranks = reader.smalls();
     auto steps = reader.numbers();
-    const auto spec = reader.rest();
-    if (!reader.is_ok()) return reader.refused();
+    auto spec = reader.rest();
+    const auto epochs = take_epochs(spec);
+    if (!reader.is_ok() || !epochs) return reader.refused();
     GRADSIEVE_ASSIGN(message.spec, parse_job_spec(spec));
     std::set<std::string_view> groups;
     for (const auto& tensor : message.spec.tensors) groups.insert(tensor.group);
-    if (!take_kept_steps(steps, groups.size(), message.kept_steps)) return reader.refused();
+    if (!take_kept_steps(steps, *epochs, groups.size(), message.kept_steps)) return reader.refused();
     const auto is_sound = [](Step step) { return step >= 1 && step <= kLastStep; };
     if (!std::ranges::all_of(steps, is_sound)) return reader.refused();
     message.next_steps = std::move(steps);

@@ -40,6 +40,8 @@ TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
     EXPECT_EQ(explain("rotate | all | sign", 100).stages.front().name, "rotate");
     EXPECT_EQ(explain("rotate | all | sign", 100).state_bytes, 800U);
     EXPECT_EQ(explain("rotate | all | sign(scale=drive)", 100).state_bytes, 0U);
+    EXPECT_EQ(explain("delta | topk(0.1)", 100).stages.front().name, "delta");
+    EXPECT_EQ(explain("delta | topk(0.1)", 100).state_bytes, 1616U) << "what was sent, all nodes' average, the epoch";
 }
 TEST(CodecExplanation, Accumulation_over_n_steps_costs_an_nth_of_the_bytes) {
     const auto plain = explain("topk(0.05) | f32 | raw32", 10'000).trial;

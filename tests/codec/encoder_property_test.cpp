@@ -31,7 +31,8 @@ TEST(EncoderProperty, Any_step_of_any_codec_equals_the_reference) {
         input.step = *rc::gen::inRange<Step>(0, 7);
         input.node_count = *rc::gen::inRange<std::uint32_t>(1, 10);
         input.batch_samples = *rc::gen::inRange<std::uint64_t>(0, 100);
-        input.rescale = std::ldexp(1.0F, *rc::gen::inRange(-3, 4)) * 1.25F;
+        const float rescale = std::ldexp(1.0F, *rc::gen::inRange(-3, 4)) * 1.25F;
+        if (!has_delta(named.pipeline)) input.rescale = rescale;
         reference::State state = zero_state(input);
         std::mt19937_64 random(seed);
         for (float& value : state.residual) value = std::ldexp(static_cast<float>(random() % 1000) - 500, -8);

@@ -53,6 +53,16 @@ TEST(NoiseTrial, Error_counts_what_the_residual_brought_along) {
     EXPECT_GT(trial.normalized_error(), first + 0.02);  // the residual's many middling numbers are left
     EXPECT_LT(trial.normalized_error(), 1 - 0.01);      // a contraction by k/n at least
 }
+TEST(NoiseTrial, Error_of_differences_is_of_what_gradients_differ_by) {
+    EXPECT_EQ(first_error("delta | topk(0.1) | f32"), first_error("topk(0.1) | f32")) << "of zeros at first";
+    auto trial = make_trial("delta | topk(0.1) | f32");
+    for (int step = 0; step < 30; ++step) {
+        ASSERT_TRUE(trial.step().is_ok());
+        ASSERT_TRUE(trial.decode().is_ok());
+        EXPECT_LT(trial.normalized_error(), 0.9) << "a contraction by k/n at least";
+        EXPECT_GT(trial.normalized_error(), 0.4);
+    }
+}
 TEST(NoiseTrial, Same_seed_same_noise_and_another_seed_other_noise) {
     const auto bytes = [](std::uint64_t seed) {
         auto trial = make_trial("variance(alpha=1.5) | pow2(bits=4) | auto", 50'000, seed);

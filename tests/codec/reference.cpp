@@ -2,6 +2,7 @@
 
 #include "codec/threshold_estimate.hpp"
 #include "reference_clip.hpp"
+#include "reference_delta.hpp"
 #include "reference_random.hpp"
 #include "reference_rotation.hpp"
 
@@ -351,6 +352,7 @@ bool passes_test(float residual, float factor, float variance) {
 
 Output encode(const Input& input, const State& before) {
     if (has_local_clip(input.pipeline)) return encode(clipped(input), before);
+    if (input.pipeline.front.is_difference) return encode_difference(input, before);
     Output output;
     output.variance_source = variance_source(input);
     std::vector<float> residual(input.elements);
@@ -359,8 +361,7 @@ Output encode(const Input& input, const State& before) {
         const float own = handed_in(input, before, element);
         residual[element] = own;
         if (!has_residual(input.pipeline)) continue;
-        const float kept = static_cast<float>(input.pipeline.front.beta) * input.rescale;
-        const float carried = kept * before.residual[element];
+        const float carried = static_cast<float>(input.pipeline.front.beta) * input.rescale * before.residual[element];
         residual[element] = carried + own;
     }
     output.non_finite = find_non_finite(input, residual);

@@ -1,5 +1,6 @@
 #include "loopback_job.hpp"
 
+#include "codec/difference.hpp"
 #include "codec/philox.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,11 @@ LoopbackJob::Node::Node(const codec::Pipeline& pipeline, ElementCount elements, 
                         std::uint64_t batch)
     : encoder(pipeline, elements, sample_count, batch),
       average(elements, 0.0F),
-      result(tensor_id("weights"), average.data(), elements) {}
+      result(tensor_id("weights"), average.data(), elements),
+      has_delta(codec::has_delta(pipeline)) {
+    if (has_delta)
+        for (auto& generation : sent) generation.assign(elements, 0.0F);
+}
 
 LoopbackJob::LoopbackJob(const codec::Pipeline& pipeline, PeerIndex nodes, ElementCount elements, std::size_t samples,
                          std::uint64_t batch_samples)
@@ -135,9 +140,9 @@ void LoopbackJob::act(std::size_t index, const exchange::Action& action) {
 }
 
 void LoopbackJob::encode(Node& node, const exchange::EncodeTensor& action) {
-    std::vector<const float*> samples;
-    for (const auto& sample : *node.samples) samples.push_back(sample.data());
-    auto encoded = action.phase == 0 ? node.encoder.step(samples) : node.encoder.second_phase();
+    node.pointers.clear();
+    for (const auto& sample : *node.samples) node.pointers.push_back(sample.data());
+    auto encoded = action.phase == 0 ? node.encoder.step(node.pointers) : node.encoder.second_phase();
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     for (const auto& chunk : encoded.chunks) {
         const ByteView bytes = chunk.bytes.view();
@@ -162,8 +167,12 @@ void LoopbackJob::decode(Node& node, const exchange::DecodeTensor& action) {
                                  codec::decode_first_phase(action.step, contributions, *phases), clock_.now());
         return;
     }
-    const auto decoded = phases == nullptr ? node.result.decode_average(action.step, contributions)
-                                           : codec::decode_last_phase(action.step, contributions, *phases, node.result);
+    const std::size_t live = action.step % 2;
+    const auto decoded =
+        node.has_delta      ? codec::decode_differences(action.step, contributions, node.sent[1 - live].data(),
+                                                        node.sent[live].data(), node.result)
+        : phases == nullptr ? node.result.decode_average(action.step, contributions)
+                            : codec::decode_last_phase(action.step, contributions, *phases, node.result);
     node.machine->on_decoded(action.tensor, action.step, decoded.is_ok() ? decoded->digest : 0, decoded.status(),
                              clock_.now());
 }

@@ -9,6 +9,7 @@
 #include "codec/decoder.hpp"
 #include "tests/codec/encoder_harness.hpp"
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,7 +39,10 @@ private:
         codec::EncodeLoop encoder;
         std::vector<float> average;
         codec::ResultTensor result;
+        bool has_delta = false;
+        std::array<std::vector<float>, 2> sent;  ///< the average of what all have sent, by step number
         const std::vector<std::vector<float>>* samples = nullptr;
+        std::vector<const float*> pointers;  ///< to them: the encoder reads these in both phases of a step
         bool has_started = false;
         Step delivered = 0;
         std::vector<Status> errors;

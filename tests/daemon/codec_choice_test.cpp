@@ -70,6 +70,16 @@ TEST(CodecChoice, Small_tensors_are_not_rotated) {
     EXPECT_EQ(text_of(choose_codecs(config, "rotate | all | sign", kModel)->pipelines[0]),
               config.small_codec + " | auto");
 }
+TEST(CodecChoice, Small_tensors_are_sent_themselves_and_not_their_differences) {
+    Config config;
+    EXPECT_EQ(text_of(choose_codecs(config, "momentum(0.5) | delta | topk(0.01)", kModel)->pipelines[0]),
+              canonical("momentum(0.5) | all | bf16"));
+    config.small_codec = "all | f32";
+    EXPECT_EQ(text_of(choose_codecs(config, "delta | topk(0.01)", kModel)->pipelines[0]), canonical("all | f32"));
+    config.small_codec = "delta | all | f16";
+    EXPECT_EQ(text_of(choose_codecs(config, "delta | topk(0.01)", kModel)->pipelines[0]),
+              canonical("delta | all | f16"));
+}
 TEST(CodecChoice, Small_tensors_are_compensated_as_the_codec_is) {
     auto config = two_nodes();
     const std::string codec = "compensate(0.5, 0.25) | topk(0.01) | pow2";

@@ -103,6 +103,23 @@ TEST(State, Without_a_descriptor_store_the_job_begins_anew_and_says_that_state_w
         return !json["jobs"].empty() && contains(json["jobs"][0]["state_text"], "node b has none");
     })) << run.cluster.status(0).dump(1);
 }
+TEST(State, What_all_nodes_keep_together_begins_anew_on_all_where_one_has_lost_it) {
+    Training run(false);
+    run.codec = kDeltaCodec;
+    run.start_ranks();
+    run.wait_for_step(0, 20);
+    run.cluster.kill_daemon(1);
+    run.cluster.restart_daemon(1);
+    expect_anew(run);
+    for (auto& rank : run.ranks) ASSERT_TRUE(rank.wait_for_line("finished", Milliseconds(60'000))) << run.text();
+    EXPECT_TRUE(run.cluster.wait_for_status(0, [](const auto& json) {
+        return !json["jobs"].empty() && contains(json["jobs"][0]["state_text"], "node b has none") &&
+               json["jobs"][0]["digests_different"] == 0;
+    })) << run.cluster.status(0).dump(1);
+    for (auto& rank : run.ranks) rank.say("go");
+    for (auto& rank : run.ranks) EXPECT_EQ(rank.wait_for_exit(), 0) << run.text();
+    expect_averages(run, uninterrupted_delta());
+}
 TEST(State, A_damaged_descriptor_is_refused_by_name_and_given_up) {
     Training run;
     run.start_ranks();

@@ -133,6 +133,8 @@ inline void expect_averages(Training& run, const Averages& expected) {
 inline const std::string kMomentumCodec = "momentum(0.9) | topk(0.02) | pow2(bits=4) | auto";
 /// With a factor beside the residual, and two phases in each step.
 inline const std::string kLowRankCodec = "lowrank(2, columns=square)";
+/// With the average of what all nodes have sent, which counts only beside that.
+inline const std::string kDeltaCodec = "delta | topk(0.02) | f32 | auto";
 inline Averages uninterrupted_with(const std::string& codec) {
     Training run(false);
     run.codec = codec;
@@ -148,6 +150,10 @@ inline const Averages& uninterrupted_low_rank() {
     static const Averages averages = uninterrupted_with(kLowRankCodec);
     return averages;
 }
+inline const Averages& uninterrupted_delta() {
+    static const Averages averages = uninterrupted_with(kDeltaCodec);
+    return averages;
+}
 /// Codecs whose state has an array besides the residual, and what undisturbed runs give.
 struct CodecWithArray {
     const char* array;
@@ -155,7 +161,8 @@ struct CodecWithArray {
     const Averages& (*uninterrupted)();
 };
 inline const CodecWithArray kCodecsWithArrays[] = {{"momentum", kMomentumCodec, uninterrupted_momentum},
-                                                   {"factor", kLowRankCodec, uninterrupted_low_rank}};
+                                                   {"factor", kLowRankCodec, uninterrupted_low_rank},
+                                                   {"average", kDeltaCodec, uninterrupted_delta}};
 inline std::size_t lives(const Process& rank) {
     std::size_t count = rank.output().rfind("started ", 0) == 0 ? 1 : 0;
     for (auto at = rank.output().find("\nstarted "); at != std::string::npos;

@@ -52,6 +52,46 @@ TEST(KeptState, Snapshots_that_both_have_win_over_newer_steps_of_one) {
     EXPECT_EQ(first_steps(sim, 0), (std::vector<Step>{101, 4}));
     EXPECT_EQ(first_steps(sim, 1), (std::vector<Step>{101, 4}));
 }
+TEST(KeptState, Epochs_decide_where_the_codec_keeps_them) {
+    struct Case {
+        std::vector<Epoch> low, high;
+        Step first;
+    };
+    for (const auto& [low, high, first] : std::vector<Case>{{{5, 4, 3}, {5, 4, 3}, 8},
+                                                            {{6, 4, 3}, {5, 4, 3}, 7},
+                                                            {{6, 5, 3}, {5, 4, 3}, 6},
+                                                            {{6, 5, 4}, {5, 4, 3}, 1},
+                                                            {{5, 4, 3}, {}, 1},
+                                                            {{}, {}, 8}}) {
+        Sim sim(two_nodes());
+        sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {7, 6, 5}, .epochs = low}}};
+        sim.kept[1] = {.ranks = {2, 3}, .steps = {{.steps = {7, 6, 5}, .epochs = high}}};
+        sim.attach_all();
+        for (std::size_t node = 0; node < 2; ++node) {
+            EXPECT_EQ(first_steps(sim, node), std::vector<Step>{first}) << sim.text();
+            const auto reason = start_of(sim, node)->lost_reasons.at(0);
+            EXPECT_EQ(reason.empty(), first > 1) << reason;
+            if (first == 1) {
+                EXPECT_NE(reason.find("up to step 7 of another run, and with delta"), std::string::npos) << reason;
+            }
+        }
+    }
+}
+TEST(KeptState, Steps_with_epochs_are_kept_in_order) {
+    KeptSteps kept{.steps = {9, 5}};
+    kept.add(7, 70);
+    kept.add(12, 120);
+    kept.add(9, 90);  // there already
+    EXPECT_EQ(kept.steps, (std::vector<Step>{12, 9, 7, 5}));
+    EXPECT_EQ(kept.epoch_of(12), 120U);
+    EXPECT_EQ(kept.epoch_of(9), 0U);
+    EXPECT_EQ(kept.epoch_of(7), 70U);
+    EXPECT_TRUE(kept.has(7, 70) && !kept.has(7, 0) && kept.has(5, 0) && !kept.has(6, 0));
+    kept.remove(9);
+    kept.remove(8);
+    EXPECT_EQ(kept.steps, (std::vector<Step>{12, 7, 5}));
+    EXPECT_EQ(kept.epoch_of(7), 70U);
+}
 TEST(KeptState, A_node_without_any_lets_all_begin_anew_and_the_others_say_why) {
     Sim sim(two_nodes());
     sim.kept[0] = {.ranks = {0, 1}, .steps = {{.steps = {7, 6}}}};

@@ -73,6 +73,38 @@ TEST(NamedStep, A_node_without_it_is_named_with_what_it_has_and_nobody_starts) {
         }
     }
 }
+TEST(NamedStep, Of_two_runs_it_is_refused_with_both_nodes_where_the_codec_keeps_epochs) {
+    Sim sim(two_nodes());
+    for (std::size_t node = 0; node < 2; ++node)
+        sim.kept[node] = {
+            .ranks = ranks_of(node),
+            .steps = {{.steps = {100, 99}, .epochs = {7, 7}}},  // in memory: not what is named where a pin is there
+            .named = {{.group = 0, .step = 100, .ranks = ranks_of(node), .epoch = 5 + node}},
+            .wanted = {100}};
+    sim.attach_all();
+    sim.run_quiet();
+    for (std::size_t node = 0; node < 2; ++node) {
+        EXPECT_EQ(start_of(sim, node), nullptr);
+        ASSERT_TRUE(sim.node(node).end) << sim.text();
+        EXPECT_EQ(sim.node(node).end->code(), StatusCode::kFailedPrecondition);
+        EXPECT_TRUE(
+            has(sim.node(node).end->text(), "what node b has of it is of another run than what node a has: with delta"))
+            << sim.node(node).end->text();
+    }
+}
+TEST(NamedStep, Of_one_run_it_is_gone_on_from_where_the_codec_keeps_epochs) {
+    Sim sim(two_nodes());
+    for (std::size_t node = 0; node < 2; ++node)
+        sim.kept[node] = {.ranks = ranks_of(node),
+                          .steps = {{.steps = {100, 99}, .epochs = {6 + node, 6}}},
+                          .named = {{.group = 0, .step = 100, .ranks = ranks_of(node), .epoch = 5}},
+                          .wanted = {100}};
+    sim.attach_all();
+    for (std::size_t node = 0; node < 2; ++node) {
+        ASSERT_NE(start_of(sim, node), nullptr) << sim.text();
+        EXPECT_EQ(start_of(sim, node)->first_steps, std::vector<Step>{101});
+    }
+}
 TEST(NamedStep, Of_other_ranks_it_does_not_count) {
     Sim sim(two_nodes());
     for (std::size_t node = 0; node < 2; ++node) {

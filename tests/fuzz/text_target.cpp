@@ -82,6 +82,8 @@ std::vector<Bytes> seeds() {
                              "all | rounding(base=1.5, mode=biased)",
                              "all | minmax(bits=3, bucket=64, feedback=none)",
                              "accumulate(2) | rotate | all | sign(scale=drive)",
+                             "momentum(0.9) | delta | rotate | all | dither",
+                             "delta | topk(0.01) | pow2",
                              "all | sign(scale=none)",
                              "topk(0.1) | sign(scale=two_mean)",
                              "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})

@@ -54,6 +54,7 @@ const char* const kCodecs[] = {"all | f32",
                                "similarity | topk(0.01) | pow2(bits=4) | auto",
                                "compensate(beta=0.9) | topk(0.01) | pow2(bits=4) | auto",
                                "accumulate(4) | all | bf16",
+                               "delta | topk(0.01) | pow2(bits=4) | auto",
                                "rotate | all | sign",
                                "topk(0.05) | integer(100) | rice",
                                "lowrank(1)"};

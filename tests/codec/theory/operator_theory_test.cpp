@@ -164,6 +164,7 @@ std::string reason_without_row(std::string_view stage) {
     if (stage == "accumulate") return "changes when is coded, not how: Accumulate";
     if (stage == "rotate") return "is lossless by itself: Rotation, with what signs then lose";
     if (stage == "compensate") return "changes what is coded, not how: Compensate, LowPass";
+    if (stage == "delta") return "changes what is coded, not how: Delta, DifferenceRate";
     if (stage == "lowrank") return "what it loses depends on a matrix's singular values: LowRank";
     if (stage == "entropy") return "loses nothing: EntropyCoder";
     return "";
