@@ -26,6 +26,7 @@ struct StateView {
     float* variance = nullptr;
     float* momentum = nullptr;
     float* factor = nullptr;  ///< lowrank: the transposed right factor
+    float* down = nullptr;    ///< the sharded plan: residual of the chunks that this node owns (shard.hpp)
 };
 
 struct EncodeRequest {

@@ -12,10 +12,14 @@ ElementCount factor_elements(const Pipeline& pipeline, ElementCount elements) no
     return matrix_shape(pipeline, elements).right_elements();
 }
 
-constexpr std::array<StateArray, 4> kArrays = {{{"residual", &StateView::residual, &has_residual},
+/// Whoever shares out the averaging knows; no pipeline does.
+bool is_of_no_pipeline(const Pipeline&) noexcept { return false; }
+
+constexpr std::array<StateArray, 5> kArrays = {{{"residual", &StateView::residual, &has_residual},
                                                 {"variance", &StateView::variance, &has_variance},
                                                 {"momentum", &StateView::momentum, &has_momentum},
-                                                {"factor", &StateView::factor, &has_phases, &factor_elements}}};
+                                                {"factor", &StateView::factor, &has_phases, &factor_elements},
+                                                {"down", &StateView::down, &is_of_no_pipeline}}};
 
 }  // namespace
 

@@ -42,11 +42,13 @@ void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, con
         const auto tensor = record->header.tensor;
         if (!is_sound(*record, origin)) {
             context_.refuse(sender, "record of tensor " + std::to_string(tensor) + ", chunk " +
-                                        std::to_string(record->header.chunk) + ": not in the job's table, or another node's shard");
+                                        std::to_string(record->header.chunk) +
+                                        ": not in the job's table, or another node's shard");
             continue;
         }
         if (origin != from && context_.is_scattered(tensor) && !is_failure(record->header)) {
-            context_.refuse(sender, context_.tensor_text(tensor) + ": another node's chunks, which are nobody's to relay");
+            context_.refuse(sender,
+                            context_.tensor_text(tensor) + ": another node's chunks, which are nobody's to relay");
             continue;
         }
         const auto position = context_.position_of[tensor];

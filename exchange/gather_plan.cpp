@@ -101,7 +101,8 @@ void GatherPlan::send_own(PayloadNumber number, const std::vector<Record>& recor
         if (member == context_.own || !context_.is_active(member)) continue;
         for (const auto& record : records_for(member, number, round.from[context_.own]))
             send_record(member, key(current_.step, context_.own), record);
-        if (is_last || is_failure(records.front().header)) outbox_.complete(context_.members[member].peer, key(current_.step, context_.own));
+        if (is_last || is_failure(records.front().header))
+            outbox_.complete(context_.members[member].peer, key(current_.step, context_.own));
     }
 }
 
@@ -211,8 +212,8 @@ void GatherPlan::request_decode(std::uint32_t position) {
                         .payloads = {},
                         .phase = static_cast<std::uint8_t>(context_.is_second(number) ? 1 : 0)};
     for (std::size_t member = 0; member < context_.members.size(); ++member)
-        decode.payloads.push_back({.peer = context_.members[member].peer,
-                                   .chunks = chunks_for(context_.own, number, round.from[member])});
+        decode.payloads.push_back(
+            {.peer = context_.members[member].peer, .chunks = chunks_for(context_.own, number, round.from[member])});
     context_.actions.emplace_back(std::move(decode));
 }
 

@@ -52,9 +52,9 @@ struct JobContext {
 
     // constant once started
     Epoch epoch = 0;
-    std::vector<Member> members;    ///< in node order
-    std::vector<Step> first_steps;  ///< by group
-    std::size_t own = 0;            ///< our place in `members`
+    std::vector<Member> members;         ///< in node order
+    std::vector<Step> first_steps;       ///< by group
+    std::size_t own = 0;                 ///< our place in `members`
     std::vector<ChunkOwners> owners_of;  ///< by tensor
 
     // changes with events
@@ -86,7 +86,8 @@ struct JobContext {
     }
     /// Whether a member gets that chunk of a payload; of a chunk that the tensor does not have, nobody.
     [[nodiscard]] bool is_for(PayloadNumber payload, std::uint32_t chunk, std::size_t member) const;
-    /// Whether a member's payload may have that chunk, one that the tensor has: of a shard's second payload, the owner's.
+    /// Whether a member's payload may have that chunk, one that the tensor has: of a shard's second payload, the
+    /// owner's.
     [[nodiscard]] bool is_of(PayloadNumber payload, std::uint32_t chunk, std::size_t member) const;
     [[nodiscard]] std::string step_text(GroupNumber group, Step step) const;  ///< "step 7 of group 'g'"
     [[nodiscard]] std::optional<std::size_t> member_of(PeerIndex peer) const;

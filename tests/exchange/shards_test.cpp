@@ -1,6 +1,6 @@
 // The sharded plan: chunks of first payloads go to their owners alone, and what these send is the result.
-#include "exchange/record.hpp"
 #include "exchange/shards.hpp"
+#include "exchange/record.hpp"
 #include "tests/exchange/sim.hpp"
 
 #include <gmock/gmock.h>
