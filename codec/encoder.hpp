@@ -28,6 +28,7 @@ struct StateView {
     float* factor = nullptr;   ///< lowrank: the transposed right factor
     float* average = nullptr;  ///< delta: the average of all nodes' h; not of encoding (difference.hpp)
     float* epoch = nullptr;    ///< delta: the bits of whatever tells states of one step apart; neither
+    float* down = nullptr;     ///< the sharded plan: residual of the chunks that this node owns (shard.hpp)
 };
 
 struct EncodeRequest {

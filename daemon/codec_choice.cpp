@@ -2,6 +2,7 @@
 
 #include "codec/low_rank.hpp"
 #include "codec/phases.hpp"
+#include "codec/shard.hpp"
 
 #include <algorithm>
 
@@ -81,8 +82,24 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline, ElementCount 
     return bits_of_a_sending_step(pipeline, elements) / pipeline.front.period;
 }
 
-Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
-                                  std::span<const shm::TensorEntry> tensors) {
+namespace {
+
+/// Of the sharded plan, if the tensor can go by it: its own codec if that sends every element, else the one for
+/// averages. One whose steps have two phases anyway, whose averages are votes, or which keeps the average itself, is
+/// sent to all.
+std::optional<codec::Pipeline> down_of(const codec::Pipeline& pipeline, const codec::Pipeline& down) {
+    if (codec::has_phases(pipeline) || codec::has_model_scope(pipeline) || codec::has_delta(pipeline) ||
+        codec::combine_of(pipeline.quantizer.kind) != codec::Combine::kGather)
+        return std::nullopt;
+    if (pipeline.selector.kind != codec::SelectorKind::kAll || codec::has_rotation(pipeline)) return down;
+    auto same = pipeline;
+    same.front = {};
+    same.measures_similarity = false;
+    return same;
+}
+
+Result<CodecChoice> choose_pipelines(const Config& config, const std::string& client_codec,
+                                     std::span<const shm::TensorEntry> tensors) {
     const auto named = named_codec(config, client_codec, tensors);
     const auto parsed = codec::parse_codec(named.text);
     if (!parsed.is_ok()) return parsed.error().with_context("codec of the " + named.origin);
@@ -139,6 +156,20 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
         if (!is_cheaper && small_bits > config.small_share * (small_bits + main_bits)) continue;
         choice.pipelines[index] = small;
     }
+    return choice;
+}
+
+}  // namespace
+
+Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
+                                  std::span<const shm::TensorEntry> tensors) {
+    GRADSIEVE_ASSIGN(auto choice, choose_pipelines(config, client_codec, tensors));
+    choice.downs.resize(tensors.size());
+    if (config.plan != "sharded" || config.nodes.size() < 2) return choice;
+    GRADSIEVE_ASSIGN(const auto down, codec::parse_pipeline(config.down_codec));
+    GRADSIEVE_TRY(codec::check_down_pipeline(down));
+    for (std::size_t index = 0; index < tensors.size(); ++index)
+        if (tensors[index].elements() > 0) choice.downs[index] = down_of(choice.pipelines[index], down);
     return choice;
 }
 

@@ -8,6 +8,7 @@
 #include "daemon/config.hpp"
 #include "shm/message.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct CodecChoice {
     std::string origin;                      ///< "client", "configuration", "default", "default: single node"
     codec::Pipeline main;                    ///< of tensors that are neither small nor ruled
     std::vector<codec::Pipeline> pipelines;  ///< per tensor, in the order given; lowrank is settled for its shape
+    /// Likewise: what owners send averages on by; nothing where all nodes get all payloads.
+    std::vector<std::optional<codec::Pipeline>> downs = {};
 };
 
 /// `tensors` sorted by name. Rules go before the codec of small tensors. Errors: kInvalidArgument from parse_codec,

@@ -73,6 +73,8 @@ struct Config {
     std::string small_codec = "all | bf16";  // small = codec of tensors of one dimension or fewer than small_elements
     ElementCount small_elements = 1024;      // small_elements
     double small_share = 0.1;                // small_share: while they take at most this share of the step's bytes
+    std::string plan = "gather";             // plan = "gather" or "sharded": who gets whose payloads
+    std::string down_codec = "topk(0.01) | pow2(bits=4) | auto";  // down = codec of the sharded plan's averages
     // [[node]]
     std::vector<NodeConfig> nodes;  // empty = single node
     // found, not configured

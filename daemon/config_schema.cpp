@@ -1,5 +1,6 @@
 #include "daemon/config_schema.hpp"
 
+#include "codec/shard.hpp"
 #include "daemon/config_check.hpp"
 #include "transport/curve_key.hpp"
 
@@ -81,6 +82,18 @@ Refusal set_codec(Config& config, const ConfigValue& value) {
     const bool is_built_in = kIsDefault && text->empty();
     if (const auto refusal = is_built_in ? std::nullopt : codec_refusal(*text, kIsDefault)) return refusal;
     config.*kMember = *text;
+    return std::nullopt;
+}
+
+bool is_plan(std::string_view text) { return text == "gather" || text == "sharded"; }
+
+Refusal set_down_codec(Config& config, const ConfigValue& value) {
+    const auto* text = as<std::string>(value);
+    if (text == nullptr) return "";
+    if (const auto refusal = codec_refusal(*text, false)) return refusal;
+    if (const auto status = codec::check_down_pipeline(*codec::parse_pipeline(*text)); !status.is_ok())
+        return status.text();
+    config.down_codec = *text;
     return std::nullopt;
 }
 
@@ -245,6 +258,12 @@ std::vector<ConfigKey> codec_rows() {
         {"codec", "small_share", "0 to 1",
          "Share of a step's bytes that small tensors may take before they join the default codec.", false,
          set_small_share, small_share_text},
+        {"codec", "plan", "\"gather\" or \"sharded\"",
+         "Who gets payloads: all nodes, or for each part of a tensor one that sends the average on.", false,
+         set_text<&Config::plan, is_plan>, text_text<&Config::plan>},
+        {"codec", "down", "a codec without a stage in front, such as \"topk(0.01) | pow2(bits=4) | auto\"",
+         "Codec of averages under the sharded plan, of tensors whose own one leaves elements out.", false,
+         set_down_codec, text_text<&Config::down_codec>},
     };
 }
 

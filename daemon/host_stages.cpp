@@ -19,7 +19,11 @@ HostStages find_host_stages(const Config& config, const shm::AttachRequest& requ
     const auto choice = choose_codecs(config, request.codec, sorted);
     if (!choice.is_ok()) return found;
     for (std::size_t place = 0; place < order.size(); ++place) {
-        const auto [name, remedy] = codec::host_stage(choice->pipelines[place]);
+        auto [name, remedy] = codec::host_stage(choice->pipelines[place]);
+        if (name.empty() && choice->downs[place]) {
+            name = "down";
+            remedy = "set codec.plan to \"gather\"";
+        }
         if (!sorted[place].on_device || name.empty()) continue;
         if (found.tensors.empty())
             found.refusal = {StatusCode::kInvalidArgument,

@@ -43,10 +43,14 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
     spec.world_size = request.world_size;
     spec.non_finite_policy = static_cast<std::uint8_t>(request.non_finite);
     spec.codec = codec::canonical_text(choice.main, codec::Knobs::kBlank);
-    for (std::size_t index = 0; index < sorted.size(); ++index)
-        spec.tensors.push_back({sorted[index].name, sorted[index].group, sorted[index].shape,
-                                codec::canonical_text(choice.pipelines[index], codec::Knobs::kBlank),
-                                static_cast<std::uint8_t>(codec::phase_count(choice.pipelines[index]))});
+    for (std::size_t index = 0; index < sorted.size(); ++index) {
+        const auto& down = choice.downs[index];
+        auto rule = codec::canonical_text(choice.pipelines[index], codec::Knobs::kBlank);
+        if (down) rule += "; averages: " + codec::canonical_text(*down, codec::Knobs::kBlank);
+        const auto phases = down ? 2U : codec::phase_count(choice.pipelines[index]);
+        spec.tensors.push_back({sorted[index].name, sorted[index].group, sorted[index].shape, std::move(rule),
+                                static_cast<std::uint8_t>(phases), down.has_value()});
+    }
     return spec;
 }
 
@@ -102,6 +106,7 @@ void HostedJob::release_memory() {
     for (auto& tensor : tensors_) {
         tensor.result.reset();
         tensor.phases.reset();
+        tensor.shard.reset();
     }
     release_gpu_state();
     if (state_ && state_->placement())
@@ -131,6 +136,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensor.elements = entry.elements();
         tensor.on_device = entry.on_device;
         tensor.pipeline = choice_.pipelines[index];
+        tensor.down = choice_.downs[index];
         tensor.codec_text = codec::canonical_text(tensor.pipeline, codec::Knobs::kKeep);
         groups_[group].tensors.push_back(tensor.number);
         groups_[group].elements += tensor.elements;

@@ -262,6 +262,9 @@ private:
     void check_hand_ins(HostedScope& scope, TimePoint now);
     // hosted_job_phases.cpp
     [[nodiscard]] Status lay_out_phases();
+    // hosted_job_shards.cpp
+    [[nodiscard]] Status lay_out_shards();
+    void fold_shards();
     // hosted_job_gpu.cpp
     [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,

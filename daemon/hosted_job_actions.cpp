@@ -3,6 +3,7 @@
 #include "daemon/averages.hpp"
 #include "daemon/hosted_job.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -101,6 +102,8 @@ void HostedJob::act(exchange::StartJob& action, TimePoint now) {
         return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
     for (const auto& member : members_)
         factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
+    if (const auto status = lay_out_shards(); !status.is_ok())
+        return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
     if (loads_out_ > 0)
         pending_start_ = action;
     else
@@ -111,6 +114,7 @@ void HostedJob::announce_start(const exchange::StartJob& action) {
     if (!surroundings_.choice.empty())  // it was for this start alone
         if (const auto status = write_resume_choice(surroundings_.config->state_directory, key(), {}); !status.is_ok())
             surroundings_.log->warning(status.text(), {.job = key().name});
+    if (std::ranges::any_of(action.first_steps, [](Step step) { return step > 1; })) fold_shards();
     for (auto& tensor : tensors_) {
         tensor.inputs.clear();
         for (auto& [rank, session] : sessions_)
@@ -202,7 +206,8 @@ void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
     task->step = action.step;
     task->step_phase = action.phase;
     task->payloads = std::move(action.payloads);
-    for (const auto& payload : task->payloads) task->factors.push_back(factors_[payload.peer]);
+    const bool is_of_shards = task->tensor->down && action.phase == 1;  // each average counts whole
+    for (const auto& payload : task->payloads) task->factors.push_back(is_of_shards ? 1.0F : factors_[payload.peer]);
     if (codec::has_delta(task->tensor->pipeline))
         prepare_averages(*task->tensor, groups_[task->tensor->group].committed, *task);
     dispatch(std::move(task), now);

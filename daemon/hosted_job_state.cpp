@@ -15,11 +15,13 @@ namespace {
 /// Room for so many at least: a later daemon on this node may see more of them.
 constexpr std::size_t kGpusLikely = 8;
 
-/// Arrays that the tensor's pipeline keeps, in the order in which they lie.
-std::vector<std::string> array_names(const codec::Pipeline& pipeline) {
+/// Arrays that the tensor keeps, in the order in which they lie.
+std::vector<std::string> array_names(const HostedTensor& tensor) {
+    const bool keeps_down = tensor.down && codec::has_residual(*tensor.down);
     std::vector<std::string> names;
     for (const auto& array : codec::state_arrays())
-        if (array.is_kept(pipeline)) names.emplace_back(array.name);
+        if (array.is_kept(tensor.pipeline) || (keeps_down && array.values == &codec::StateView::down))
+            names.emplace_back(array.name);
     return names;
 }
 
@@ -85,7 +87,7 @@ shm::StateTable HostedJob::state_table() const {
                                  .codec = tensor.codec_text,
                                  .arrays = {}});
         const auto part = tensor.on_device && !has_host_state_ ? shm::kDevicesPart : shm::kHostPart;
-        for (const auto& name : array_names(tensor.pipeline))
+        for (const auto& name : array_names(tensor))
             table.tensors.back().arrays.push_back(
                 {.name = name,
                  .part = part,

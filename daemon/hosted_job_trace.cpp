@@ -18,6 +18,7 @@ TraceExtent HostedJob::trace_extent() const {
     for (const auto& tensor : tensors_) {
         extent.group_of.push_back(tensor.group);
         extent.elements.push_back(tensor.elements);
+        if (tensor.down) extent.second_phases.push_back(tensor.elements);
         if (tensor.phases) extent.second_phases.push_back(codec::phase_elements(tensor.pipeline, tensor.elements, 1));
     }
     extent.groups = groups_.size();

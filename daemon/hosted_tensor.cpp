@@ -26,8 +26,10 @@ Status HostedTensor::check_scale(const Generation& in, double scale) const {
 
 ElementCount CodecTask::work_elements() const noexcept {
     if (kind == Kind::kScopePhase) return phase_elements;
+    const bool is_part = tensor->shard && (kind == Kind::kEncode) == (step_phase == 1);
+    const auto elements = is_part ? tensor->shard->elements() : tensor->elements;
     const auto passes = kind == Kind::kEncode ? samples.size() : payloads.size();
-    return tensor->elements * (passes + 1);
+    return elements * (passes + 1);
 }
 
 void CodecTask::measure_residual() {
@@ -50,9 +52,28 @@ void CodecTask::run_phase(codec::EncodeWorkspace& workspace) {
     if (phase == codec::ScopePhase::kSettle) measure_residual();
 }
 
+Result<codec::EncodeResult> CodecTask::encode(codec::EncodeWorkspace& workspace) {
+    if (tensor->phases) return codec::encode_phase(step_phase, request, *tensor->phases, workspace);
+    if (tensor->shard && step_phase == 1) return tensor->shard->encode_part(request, *tensor->down, workspace);
+    return codec::encode_tensor(request, workspace);
+}
+
+Result<codec::DecodeResult> CodecTask::decode(std::span<const codec::Contribution> contributions) {
+    if (codec::has_delta(tensor->pipeline)) {
+        if (keeps_state) codec::keep_state(tensor->pipeline, tensor->elements, request.in, request.out);
+        return codec::decode_differences(step, contributions, request.in.average, request.out.average, *tensor->result);
+    }
+    if (is_last_phase()) {
+        if (tensor->phases) return codec::decode_last_phase(step, contributions, *tensor->phases, *tensor->result);
+        return tensor->result->decode_average(step, contributions);
+    }
+    GRADSIEVE_TRY(tensor->shard ? tensor->shard->decode_part(step, contributions)
+                                : codec::decode_first_phase(step, contributions, *tensor->phases));
+    return codec::DecodeResult{};
+}
+
 void CodecTask::run_encode(codec::EncodeWorkspace& workspace) {
-    encoded.emplace(tensor->phases ? codec::encode_phase(step_phase, request, *tensor->phases, workspace)
-                                   : codec::encode_tensor(request, workspace));
+    encoded.emplace(encode(workspace));
     if (is_last_phase()) measure_residual();
     if (step_phase == 0) sign_gradient();
 }
@@ -64,19 +85,7 @@ void CodecTask::run_decode() {
         for (const auto& [chunk, view] : payloads[node].chunks) views[node].push_back({chunk, view.bytes()});
         contributions[node] = {factors[node], views[node]};
     }
-    if (codec::has_delta(tensor->pipeline)) {
-        if (keeps_state) codec::keep_state(tensor->pipeline, tensor->elements, request.in, request.out);
-        decoded.emplace(
-            codec::decode_differences(step, contributions, request.in.average, request.out.average, *tensor->result));
-    } else if (!tensor->phases) {
-        decoded.emplace(tensor->result->decode_average(step, contributions));
-    } else if (is_last_phase()) {
-        decoded.emplace(codec::decode_last_phase(step, contributions, *tensor->phases, *tensor->result));
-    } else if (const auto status = codec::decode_first_phase(step, contributions, *tensor->phases); status.is_ok()) {
-        decoded.emplace(codec::DecodeResult{});
-    } else {
-        decoded.emplace(status);
-    }
+    decoded.emplace(decode(contributions));
 }
 
 void CodecTask::run(codec::EncodeWorkspace& workspace) {

@@ -10,6 +10,7 @@
 #include "codec/model_scope.hpp"
 #include "codec/phases.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/shard.hpp"
 #include "codec/similarity.hpp"
 #include "exchange/job_machine.hpp"
 #include "shm/segment.hpp"
@@ -84,6 +85,11 @@ struct HostedTensor {
     std::optional<codec::ScopeMember> member;
     std::optional<codec::PhaseMemory> phases;  ///< of codecs whose steps have two; constant after lay_out_phases
 
+    std::optional<codec::Pipeline> down;  ///< under the sharded plan: what averages are sent on by
+    std::optional<codec::Shard> shard;    ///< likewise; from the job's start on
+
+    /// Rounds of payloads of a step: 2 of codecs that have phases, and under the sharded plan.
+    [[nodiscard]] bool has_two_phases() const noexcept { return phases || down; }
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
     /// Gradients of that scale may follow those in `in`. Errors: kInvalidArgument (delta has one scale).
     [[nodiscard]] Status check_scale(const Generation& in, double scale) const;
@@ -130,14 +136,16 @@ struct CodecTask {
 
     void run(codec::EncodeWorkspace& workspace);
     /// Nothing of the step comes after it but what others send: encode and decode.
-    [[nodiscard]] bool is_last_phase() const noexcept { return !tensor->phases || step_phase == 1; }
+    [[nodiscard]] bool is_last_phase() const noexcept { return !tensor->has_two_phases() || step_phase == 1; }
     /// Element visits, to decide whether it is worth a hop to another thread.
     [[nodiscard]] ElementCount work_elements() const noexcept;
 
 private:
     void run_phase(codec::EncodeWorkspace& workspace);
     void run_encode(codec::EncodeWorkspace& workspace);
+    [[nodiscard]] Result<codec::EncodeResult> encode(codec::EncodeWorkspace& workspace);
     void run_decode();
+    [[nodiscard]] Result<codec::DecodeResult> decode(std::span<const codec::Contribution> contributions);
     void measure_residual();
     void sign_gradient();
 };

@@ -7,7 +7,7 @@
 namespace gradsieve::exchange {
 
 /// Numbers in a record are believed only as far as the agreed table of tensors bears them out.
-bool GatherPlan::is_sound(const Record& record) const {
+bool GatherPlan::is_sound(const Record& record, std::size_t origin) const {
     const auto& header = record.header;
     if (header.tensor >= context_.group_of.size() || context_.group_of[header.tensor] != group_) return false;
     if (header.kind == RecordKind::kMark)
@@ -15,6 +15,9 @@ bool GatherPlan::is_sound(const Record& record) const {
                (header.chunk != 0 || header.payload_bytes == 0);
     const auto tiles =
         context_.spec.tensors[context_.tensor_of(header.tensor)].elements() / kTileElements + 1;  // no chunk is less
+    if (!context_.is_for(header.tensor, header.chunk, context_.own) ||
+        !context_.is_of(header.tensor, header.chunk, origin))
+        return false;
     const bool has_count = header.kind == RecordKind::kLast || header.kind == RecordKind::kLastOfCount;
     return header.chunk < tiles && (!has_count || (header.count > 0 && header.count <= header.chunk + 1));
 }
@@ -37,9 +40,15 @@ void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, con
     RecordReader reader(body, first_byte);
     while (const auto record = reader.next()) {
         const auto tensor = record->header.tensor;
-        if (!is_sound(*record)) {
+        if (!is_sound(*record, origin)) {
             context_.refuse(sender, "record of tensor " + std::to_string(tensor) + ", chunk " +
-                                        std::to_string(record->header.chunk) + ": not in the job's table");
+                                        std::to_string(record->header.chunk) +
+                                        ": not in the job's table, or another node's shard");
+            continue;
+        }
+        if (origin != from && context_.is_scattered(tensor) && !is_failure(record->header)) {
+            context_.refuse(sender,
+                            context_.tensor_text(tensor) + ": another node's chunks, which are nobody's to relay");
             continue;
         }
         const auto position = context_.position_of[tensor];
@@ -171,10 +180,12 @@ void GatherPlan::on_fetch(std::size_t from, Step step, const Fetch& fetch) {
             continue;
         }
         const auto& assembly = round->payloads[context_.position_of[want.tensor]].from[*origin];
-        if (!assembly.is_complete()) continue;
+        const bool is_relay = *origin != context_.own;
+        if (!assembly.is_complete() || (is_relay && context_.is_scattered(want.tensor))) continue;
         const auto out_key = key(step, *origin);
         if (keys.insert(out_key).second) outbox_.forget(to, out_key);
-        for (const auto& record : assembly.records(want.tensor)) send_record(from, out_key, record);
+        for (const auto& record : is_relay ? assembly.records(want.tensor) : records_for(from, want.tensor, assembly))
+            send_record(from, out_key, record);
     }
     for (const auto& out_key : keys) outbox_.complete(to, out_key);
 }
@@ -189,7 +200,7 @@ void GatherPlan::resend_to(std::size_t member) {
         for (std::size_t position = 0; position < round.payloads.size(); ++position) {
             const auto& own = round.payloads[position].from[context_.own];
             if (!own.is_complete()) continue;
-            for (const auto& record : own.records(context_.payloads_of[group_][position]))
+            for (const auto& record : records_for(member, context_.payloads_of[group_][position], own))
                 send_record(member, out_key, record);
         }
         outbox_.complete(to, out_key);

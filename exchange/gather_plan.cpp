@@ -99,10 +99,23 @@ void GatherPlan::send_own(PayloadNumber number, const std::vector<Record>& recor
     for (const auto& record : records) (void)round.from[context_.own].take(record);
     for (std::size_t member = 0; member < context_.members.size(); ++member) {
         if (member == context_.own || !context_.is_active(member)) continue;
-        for (const auto& record : records) send_record(member, key(current_.step, context_.own), record);
-        const bool is_mark = records.front().header.kind == RecordKind::kMark && records.front().header.chunk != 0;
-        if (is_last || is_mark) outbox_.complete(context_.members[member].peer, key(current_.step, context_.own));
+        for (const auto& record : records_for(member, number, round.from[context_.own]))
+            send_record(member, key(current_.step, context_.own), record);
+        if (is_last || is_failure(records.front().header))
+            outbox_.complete(context_.members[member].peer, key(current_.step, context_.own));
     }
+}
+
+/// What of our payload that member gets.
+std::vector<Record> GatherPlan::records_for(std::size_t member, PayloadNumber number, const Assembly& own) const {
+    if (own.failure() || !context_.is_scattered(number)) return own.records(number);
+    return records_of_chunks(number, chunks_for(member, number, own));
+}
+
+GatherPlan::Chunks GatherPlan::chunks_for(std::size_t member, PayloadNumber number, const Assembly& assembly) const {
+    auto chunks = assembly.chunks();
+    std::erase_if(chunks, [&](const auto& chunk) { return !context_.is_for(number, chunk.first, member); });
+    return chunks;
 }
 
 void GatherPlan::send_record(std::size_t member, const OutKey& out_key, const Record& record) {
@@ -156,7 +169,7 @@ void GatherPlan::request_encode(std::uint32_t position) {
     if (context_.is_second(number)) {
         const auto& first = current_.payloads[context_.position_of[tensor]];
         if (!first.is_decoded) return;
-        if (const auto failure = failure_of(first)) {
+        if (const auto failure = failure_of(number, first)) {
             round.is_encode_requested = true;
             return send_own(number, {mark_of_failure(number, *failure)});
         }
@@ -168,9 +181,11 @@ void GatherPlan::request_encode(std::uint32_t position) {
                                                .phase = static_cast<std::uint8_t>(context_.is_second(number) ? 1 : 0)});
 }
 
-/// Why there is nothing to send in the phase after that one: it failed here, or no number comes of the step at all.
-std::optional<Status> GatherPlan::failure_of(const TensorRound& first) const {
-    if (const auto& own = first.from[context_.own].failure()) return own;
+/// Why there is nothing to send in the phase after that one: it failed here, or no number comes of the step at all. A
+/// shard's mean is there whatever became of this node's part of it.
+std::optional<Status> GatherPlan::failure_of(PayloadNumber second, const TensorRound& first) const {
+    const auto& own = first.from[context_.own].failure();
+    if (own && context_.owners_of[context_.tensor_of(second)].empty()) return own;
     if (context_.spec.non_finite_policy != kSkipStep) return std::nullopt;
     for (const auto& assembly : first.from)
         if (assembly.failure()) return assembly.failure();
@@ -197,7 +212,8 @@ void GatherPlan::request_decode(std::uint32_t position) {
                         .payloads = {},
                         .phase = static_cast<std::uint8_t>(context_.is_second(number) ? 1 : 0)};
     for (std::size_t member = 0; member < context_.members.size(); ++member)
-        decode.payloads.push_back({.peer = context_.members[member].peer, .chunks = round.from[member].chunks()});
+        decode.payloads.push_back(
+            {.peer = context_.members[member].peer, .chunks = chunks_for(context_.own, number, round.from[member])});
     context_.actions.emplace_back(std::move(decode));
 }
 

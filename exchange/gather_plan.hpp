@@ -4,7 +4,8 @@
 //
 // A tensor may have two phases: payloads of the second are encoded once those of the first are decoded. Each is a
 // payload of the step with everything that goes with one: records, completeness, fetches. Only the second gives the
-// result.
+// result. Under the sharded plan a first payload is scattered: each member gets the chunks of its shard, which nobody
+// relays, since a member that has all second payloads has told everybody's first ones by them.
 //
 // A node starts to encode step t + 1 only after every member has acknowledged t: the pass overwrites the generation
 // before t. So a record of step t + 1 also says that everybody is done with t, and nodes are at most one step apart.
@@ -87,11 +88,14 @@ private:
     void close_round(TimePoint now);
     void send_record(std::size_t member, const OutKey& key, const Record& record);
     void send_own(PayloadNumber number, const std::vector<Record>& records);
+    using Chunks = std::vector<std::pair<std::uint32_t, SharedView>>;
+    [[nodiscard]] std::vector<Record> records_for(std::size_t member, PayloadNumber number, const Assembly& own) const;
+    [[nodiscard]] Chunks chunks_for(std::size_t member, PayloadNumber number, const Assembly& assembly) const;
     [[nodiscard]] std::uint32_t take_unanswered(std::vector<bool>& inout_flags, TensorNumber tensor) const;
     [[nodiscard]] bool is_at_work(TensorNumber tensor) const;
-    [[nodiscard]] std::optional<Status> failure_of(const TensorRound& first) const;
+    [[nodiscard]] std::optional<Status> failure_of(PayloadNumber second, const TensorRound& first) const;
 
-    [[nodiscard]] bool is_sound(const Record& record) const;
+    [[nodiscard]] bool is_sound(const Record& record, std::size_t origin) const;
     void take_late(std::size_t from, std::size_t origin, Step step);
     void infer_done(std::size_t member, Step step);
     void compare_digests(Round& round, std::size_t member);

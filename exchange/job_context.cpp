@@ -31,6 +31,17 @@ void JobContext::set_spec(const JobSpec& agreed) {
     for (const auto tensor : two_phased) second_of[tensor] = add(group_of[tensor]);
 }
 
+bool JobContext::is_for(PayloadNumber payload, std::uint32_t chunk, std::size_t member) const {
+    if (!is_scattered(payload)) return true;
+    const auto& owners = owners_of[payload];
+    return chunk < owners.size() && owners[chunk] == member;
+}
+
+bool JobContext::is_of(PayloadNumber payload, std::uint32_t chunk, std::size_t member) const {
+    const auto& owners = owners_of[tensor_of(payload)];
+    return owners.empty() || !is_second(payload) || (chunk < owners.size() && owners[chunk] == member);
+}
+
 std::string JobContext::node_text(PeerIndex peer) const {
     return "node " + (peer < nodes.size() ? nodes[peer].name : std::to_string(peer));
 }

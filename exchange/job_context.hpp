@@ -5,6 +5,7 @@
 #include "exchange/job_machine.hpp"
 #include "exchange/messages.hpp"
 #include "exchange/round_watcher.hpp"
+#include "exchange/shards.hpp"
 
 #include <map>
 #include <optional>
@@ -51,9 +52,10 @@ struct JobContext {
 
     // constant once started
     Epoch epoch = 0;
-    std::vector<Member> members;    ///< in node order
-    std::vector<Step> first_steps;  ///< by group
-    std::size_t own = 0;            ///< our place in `members`
+    std::vector<Member> members;         ///< in node order
+    std::vector<Step> first_steps;       ///< by group
+    std::size_t own = 0;                 ///< our place in `members`
+    std::vector<ChunkOwners> owners_of;  ///< by tensor
 
     // changes with events
     std::vector<Peer> peers;              ///< by PeerIndex
@@ -78,6 +80,15 @@ struct JobContext {
     [[nodiscard]] bool is_second(PayloadNumber payload) const { return payload >= spec.tensors.size(); }
     /// Its decoding is the tensor's result.
     [[nodiscard]] bool is_final(PayloadNumber payload) const { return is_second(payload) || !second_of[payload]; }
+    /// Each member gets chunks of its own of a node's payload.
+    [[nodiscard]] bool is_scattered(PayloadNumber payload) const {
+        return !is_second(payload) && !owners_of[payload].empty();
+    }
+    /// Whether a member gets that chunk of a payload; of a chunk that the tensor does not have, nobody.
+    [[nodiscard]] bool is_for(PayloadNumber payload, std::uint32_t chunk, std::size_t member) const;
+    /// Whether a member's payload may have that chunk, one that the tensor has: of a shard's second payload, the
+    /// owner's.
+    [[nodiscard]] bool is_of(PayloadNumber payload, std::uint32_t chunk, std::size_t member) const;
     [[nodiscard]] std::string step_text(GroupNumber group, Step step) const;  ///< "step 7 of group 'g'"
     [[nodiscard]] std::optional<std::size_t> member_of(PeerIndex peer) const;
     [[nodiscard]] std::optional<std::size_t> member_with(Rank rank) const;

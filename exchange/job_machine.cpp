@@ -55,6 +55,7 @@ void JobMachine::Impl::begin(const Start& agreed, Epoch agreed_epoch, TimePoint 
         if (member.peer == context.self) context.own = context.members.size();
         context.members.push_back({.peer = member.peer, .ranks = member.ranks});
     }
+    context.owners_of = shard_owners(context.spec, context.members.size());
     plans.reserve(context.groups.size());
     for (GroupNumber group = 0; group < context.groups.size(); ++group) plans.emplace_back(context, outbox, group);
     decision.emplace(context, plans);

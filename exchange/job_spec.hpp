@@ -43,6 +43,9 @@ struct TensorSpec {
     std::string rule;  ///< canonical codec text of this tensor with the encoder's knobs blanked; opaque here
     /// Rounds of payloads that a step of it has, 1 or 2. Whoever knows the rule knows it: neither sent nor compared.
     std::uint8_t phases = 1;
+    /// The sharded plan (shards.hpp), only with two phases: each chunk of a first payload goes to the member that owns
+    /// it, whose second payload has its chunks alone. Neither sent nor compared either.
+    bool is_sharded = false;
     [[nodiscard]] ElementCount elements() const noexcept;
     bool operator==(const TensorSpec& other) const {
         return name == other.name && group == other.group && shape == other.shape && rule == other.rule;

@@ -30,6 +30,10 @@ struct Record {
     RecordHeader header;
     SharedView payload;
 };
+/// Stands in place of a payload that failed.
+[[nodiscard]] constexpr bool is_failure(const RecordHeader& header) noexcept {
+    return header.kind == RecordKind::kMark && header.chunk != 0;
+}
 /// Appends the header of a record (payload follows it). At most 20 bytes; 4 where the numbers are small.
 void build_record_header(Bytes& out, const RecordHeader& header);
 

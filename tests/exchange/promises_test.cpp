@@ -22,9 +22,9 @@ SimOptions random_options(std::uint64_t seed) {
         ranks[rank < nodes ? (rank + seed) % nodes : random() % nodes].push_back(rank);
     const auto tensors = 1 + static_cast<std::uint32_t>(random() % 6);
     const auto groups = 1 + static_cast<std::uint32_t>(random() % 2);
-    SimOptions options{
-        .ranks = ranks,
-        .spec = seed % 2 == 0 ? make_spec(world, tensors, groups) : make_phased_spec(world, tensors, groups)};
+    using Make = JobSpec (*)(std::uint32_t, std::uint32_t, std::uint32_t, std::uint8_t);
+    constexpr Make kSpecs[] = {make_spec, make_phased_spec, make_sharded_spec};
+    SimOptions options{.ranks = ranks, .spec = kSpecs[seed % 3](world, tensors, groups, 0)};
     options.seed = seed;
     options.delay_most = std::chrono::microseconds(100 + random() % 20000);
     options.is_bulk_ordered = random() % 2 == 0;

@@ -21,6 +21,16 @@ JobSpec make_phased_spec(std::uint32_t world_size, std::uint32_t tensors, std::u
     return spec;
 }
 
+JobSpec make_sharded_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t groups, std::uint8_t policy) {
+    auto spec = make_phased_spec(world_size, tensors, groups, policy);
+    for (std::uint32_t tensor = 2; tensor < tensors; tensor += 4) {
+        spec.tensors[tensor].phases = 2;
+        spec.tensors[tensor].shape = {2 * kChunkElements + kTileElements};
+    }
+    for (auto& tensor : spec.tensors) tensor.is_sharded = tensor.phases == 2;
+    return spec;
+}
+
 Sim::Sim(SimOptions options) : options_(std::move(options)), random_(options_.seed) {
     nodes_.resize(options_.ranks.size());
     std::set<std::string> names;

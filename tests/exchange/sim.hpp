@@ -43,6 +43,10 @@ struct SimOptions {
 [[nodiscard]] JobSpec make_phased_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t groups,
                                        std::uint8_t non_finite_policy = 0);
 
+/// The same, in which these and the tensors of three chunks are sharded: an owner sends twice the sum of what it got.
+[[nodiscard]] JobSpec make_sharded_spec(std::uint32_t world_size, std::uint32_t tensors, std::uint32_t groups,
+                                        std::uint8_t non_finite_policy = 0);
+
 class Sim {
 public:
     explicit Sim(SimOptions options);
@@ -94,6 +98,8 @@ public:
         std::map<std::pair<TensorNumber, Step>, bool> nan_results;
         std::map<std::pair<TensorNumber, Step>, std::uint64_t> areas;         ///< decoded bits
         std::map<std::pair<TensorNumber, Step>, std::uint64_t> first_phases;  ///< the same of first phases
+        /// By chunk: of first phases of sharded tensors.
+        std::map<std::pair<TensorNumber, Step>, std::map<std::uint32_t, std::uint64_t>> shards;
         std::map<Step, Status> broadcasts, checks;
         std::map<Step, Bytes> broadcast_bytes;
         std::map<std::pair<GroupNumber, Step>, SnapshotOutcome> saved;  ///< what SaveSnapshot is answered with
@@ -167,6 +173,9 @@ private:
     [[nodiscard]] bool is_first_of_two(TensorNumber tensor, std::uint8_t phase) const {
         return options_.spec.tensors[tensor].phases == 2 && phase == 0;
     }
+    [[nodiscard]] bool is_sharded(TensorNumber tensor) const { return options_.spec.tensors[tensor].is_sharded; }
+    [[nodiscard]] std::vector<std::vector<Rank>> members_in_order() const;
+    [[nodiscard]] std::uint64_t expected_shards(TensorNumber tensor, Step step) const;
     [[nodiscard]] Duration random_delay();
 
     SimOptions options_;

@@ -1,5 +1,6 @@
 // What the simulated nodes do when their machine asks for it, and the checks of every promise on the way. One thread; a
 // test owns it.
+#include "exchange/shards.hpp"
 #include "tests/exchange/sim.hpp"
 
 #include <algorithm>
@@ -22,6 +23,11 @@ std::uint64_t add_chunk(std::uint64_t sum, std::uint32_t chunk, std::uint64_t va
     return mix64(sum * 31 + chunk) + value;  // depends on the order, as floating-point sums do
 }
 
+std::uint64_t twice_shard(const std::map<std::uint32_t, std::uint64_t>& shards, std::uint32_t chunk) {
+    const auto found = shards.find(chunk);
+    return 2 * (found == shards.end() ? 0 : found->second) + chunk;
+}
+
 }  // namespace
 
 // ---- the codec: sums, with the answer known beforehand ----
@@ -32,12 +38,17 @@ std::vector<std::pair<std::uint32_t, SharedView>> Sim::encode(std::size_t index,
     const auto& firsts = nodes_[index].first_phases;
     const auto found = firsts.find({tensor, step});
     const auto first_phase = action.phase == 0 || found == firsts.end() ? 0 : found->second;
+    const bool is_shard = is_sharded(tensor) && action.phase == 1;
+    const auto owners = shard_owners(options_.spec, nodes_[index].members.size());
+    const auto own = std::ranges::find(nodes_[index].members, static_cast<PeerIndex>(index), &Member::peer);
+    const auto place = static_cast<std::size_t>(own - nodes_[index].members.begin());
     std::vector<std::pair<std::uint32_t, SharedView>> chunks;
     if (is_empty_payload(tensor, step)) return chunks;
     for (std::uint32_t chunk = 0; chunk < chunks_of(tensor); ++chunk) {
-        if (is_left_out(chunk, tensor, step)) continue;
+        if (is_left_out(chunk, tensor, step) || (is_shard && owners[tensor][chunk] != place)) continue;
         std::uint64_t sum = first_phase;
         for (const auto rank : options_.ranks[index]) sum += number_of(rank, tensor, step) + chunk;
+        if (is_shard) sum = twice_shard(nodes_[index].shards.at({tensor, step}), chunk);
         Bytes bytes;
         ByteWriter(bytes).write(sum);
         bytes.resize(8 + number_of(0, tensor, step) % 120, std::byte{0x5A});
@@ -46,17 +57,43 @@ std::vector<std::pair<std::uint32_t, SharedView>> Sim::encode(std::size_t index,
     return chunks;
 }
 
+std::vector<std::vector<Rank>> Sim::members_in_order() const {
+    std::vector<std::vector<Rank>> order = options_.ranks;
+    std::erase_if(order, [](const auto& ranks) { return ranks.empty(); });
+    std::ranges::sort(order);
+    return order;
+}
+
+std::uint64_t Sim::expected_shards(TensorNumber tensor, Step step) const {
+    std::uint64_t bits = 0;
+    if (is_empty_payload(tensor, step)) return bits;
+    const auto order = members_in_order();
+    const auto owners = shard_owners(options_.spec, order.size())[tensor];
+    for (std::size_t member = 0; member < order.size(); ++member)
+        for (std::uint32_t chunk = 0; chunk < chunks_of(tensor); ++chunk) {
+            if (is_left_out(chunk, tensor, step) || owners[chunk] != member) continue;
+            std::map<std::uint32_t, std::uint64_t> shards;
+            for (const auto& ranks : order) {
+                if (std::ranges::any_of(ranks, [&](Rank rank) { return non_finite_.contains({rank, tensor, step}); }))
+                    continue;
+                std::uint64_t sum = 0;
+                for (const auto rank : ranks) sum += number_of(rank, tensor, step) + chunk;
+                shards[chunk] = add_chunk(shards[chunk], chunk, sum);
+            }
+            bits = add_chunk(bits, chunk, twice_shard(shards, chunk));
+        }
+    return bits;
+}
+
 std::uint64_t Sim::expected_bits(TensorNumber tensor, Step step) const {
+    if (is_sharded(tensor)) return expected_shards(tensor, step);
     const auto bits = expected_bits(tensor, step, 0);
     return options_.spec.tensors[tensor].phases == 1 ? bits : expected_bits(tensor, step, bits);
 }
 
 std::uint64_t Sim::expected_bits(TensorNumber tensor, Step step, std::uint64_t first_phase) const {
-    std::vector<std::vector<Rank>> order = options_.ranks;
-    std::erase_if(order, [](const auto& ranks) { return ranks.empty(); });
-    std::ranges::sort(order);
     std::uint64_t bits = 0;
-    for (const auto& ranks : order) {
+    for (const auto& ranks : members_in_order()) {
         const bool is_zeroed = std::ranges::any_of(ranks, [&](Rank rank) {
             return non_finite_.contains({rank, tensor, step});
         });
@@ -149,6 +186,7 @@ void Sim::act(std::size_t index, const EncodeTensor& action) {
         std::optional<Rank> bad;
         for (const auto rank : mine.ranks)
             if (non_finite_.contains({rank, action.tensor, action.step})) bad = rank;
+        if (is_sharded(action.tensor) && action.phase == 1) bad.reset();  // it is of all nodes
         const auto failure = fail_encode ? fail_encode(index, action) : Status{};
         if (!failure.is_ok())
             mine.machine->on_encode_failed(action.tensor, action.step, failure, now_);
@@ -165,12 +203,25 @@ void Sim::act(std::size_t index, const DecodeTensor& action) {
     auto& node = nodes_[index];
     if (!node.decoding.insert(action.tensor).second) violation("second decode of a tensor while one is open");
     std::uint64_t bits = 0;
+    std::map<std::uint32_t, std::uint64_t> shards;
     std::size_t place = 0;
     if (action.payloads.size() != node.members.size()) violation("decode without all members");
     for (const auto& payload : action.payloads) {
         if (payload.peer != node.members[place++].peer) violation("payloads out of node order");
-        for (const auto& [chunk, view] : payload.chunks)
-            bits = add_chunk(bits, chunk, ByteReader(view.bytes()).read<std::uint64_t>());
+        for (const auto& [chunk, view] : payload.chunks) {
+            const auto value = ByteReader(view.bytes()).read<std::uint64_t>();
+            bits = add_chunk(bits, chunk, value);
+            if (is_sharded(action.tensor) && action.phase == 0) {
+                auto& shard = shards[chunk];
+                shard = add_chunk(shard, chunk, value);
+            }
+        }
+    }
+    if (is_sharded(action.tensor) && action.phase == 0) {
+        const auto owners = shard_owners(options_.spec, node.members.size());
+        for (const auto& entry : shards)
+            if (node.members[owners[action.tensor][entry.first]].peer != index) violation("chunk of another's shard");
+        node.shards[{action.tensor, action.step}] = shards;
     }
     if (tamper) bits = tamper(index, action.tensor, action.step, bits);
     push(random_delay() / 2, [this, index, action, bits] {
