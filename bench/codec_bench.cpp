@@ -227,7 +227,7 @@ private:
         std::vector<codec::ChunkView> views;
         for (const auto& chunk : first->chunks) views.push_back({chunk.chunk_index, chunk.bytes});
         const codec::Contribution contributions[] = {{1.0F, views}};
-        if (!codec::decode_first_phase(request_.step, contributions, *phases_).is_ok()) std::exit(1);
+        if (!codec::decode_first_phase({request_.step, request_.tensor, request_.selection_seed}, contributions, *phases_).is_ok()) std::exit(1);
         auto second = codec::encode_phase_with(1, request_, {form_, true, true}, *phases_, workspace_);
         if (!second.is_ok()) std::exit(1);
         second->kept_elements += first->kept_elements;

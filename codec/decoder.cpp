@@ -361,4 +361,30 @@ DecodeResult ResultTensor::write_all(
     return result;
 }
 
+DecodeResult ResultTensor::write_list(Step step, std::span<const ElementCount> elements,
+                                      std::span<const float> values) {
+    Impl& impl = *impl_;
+    DecodeResult result;
+    std::size_t next = 0;
+    for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {
+        impl.clear_chunk(chunk);
+        Touched& touched = impl.chunks[chunk];
+        float* out = impl.chunk_memory(chunk);
+        const ElementCount begin = chunk * kChunkElements;
+        const std::size_t first = next;
+        while (next < elements.size() && elements[next] < begin + impl.chunk_elements(chunk)) ++next;
+        touched.count = static_cast<std::uint32_t>(next - first);
+        if (touched.indices.size() < touched.count + kIndexSlack) touched.indices.resize(touched.count + kIndexSlack);
+        for (std::uint32_t i = 0; i < touched.count; ++i) {
+            touched.indices[i] = static_cast<std::uint32_t>(elements[first + i] - begin);
+            out[touched.indices[i]] = values[first + i];
+        }
+        result.digest +=
+            payload_kernels().digest_list(out, touched.indices.data(), 0, touched.count,
+                                          digest_key(impl.tensor, step, static_cast<std::uint32_t>(chunk)));
+    }
+    result.touched_elements = next;
+    return result;
+}
+
 }  // namespace gradsieve::codec

@@ -53,6 +53,10 @@ public:
     [[nodiscard]] DecodeResult write_all(
         Step step, const std::function<void(ElementCount first, std::span<float> ret_values)>& write);
 
+    /// These elements, ascending, get a value each, all finite; others 0.
+    [[nodiscard]] DecodeResult write_list(Step step, std::span<const ElementCount> elements,
+                                          std::span<const float> values);
+
 private:
     struct Impl;
     std::unique_ptr<Impl> impl_;

@@ -15,7 +15,7 @@ ElementCount factor_elements(const Pipeline& pipeline, ElementCount elements) no
 constexpr std::array<StateArray, 4> kArrays = {{{"residual", &StateView::residual, &has_residual},
                                                 {"variance", &StateView::variance, &has_variance},
                                                 {"momentum", &StateView::momentum, &has_momentum},
-                                                {"factor", &StateView::factor, &has_phases, &factor_elements}}};
+                                                {"factor", &StateView::factor, &has_factor, &factor_elements}}};
 
 }  // namespace
 

@@ -198,6 +198,7 @@ void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
     task->tensor = &tensors_[action.tensor];
     task->step = action.step;
     task->step_phase = action.phase;
+    task->request.selection_seed = selection_seed_;
     task->payloads = std::move(action.payloads);
     for (const auto& payload : task->payloads) task->factors.push_back(factors_[payload.peer]);
     dispatch(std::move(task), now);

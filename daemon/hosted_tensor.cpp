@@ -57,7 +57,9 @@ void CodecTask::run_decode() {
         decoded.emplace(tensor->result->decode_average(step, contributions));
     } else if (is_last_phase()) {
         decoded.emplace(codec::decode_last_phase(step, contributions, *tensor->phases, *tensor->result));
-    } else if (const auto status = codec::decode_first_phase(step, contributions, *tensor->phases); status.is_ok()) {
+    } else if (const auto status = codec::decode_first_phase({step, tensor->id, request.selection_seed}, contributions,
+                                                             *tensor->phases);
+               status.is_ok()) {
         decoded.emplace(codec::DecodeResult{});
     } else {
         decoded.emplace(status);

@@ -34,7 +34,7 @@ void run_phases(std::uint32_t elements, ByteView payload, bool is_valid) {
         codec::ResultTensor result(7, values.data(), whole);
         const codec::Contribution first[] = {{1.0F, is_left ? fuzzed : fixed}};
         const codec::Contribution second[] = {{1.0F, is_left ? fixed : fuzzed}};
-        const auto status = codec::decode_first_phase(1, first, memory);
+        const auto status = codec::decode_first_phase({.step = 1}, first, memory);
         require(status.is_ok() == (is_valid || !is_left), "a first phase takes what is valid, and nothing else");
         if (!status.is_ok()) continue;
         const auto decoded = codec::decode_last_phase(1, second, memory, result);
