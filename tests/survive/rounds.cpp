@@ -56,7 +56,8 @@ const char* const kCodecs[] = {"all | f32",
                                "accumulate(4) | all | bf16",
                                "rotate | all | sign",
                                "topk(0.05) | integer(100) | rice",
-                               "lowrank(1)"};
+                               "lowrank(1)",
+                               "sketch(0.01)"};
 
 /// Stages of the tool's table that no codec above names.
 std::vector<std::string> missing_stages() {
