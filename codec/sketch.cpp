@@ -18,8 +18,10 @@ SketchShape sketch_shape(const Pipeline& pipeline, ElementCount elements) noexce
     SketchShape shape{.elements = elements, .rows = static_cast<std::uint32_t>(pipeline.whole.rows)};
     if (elements == 0) return shape;
     shape.kept = top_k_count(pipeline.whole.ratio, elements);
-    shape.columns = pipeline.whole.columns == kColumnsOfKept ? std::max<ElementCount>(shape.kept, kLeastSketchColumns)
-                                                             : static_cast<ElementCount>(pipeline.whole.columns);
+    const bool is_auto = pipeline.whole.columns == kColumnsOfKept;
+    shape.columns = std::max<ElementCount>(
+        is_auto ? shape.kept : std::min<ElementCount>(static_cast<ElementCount>(pipeline.whole.columns), elements),
+        kLeastSketchColumns);
     shape.block =
         static_cast<std::uint32_t>(std::bit_floor(std::min<ElementCount>(shape.columns, kSketchPieceElements)));
     return shape;

@@ -33,7 +33,8 @@ struct SketchShape {
     [[nodiscard]] ElementCount row_room() const noexcept { return columns + block; }
 };
 
-/// As the pipeline says; without columns in it as many as k, and at least kLeastSketchColumns.
+/// As the pipeline says, with at most as many columns as elements; without columns in it as many as k. At least
+/// kLeastSketchColumns in any case.
 [[nodiscard]] SketchShape sketch_shape(const Pipeline& pipeline, ElementCount elements) noexcept;
 
 /// What a tensor of so many elements is sent by: `all | f32` with the same front where sketch and values are not less

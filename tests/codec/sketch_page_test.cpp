@@ -19,7 +19,7 @@ struct Page {
     Page(std::size_t n, std::size_t row_count, std::size_t column_count, double ratio)
         : elements(n), rows(row_count), columns(column_count) {
         kept = std::min<std::size_t>(n, std::max<std::size_t>(1, std::size_t(std::floor(ratio * double(n)))));
-        if (columns == 0) columns = std::max<std::size_t>(64, kept);
+        columns = std::max<std::size_t>(64, columns == 0 ? kept : std::min(columns, n));
         while (2 * block <= columns && 2 * block <= 1024) block *= 2;
     }
     [[nodiscard]] std::uint32_t word(std::uint64_t counter, std::uint32_t purpose, std::size_t row,
@@ -79,8 +79,12 @@ TEST(SketchPage, Says_all_that_both_sides_compute) {
         std::size_t elements, rows, columns;
         double ratio;
     };
-    for (const Case& one :
-         {Case{3001, 5, 0, 0.03}, {2500, 3, 100, 0.01}, {900, 7, 64, 0.02}, {5000, 1, 1500, 0.1}, {1, 5, 0, 0.01}}) {
+    for (const Case& one : {Case{3001, 5, 0, 0.03},
+                            {2500, 3, 100, 0.01},
+                            {900, 7, 64, 0.02},
+                            {5000, 1, 1500, 0.1},
+                            {1, 5, 0, 0.01},
+                            {70, 3, 1000, 0.05}}) {
         constexpr std::size_t kNodes = 3;
         std::mt19937_64 random(one.elements);
         std::normal_distribution<float> normal;

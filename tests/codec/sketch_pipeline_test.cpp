@@ -74,7 +74,9 @@ TEST(SketchPipeline, Elements_give_the_shape) {
     EXPECT_EQ(small.kept, 1U);
     EXPECT_EQ(small.columns, 64U);
     EXPECT_EQ(small.block, 64U);
-    EXPECT_EQ(sketch_shape(*parse_pipeline("sketch(0.01, 3, 1000)"), 20).block, 512U);
+    EXPECT_EQ(sketch_shape(*parse_pipeline("sketch(0.01, 3, 1000)"), 3000).block, 512U);
+    EXPECT_EQ(sketch_shape(*parse_pipeline("sketch(0.01, 3, 67108864)"), 3000).columns, 3000U);
+    EXPECT_EQ(sketch_shape(*parse_pipeline("sketch(0.01, 3, 1000)"), 20).columns, 64U);
     EXPECT_EQ(sketch_shape(*parse_pipeline("sketch(0.01)"), 0).cells(), 0U);
 }
 TEST(SketchPipeline, Tensors_that_it_would_not_halve_go_as_they_are) {
