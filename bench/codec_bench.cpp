@@ -114,7 +114,9 @@ const std::vector<Case>& cases() {
                                           {"all | bf16", 1, 2, 1, 2},
                                           {"all | f32", 1, 1, 1},
                                           {"lowrank(1)", 1, 4, 2},
-                                          {"lowrank(4)", 1, 4, 2}};
+                                          {"lowrank(4)", 1, 4, 2},
+                                          {"sketch(0.01)", 1, 2, 1},
+                                          {"sketch(0.001)", 1, 2, 1}};
     return all;
 }
 
@@ -122,7 +124,7 @@ Pipeline pipeline_of(const std::string& name) {
     Pipeline pipeline;
     using namespace codec;
     if (name.find("entropy") != std::string::npos || name.find("integer") != std::string::npos ||
-        name.find("rotate") == 0 || name.find("delta") == 0 || name.find("lowrank") == 0)
+        name.find("rotate") == 0 || name.find("delta") == 0 || name.find("lowrank") == 0 || name.find("sketch") == 0)
         return *parse_pipeline(name);
     if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
     if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
@@ -229,7 +231,10 @@ private:
         std::vector<codec::ChunkView> views;
         for (const auto& chunk : first->chunks) views.push_back({chunk.chunk_index, chunk.bytes});
         const codec::Contribution contributions[] = {{1.0F, views}};
-        if (!codec::decode_first_phase(request_.step, contributions, *phases_).is_ok()) std::exit(1);
+        if (!codec::decode_first_phase({request_.step, request_.tensor, request_.selection_seed}, contributions,
+                                       *phases_)
+                 .is_ok())
+            std::exit(1);
         auto second = codec::encode_phase_with(1, request_, {form_, true, true}, *phases_, workspace_);
         if (!second.is_ok()) std::exit(1);
         second->kept_elements += first->kept_elements;

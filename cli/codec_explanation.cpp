@@ -110,10 +110,9 @@ Scaled scaled(const CodecExplanation& explanation) {
     figures.bytes = trial.payload_bytes * scale;
     figures.sent_fraction = trial.sent_fraction;
     if (trial.payload_bytes > 0) figures.ratio = 4 * static_cast<double>(trial.elements) / trial.payload_bytes;
-    if (explanation.factor_elements > 0) {  // they do not grow with the elements
-        const auto factors = static_cast<double>(explanation.factor_elements);
-        figures.bytes = factors * sizeof(float);
-        figures.sent_fraction = factors / static_cast<double>(explanation.elements);
+    if (explanation.phase_numbers > 0) {  // they do not grow with the elements
+        figures.bytes = explanation.phase_numbers * sizeof(float);
+        figures.sent_fraction = explanation.phase_numbers / static_cast<double>(explanation.elements);
         figures.ratio = 1 / figures.sent_fraction;
     }
     const double sent = trial.sent_fraction * static_cast<double>(trial.elements);
@@ -125,7 +124,7 @@ Scaled scaled(const CodecExplanation& explanation) {
 
 std::string kept_text(const CodecExplanation& explanation) {
     if (explanation.state_bytes == 0) return "nothing from step to step: what it loses is lost";
-    if (explanation.factor_elements > 0)
+    if (explanation.keeps_factor)
         return fmt::format(
             "8 B per element and the right factor, two generations of each: {} for {} elements, on "
             "every node",
@@ -158,8 +157,10 @@ Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uin
     explanation.elements = elements;
     explanation.state_bytes = codec::kept_state_bytes(pipeline, elements);
     if (codec::has_phases(pipeline))
-        explanation.factor_elements =
-            codec::phase_elements(pipeline, elements, 0) + codec::phase_elements(pipeline, elements, 1);
+        explanation.phase_numbers = static_cast<double>(codec::phase_elements(pipeline, elements, 0) +
+                                                        codec::phase_elements(pipeline, elements, 1)) /
+                                    pipeline.front.period;
+    explanation.keeps_factor = codec::has_factor(pipeline);
     GRADSIEVE_ASSIGN(explanation.trial, try_codec(pipeline, elements));
     return explanation;
 }

@@ -25,11 +25,13 @@ struct CodecTrial {
     double decode_milliseconds = 0;
 };
 struct CodecExplanation {
-    std::string text;                   ///< every parameter written out
-    std::vector<StageView> stages;      ///< those it is made of
-    std::uint64_t elements = 0;         ///< asked for
-    std::uint64_t state_bytes = 0;      ///< both generations, for `elements`
-    std::uint64_t factor_elements = 0;  ///< lowrank: numbers that a step sends of `elements`; else 0
+    std::string text;               ///< every parameter written out
+    std::vector<StageView> stages;  ///< those it is made of
+    std::uint64_t elements = 0;     ///< asked for
+    std::uint64_t state_bytes = 0;  ///< both generations, for `elements`
+    /// Codecs of two phases: numbers that a step sends of `elements`, in the mean; else 0.
+    double phase_numbers = 0;
+    bool keeps_factor = false;  ///< lowrank's
     CodecTrial trial;
 };
 

@@ -56,6 +56,10 @@ public:
     /// From here on another tensor's result: `memory` holds anything, and the next decode starts from a full clear.
     void move_to(TensorId tensor, float* memory, ElementCount elements);
 
+    /// These elements, ascending, get a value each, all finite; others 0.
+    [[nodiscard]] DecodeResult write_list(Step step, std::span<const ElementCount> elements,
+                                          std::span<const float> values);
+
 private:
     struct Impl;
     std::unique_ptr<Impl> impl_;

@@ -1,6 +1,7 @@
 #include "codec/low_rank.hpp"
 
 #include "codec/philox.hpp"
+#include "codec/settle_whole.hpp"
 
 #include <algorithm>
 #include <array>
@@ -84,12 +85,7 @@ Pipeline settle_low_rank(const Pipeline& pipeline, std::span<const std::uint64_t
         settled.whole.columns = static_cast<std::int64_t>(std::min<ElementCount>(matrix.columns, kMostColumns));
         if (matrix.columns <= static_cast<ElementCount>(kMostColumns) && is_worth_factoring(matrix)) return settled;
     }
-    settled = {};
-    settled.measures_similarity = pipeline.measures_similarity;
-    settled.front = pipeline.front;
-    settled.front.beta = settled.front.low_pass = 1;  // nothing is kept that they could multiply
-    settled.front.period = 1;
-    return settled;
+    return sent_as_it_is(pipeline);
 }
 
 void orthonormalize(std::span<const float> matrix, std::uint32_t rank, std::span<float> ret_matrix,

@@ -35,7 +35,8 @@ std::optional<std::uint32_t> find_trouble(const EncodeRequest& request, const Mo
 float momentum_factor(const Front& front, float rescale) noexcept { return static_cast<float>(front.factor) * rescale; }
 
 bool is_momentum_masked(const Pipeline& pipeline) noexcept {
-    return has_momentum(pipeline) && pipeline.selector.kind != SelectorKind::kAll && !has_delta(pipeline);
+    return has_momentum(pipeline) && !has_delta(pipeline) &&
+           (pipeline.selector.kind != SelectorKind::kAll || pipeline.whole.kind == WholeKind::kSketch);
 }
 
 MomentumSamples momentum_samples(const Front& front, float rescale, const float* before, const float* after) noexcept {

@@ -80,7 +80,7 @@ Result<NoiseTrial::Sent> NoiseTrial::step() {
         take(std::move(first));
         const auto views = views_of_chunks();
         const Contribution contributions[] = {{1.0F, views}};
-        GRADSIEVE_TRY(decode_first_phase(step_, contributions, *phases_));
+        GRADSIEVE_TRY(decode_first_phase({step_, kTensor, request.selection_seed}, contributions, *phases_));
         GRADSIEVE_ASSIGN(auto second, encode_phase(1, request, *phases_, workspace_));
         take(std::move(second));
     } else {

@@ -3,10 +3,60 @@
 
 #include "codec/low_rank.hpp"
 #include "codec/phases.hpp"
+#include "codec/select_topk.hpp"
+#include "codec/sketch.hpp"
 
+#include <optional>
 #include <vector>
 
 namespace gradsieve::codec {
+
+struct LowRankMemory {
+    MatrixShape shape;
+    std::vector<float> factors;  ///< Q, transposed, its columns of norm 1: `rank` rows
+    std::vector<float> left;     ///< this node's P, row by row; the orthonormal one of all once they are decoded
+    std::vector<float> right;    ///< this node's Q', transposed
+    std::vector<float> left_mean, right_mean;
+    std::vector<double> columns;  ///< scratch
+    ResultTensor left_average, right_average;
+    float* factor_out = nullptr;  ///< where Q' of all belongs; null if this node has not encoded the second phase
+
+    explicit LowRankMemory(const MatrixShape& matrix);
+    LowRankMemory(const LowRankMemory&) = delete;
+    [[nodiscard]] static ByteCount bytes(const MatrixShape& matrix) noexcept;
+
+    /// Returns whether anybody sent anything. Errors: kCorrupt.
+    [[nodiscard]] Result<bool> decode_first(const PhaseStep& at, std::span<const Contribution> contributions);
+    [[nodiscard]] Result<DecodeResult> decode_last(Step step, std::span<const Contribution> contributions,
+                                                   ResultTensor& inout_result);
+};
+
+struct SketchMemory {
+    SketchShape shape;
+    SketchDraws draws;
+    std::vector<float> cells;  ///< with room behind each row: this node's sums, and then the mean sketch
+    std::vector<float> rows, row_mean;
+    std::vector<ElementCount> chosen;  ///< k elements, ascending, whose exact values are sent
+    std::vector<float> values, value_mean;
+    ResultTensor row_average, value_average;
+    SelectionList list;
+    TopKCollector top_k;
+    SpanCells span_cells;
+    std::vector<float> estimates;  ///< of one span
+    TopKHint hint;                 ///< the last k-th estimate: speed alone
+
+    explicit SketchMemory(const SketchShape& sketch);
+    SketchMemory(const SketchMemory&) = delete;
+    [[nodiscard]] static ByteCount bytes(const SketchShape& sketch) noexcept;
+
+    [[nodiscard]] Result<bool> decode_first(const PhaseStep& at, std::span<const Contribution> contributions);
+    [[nodiscard]] Result<DecodeResult> decode_last(Step step, std::span<const Contribution> contributions,
+                                                   ResultTensor& inout_result);
+
+private:
+    void list_estimates(std::uint32_t floor);
+    void choose();
+};
 
 struct PhaseMemory::Impl {
     enum class Stage : std::uint8_t {
@@ -15,19 +65,14 @@ struct PhaseMemory::Impl {
         kAveraged,  ///< and decoded
     };
 
-    MatrixShape shape;
-    std::vector<float> factors;  ///< Q, transposed, its columns of norm 1: `rank` rows
-    std::vector<float> left;     ///< this node's P, row by row; the orthonormal one of all once they are decoded
-    std::vector<float> right;    ///< this node's Q', transposed
-    std::vector<float> left_mean, right_mean;
-    std::vector<double> columns;  ///< scratch
-    ResultTensor left_average, right_average;
+    ElementCount elements = 0;
+    std::optional<LowRankMemory> low_rank;  ///< one of the two
+    std::optional<SketchMemory> sketch;
     Stage stage = Stage::kNone;
     Step step = 0;
-    bool sends = false;           ///< somebody sent anything in the first phase
-    float* factor_out = nullptr;  ///< where Q' of all belongs; null if this node has not encoded the second phase
+    bool sends = false;  ///< somebody sent anything in the first phase
 
-    explicit Impl(const MatrixShape& matrix);
+    Impl(const Pipeline& pipeline, ElementCount element_count);
 };
 
 }  // namespace gradsieve::codec

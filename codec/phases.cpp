@@ -2,19 +2,13 @@
 
 #include "codec/accumulate.hpp"
 #include "codec/encoder_check.hpp"
-#include "codec/low_rank_kernels.hpp"
 #include "codec/phase_memory.hpp"
 #include "codec/tensor_encoder.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace gradsieve::codec {
 namespace {
-
-/// No honest mean is above: elements are cut off at kFactorLimit, and a factor of norm 1 adds up at most 2^30 of them
-/// with a norm of 2^15. So that no sum of kMostRank products overflows.
-constexpr float kMostOfMean = 0x1p116F;
 
 Status invalid(std::string text) { return {StatusCode::kInvalidArgument, std::move(text)}; }
 
@@ -23,8 +17,8 @@ Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemo
     if (!has_phases(*request.pipeline) || phase > 1)
         return invalid("phase " + std::to_string(phase) + " of '" + canonical_text(*request.pipeline, Knobs::kKeep) +
                        "': allowed are 0 and 1 of a codec with phases; call encode_tensor for others");
-    if (memory.shape.elements != request.elements)
-        return invalid("memory of phases of " + std::to_string(memory.shape.elements) + " elements for a tensor of " +
+    if (memory.elements != request.elements)
+        return invalid("memory of phases of " + std::to_string(memory.elements) + " elements for a tensor of " +
                        std::to_string(request.elements) + ": allowed is one made for it; make one");
     if (phase == 1 && (memory.stage != PhaseMemory::Impl::Stage::kAveraged || memory.step != request.step))
         return invalid("second phase of step " + std::to_string(request.step) +
@@ -34,30 +28,31 @@ Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemo
 
 }  // namespace
 
-PhaseMemory::Impl::Impl(const MatrixShape& matrix)
-    : shape(matrix),
-      factors(matrix.right_elements()),
-      left(matrix.left_elements()),
-      right(matrix.right_elements()),
-      left_mean(matrix.left_elements()),
-      right_mean(matrix.right_elements()),
-      left_average(0, left_mean.data(), left_mean.size()),
-      right_average(0, right_mean.data(), right_mean.size()) {}
+PhaseMemory::Impl::Impl(const Pipeline& pipeline, ElementCount element_count) : elements(element_count) {
+    if (has_factor(pipeline))
+        low_rank.emplace(matrix_shape(pipeline, elements));
+    else
+        sketch.emplace(sketch_shape(pipeline, elements));
+}
 
 PhaseMemory::PhaseMemory(const Pipeline& pipeline, ElementCount elements)
-    : impl_(std::make_unique<Impl>(matrix_shape(pipeline, elements))) {}
+    : impl_(std::make_unique<Impl>(pipeline, elements)) {}
 PhaseMemory::PhaseMemory(PhaseMemory&&) noexcept = default;
 PhaseMemory& PhaseMemory::operator=(PhaseMemory&&) noexcept = default;
 PhaseMemory::~PhaseMemory() = default;
 
 ElementCount phase_elements(const Pipeline& pipeline, ElementCount elements, unsigned phase) noexcept {
-    const auto shape = matrix_shape(pipeline, elements);
-    return phase == 0 ? shape.left_elements() : shape.right_elements();
+    if (has_factor(pipeline)) {
+        const auto shape = matrix_shape(pipeline, elements);
+        return phase == 0 ? shape.left_elements() : shape.right_elements();
+    }
+    const auto shape = sketch_shape(pipeline, elements);
+    return phase == 0 ? shape.cells() : shape.kept;
 }
 
 ByteCount phase_bytes(const Pipeline& pipeline, ElementCount elements) noexcept {
-    const auto shape = matrix_shape(pipeline, elements);
-    return (2 * sizeof(float) + sizeof(double)) * shape.left_elements() + 3 * sizeof(float) * shape.right_elements();
+    return has_factor(pipeline) ? LowRankMemory::bytes(matrix_shape(pipeline, elements))
+                                : SketchMemory::bytes(sketch_shape(pipeline, elements));
 }
 
 Result<EncodeResult> encode_phase_with(unsigned phase, const EncodeRequest& request, const EncodeOptions& options,
@@ -67,17 +62,23 @@ Result<EncodeResult> encode_phase_with(unsigned phase, const EncodeRequest& requ
     if (!is_cpu_form_supported(options.form)) return parse_cpu_form(cpu_form_name(options.form)).error();
     const bool waits = is_waiting(*request.pipeline, request.step);
     auto& scratch = workspace.impl();
+    auto* low_rank = memory.low_rank ? &*memory.low_rank : nullptr;
     if (phase == 0) {
         memory.stage = PhaseMemory::Impl::Stage::kSampled;
         memory.step = request.step;
-        memory.factor_out = nullptr;
+        if (low_rank != nullptr) low_rank->factor_out = nullptr;
         if (waits) return encode_tensor_with(request, options, workspace);
-        return TensorEncoder(request, options, scratch, scratch.candidates).run_left(memory);
+        TensorEncoder encoder(request, options, scratch, scratch.candidates);
+        return low_rank != nullptr ? encoder.run_left(*low_rank) : encoder.run_sketch(*memory.sketch);
     }
-    if (request.elements > 0) std::copy_n(request.in.factor, memory.right.size(), request.out.factor);
-    memory.factor_out = request.out.factor;
+    if (low_rank != nullptr) {
+        if (request.elements > 0) std::copy_n(request.in.factor, low_rank->right.size(), request.out.factor);
+        low_rank->factor_out = request.out.factor;
+    }
     if (waits) return EncodeResult{};
-    return TensorEncoder(request, options, scratch, scratch.candidates).run_right(memory);
+    TensorEncoder encoder(request, options, scratch, scratch.candidates);
+    if (low_rank != nullptr) return encoder.run_right(*low_rank);
+    return encoder.run_chosen(*memory.sketch, memory.sends);
 }
 
 Result<EncodeResult> encode_phase(unsigned phase, const EncodeRequest& request, PhaseMemory& inout_memory,
@@ -86,15 +87,14 @@ Result<EncodeResult> encode_phase(unsigned phase, const EncodeRequest& request, 
     return encode_phase_with(phase, request, {form, true, true}, inout_memory, workspace);
 }
 
-Status decode_first_phase(Step step, std::span<const Contribution> contributions, PhaseMemory& inout_memory) {
+Status decode_first_phase(const PhaseStep& at, std::span<const Contribution> contributions, PhaseMemory& inout_memory) {
     auto& memory = inout_memory.impl();
     // A node whose own first phase failed decodes the others' all the same.
-    if (memory.step != step) memory.factor_out = nullptr;
-    memory.step = step;
+    if (memory.step != at.step && memory.low_rank) memory.low_rank->factor_out = nullptr;
+    memory.step = at.step;
     memory.stage = PhaseMemory::Impl::Stage::kNone;
-    GRADSIEVE_ASSIGN(const auto decoded, memory.left_average.decode_average(step, contributions));
-    memory.sends = decoded.touched_elements > 0;
-    orthonormalize(memory.left_mean, memory.shape.rank, memory.left, memory.columns);
+    GRADSIEVE_ASSIGN(memory.sends, memory.low_rank ? memory.low_rank->decode_first(at, contributions)
+                                                   : memory.sketch->decode_first(at, contributions));
     memory.stage = PhaseMemory::Impl::Stage::kAveraged;
     return {};
 }
@@ -106,28 +106,8 @@ Result<DecodeResult> decode_last_phase(Step step, std::span<const Contribution> 
         return invalid("last phase of step " + std::to_string(step) +
                        ": allowed once this step's first phase is decoded; call decode_first_phase");
     memory.stage = PhaseMemory::Impl::Stage::kNone;
-    GRADSIEVE_ASSIGN(const auto decoded, memory.right_average.decode_average(step, contributions));
-    if (decoded.touched_elements == 0) return inout_result.decode_average(step, {});
-    for (const float value : memory.right_mean)
-        if (std::fabs(value) > kMostOfMean)
-            return Status(StatusCode::kCorrupt, "mean of a factor: " + std::to_string(value) +
-                                                    ": allowed are magnitudes up to 2^116; install the same release "
-                                                    "on all nodes");
-    const auto& shape = memory.shape;
-    const auto& kernels = low_rank_kernels();
-    const auto result = inout_result.write_all(step, [&](ElementCount first, std::span<float> ret_values) {
-        for (std::size_t at = 0; at < ret_values.size();) {
-            const ElementCount row = (first + at) / shape.columns;
-            const ElementCount column = (first + at) % shape.columns;
-            const auto count =
-                static_cast<std::uint32_t>(std::min<ElementCount>(shape.columns - column, ret_values.size() - at));
-            kernels.expand(memory.left.data() + row * shape.rank, shape.rank, memory.right_mean.data() + column,
-                           shape.columns, count, ret_values.data() + at);
-            at += count;
-        }
-    });
-    if (memory.factor_out != nullptr) std::copy(memory.right_mean.begin(), memory.right_mean.end(), memory.factor_out);
-    return result;
+    return memory.low_rank ? memory.low_rank->decode_last(step, contributions, inout_result)
+                           : memory.sketch->decode_last(step, contributions, inout_result);
 }
 
 }  // namespace gradsieve::codec

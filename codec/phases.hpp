@@ -18,8 +18,15 @@ namespace gradsieve::codec {
 
 /// Rounds of payloads of a step: 1 or 2.
 [[nodiscard]] constexpr unsigned phase_count(const Pipeline& pipeline) noexcept { return has_phases(pipeline) ? 2 : 1; }
-/// Elements of what the payloads of a phase stand for.
+/// Elements of what the payloads of a phase stand for: lowrank's factors, sketch's cells and values.
 [[nodiscard]] ElementCount phase_elements(const Pipeline& pipeline, ElementCount elements, unsigned phase) noexcept;
+
+/// Which step of which tensor: what all nodes draw the same random numbers from.
+struct PhaseStep {
+    Step step = 0;
+    TensorId tensor = 0;
+    std::uint64_t selection_seed = 0;  ///< EncodeRequest::selection_seed
+};
 
 /// What the phases of a tensor's steps leave for one another. Made once and used again at every step. A step that ends
 /// between its phases needs no ending: the next first phase begins anew.
@@ -46,7 +53,7 @@ private:
                                                 EncodeWorkspace& workspace);
 
 /// All nodes' payloads of the first phase, in node order. Errors: kCorrupt, as ResultTensor::decode_average.
-[[nodiscard]] Status decode_first_phase(Step step, std::span<const Contribution> contributions,
+[[nodiscard]] Status decode_first_phase(const PhaseStep& at, std::span<const Contribution> contributions,
                                         PhaseMemory& inout_memory);
 /// All nodes' payloads of the second phase become the result, and complete `out` of this step's encode_phase, if there
 /// was one. Errors: as above; kInvalidArgument (no first phase was decoded).

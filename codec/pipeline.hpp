@@ -26,7 +26,7 @@ enum class SelectorKind : std::uint8_t {
     kAdaptiveRandom = 11
 };
 /// A codec that is selector, quantizer and index coder in one.
-enum class WholeKind : std::uint8_t { kNone = 0, kLowRank = 1 };
+enum class WholeKind : std::uint8_t { kNone = 0, kLowRank = 1, kSketch = 2 };
 /// Numbers are part of the payload format.
 enum class QuantizerKind : std::uint8_t {
     kF32 = 0,
@@ -107,10 +107,17 @@ struct Quantizer {
 inline constexpr std::int64_t kColumnsOfShape = 0, kColumnsSquare = -1;
 inline constexpr int kMostRank = 64;
 inline constexpr std::int64_t kMostColumns = std::int64_t{1} << 30U;
+/// sketch's columns: as many as elements whose exact values are sent, and at least kLeastSketchColumns.
+inline constexpr std::int64_t kColumnsOfKept = 0;
+inline constexpr std::int64_t kLeastSketchColumns = 64, kMostSketchColumns = std::int64_t{1} << 26U;
 struct Whole {
     WholeKind kind = WholeKind::kNone;
-    int rank = 1;                            ///< lowrank: columns of each factor, 1..kMostRank
-    std::int64_t columns = kColumnsOfShape;  ///< lowrank: of the matrix, 1..kMostColumns, or one of the above
+    int rank = 1;  ///< lowrank: columns of each factor, 1..kMostRank
+    /// lowrank: of the matrix, 1..kMostColumns, or kColumnsOfShape or kColumnsSquare; sketch: cells of a row,
+    /// kLeastSketchColumns..kMostSketchColumns, or kColumnsOfKept
+    std::int64_t columns = 0;
+    double ratio = 0;  ///< sketch: share of elements whose exact values are sent, (0, 0.25]
+    int rows = 5;      ///< sketch: 1, 3, 5 or 7
     bool operator==(const Whole&) const = default;
 };
 struct Pipeline {
@@ -156,6 +163,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return pipeline.whole.kind != WholeKind::kNone;
 }
 
+/// Keeps a factor of a matrix from step to step.
+[[nodiscard]] constexpr bool has_factor(const Pipeline& pipeline) noexcept {
+    return pipeline.whole.kind == WholeKind::kLowRank;
+}
+
 /// Needs the array r (4 B per element and generation).
 [[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;
 /// Needs the array v (4 B per element and generation).
@@ -183,7 +195,7 @@ struct HostStage {
 [[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
     if (pipeline.measures_similarity) return {"similarity", "leave the stage out"};
     if (has_delta(pipeline)) return {"delta", "leave the stage out"};
-    if (has_phases(pipeline)) return {"lowrank", "use topk"};
+    if (has_phases(pipeline)) return {has_factor(pipeline) ? "lowrank" : "sketch", "use topk"};
     if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};
     if (has_rotation(pipeline)) return {"rotate", "leave the stage out"};
     if (has_local_clip(pipeline)) return {"momentum(clip=..)", "leave clip out"};

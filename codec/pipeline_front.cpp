@@ -123,6 +123,9 @@ Status check_rotation(const Pipeline& pipeline) {
                         "its errors are zero in the mean over rotations: write rotate | all | sign(scale=drive), or "
                         "another scale");
     }
+    if (has_phases(pipeline))
+        return bad_text("codec after rotate", has_factor(pipeline) ? "lowrank" : "sketch", "all and a quantizer",
+                        "a rotation leaves nothing that a few numbers could stand for: leave rotate out");
     if (pipeline.selector.kind != SelectorKind::kAll)
         return bad_text("selector after rotate", name_of(pipeline.selector), "all",
                         "a rotation leaves no element larger than others, so there is nothing to select by: write e.g. "

@@ -33,6 +33,12 @@ std::size_t top_k_count(double ratio, ElementCount elements) noexcept {
     return std::min<std::size_t>(static_cast<std::size_t>(wanted), elements);
 }
 
+ByteCount top_k_list_bytes(std::size_t k) noexcept {
+    // Beyond its limit one more span is listed, and arrays grow by half.
+    const std::size_t cells = std::max(k * kListFactor, kLeastListLimit);
+    return (cells + cells / 2) * (sizeof(std::uint32_t) + sizeof(float));
+}
+
 TopKHint::TopKHint(std::uint32_t word) noexcept {
     const std::uint32_t margin = word & kMarginMask;
     const std::uint32_t threshold = word & ~kMarginMask;

@@ -15,6 +15,9 @@ struct TopKCutoff {
 /// max(1, floor(ratio n)), at most n; 0 for n = 0.
 [[nodiscard]] std::size_t top_k_count(double ratio, ElementCount elements) noexcept;
 
+/// Most that a collector's list of candidates takes, without variances.
+[[nodiscard]] ByteCount top_k_list_bytes(std::size_t k) noexcept;
+
 /// What a tensor remembers from step to step, in the word that its owner keeps (0: nothing): the last k-th magnitude
 /// and how far below it the next one may lie. Error feedback piles elements up just below the threshold, so each margin
 /// too wide lists many more than k; each one too narrow costs a second look at everything. The margin follows what the

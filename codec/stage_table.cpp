@@ -182,6 +182,16 @@ constexpr std::array kStages = {
              "Vogels, Karimireddy, Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for Distributed "
              "Optimization, arXiv:1905.13727",
              "gather", "CPU"},
+    StageRow{"sketch", "whole codec", "ratio, rows=5, columns=auto|number", "tensor",
+             "r: 4 B per element and generation",
+             "every node sends a count sketch, `rows` rows of so many columns (auto: as many as the ratio's share of "
+             "elements, at least 64), whose mean over nodes estimates every element of the mean; of the ratio's share "
+             "with the largest estimates every node then sends exact values; those elements come back and are zero in "
+             "the residual; stands in place of selector, quantizer and index coder; what it would not halve is sent as "
+             "all | f32; works on the host only",
+             "Charikar, Chen, Farach-Colton 2002, Finding Frequent Items in Data Streams; Ivkin, Rothchild, Ullah, "
+             "Braverman, Stoica, Arora 2019, Communication-efficient Distributed SGD with Sketching, arXiv:1903.04488",
+             "gather", "CPU"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

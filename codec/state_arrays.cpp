@@ -23,7 +23,7 @@ bool is_of_no_pipeline(const Pipeline&) noexcept { return false; }
 constexpr std::array<StateArray, 7> kArrays = {{{"residual", &StateView::residual, &has_residual},
                                                 {"variance", &StateView::variance, &has_variance},
                                                 {"momentum", &StateView::momentum, &has_momentum},
-                                                {"factor", &StateView::factor, &has_phases, &factor_elements},
+                                                {"factor", &StateView::factor, &has_factor, &factor_elements},
                                                 {"average", &StateView::average, &has_delta, nullptr, false},
                                                 {kEpochName, &StateView::epoch, &has_delta, &epoch_elements, false},
                                                 {"down", &StateView::down, &is_of_no_pipeline, nullptr, false}}};

@@ -19,6 +19,8 @@ class DenseTileCoder;
 class EstimateLook;
 struct EstimateRule;
 struct EstimateState;
+struct LowRankMemory;
+struct SketchMemory;
 
 /// Elements that are listed at a time: between two spans top-k may raise its floor, and the cells of one stay in the
 /// first-level cache.
@@ -37,8 +39,12 @@ public:
 
     /// The phases of lowrank, at a step that sends: M Q with r in `out`; then, with the orthonormal factor of all nodes
     /// in the memory, the transposed product with it, and r without what that stands for.
-    [[nodiscard]] EncodeResult run_left(PhaseMemory::Impl& inout_memory);
-    [[nodiscard]] EncodeResult run_right(PhaseMemory::Impl& inout_memory);
+    [[nodiscard]] EncodeResult run_left(LowRankMemory& inout_memory);
+    [[nodiscard]] EncodeResult run_right(LowRankMemory& inout_memory);
+    /// The phases of sketch: a sketch of r in `out`; then r of the elements that all nodes chose, which is zero from
+    /// there on. `sends`: anybody sent a sketch.
+    [[nodiscard]] EncodeResult run_sketch(SketchMemory& inout_memory);
+    [[nodiscard]] EncodeResult run_chosen(SketchMemory& inout_memory, bool sends);
 
 private:
     void plan_dense_pass(const EncodeOptions& options);
@@ -85,7 +91,7 @@ private:
     [[nodiscard]] bool has_gate() const { return plan_.rule == DenseRule::kGatedMagnitude; }
     void restore_dropped();
     void append_dense(std::uint32_t chunk, PayloadBytes bytes, std::size_t elements);
-    void append_factor(std::span<const float> factor);
+    void append_numbers(std::span<const float> numbers);
     void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {

@@ -17,17 +17,17 @@ constexpr ElementCount kRowsAtOnce = 1024;
 
 }  // namespace
 
-/// A factor travels as a tensor of its own.
-void TensorEncoder::append_factor(std::span<const float> factor) {
-    for (std::size_t first = 0; first < factor.size(); first += kChunkElements) {
-        const auto part = factor.subspan(first, std::min<std::size_t>(kChunkElements, factor.size() - first));
+/// What a phase sends travels as a tensor of its own.
+void TensorEncoder::append_numbers(std::span<const float> numbers) {
+    for (std::size_t first = 0; first < numbers.size(); first += kChunkElements) {
+        const auto part = numbers.subspan(first, std::min<std::size_t>(kChunkElements, numbers.size() - first));
         DensePayload payload(pipeline_.quantizer, part.size(), scratch_.code.payloads);
         std::memcpy(payload.values(), part.data(), part.size_bytes());
         append_payload(static_cast<std::uint32_t>(first / kChunkElements), payload.take(), part.size());
     }
 }
 
-EncodeResult TensorEncoder::run_left(PhaseMemory::Impl& inout_memory) {
+EncodeResult TensorEncoder::run_left(LowRankMemory& inout_memory) {
     GRADSIEVE_CHECK(pass_ != nullptr);
     const MatrixShape& shape = inout_memory.shape;
     if (request_.elements == 0) return std::move(result_);
@@ -46,11 +46,11 @@ EncodeResult TensorEncoder::run_left(PhaseMemory::Impl& inout_memory) {
                             inout_memory.left.data() + row * shape.rank);
     }
     finish_dense_pass(plan_);
-    append_factor(inout_memory.left);
+    append_numbers(inout_memory.left);
     return std::move(result_);
 }
 
-EncodeResult TensorEncoder::run_right(PhaseMemory::Impl& inout_memory) {
+EncodeResult TensorEncoder::run_right(LowRankMemory& inout_memory) {
     const MatrixShape& shape = inout_memory.shape;
     if (request_.elements == 0) return std::move(result_);
     const auto& kernels = *low_rank_kernels_of(form_);
@@ -68,7 +68,7 @@ EncodeResult TensorEncoder::run_right(PhaseMemory::Impl& inout_memory) {
         kernels.subtract(inout_memory.left.data() + row * shape.rank, shape.rank, inout_memory.right.data(),
                          shape.columns, shape.row_elements(row), residual + row * shape.columns);
     if (has_low_pass(pipeline_)) filter_residual();
-    append_factor(inout_memory.right);
+    append_numbers(inout_memory.right);
     return std::move(result_);
 }
 

@@ -1,7 +1,7 @@
 #include "daemon/codec_choice.hpp"
 
-#include "codec/low_rank.hpp"
 #include "codec/phases.hpp"
+#include "codec/settle_whole.hpp"
 #include "codec/shard.hpp"
 
 #include <algorithm>
@@ -113,7 +113,7 @@ Result<CodecChoice> choose_pipelines(const Config& config, const std::string& cl
             is_ruled[index] = true;
         }
     for (std::size_t index = 0; index < tensors.size(); ++index)
-        choice.pipelines[index] = codec::settle_low_rank(choice.pipelines[index], tensors[index].shape);
+        choice.pipelines[index] = codec::settle_whole(choice.pipelines[index], tensors[index].shape);
     if (is_plain(main)) return choice;
 
     GRADSIEVE_ASSIGN(auto small, codec::parse_pipeline(config.small_codec));

@@ -205,6 +205,7 @@ void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
     task->tensor = &tensors_[action.tensor];
     task->step = action.step;
     task->step_phase = action.phase;
+    task->request.selection_seed = selection_seed_;
     task->payloads = std::move(action.payloads);
     const bool is_of_shards = task->tensor->down && action.phase == 1;  // each average counts whole
     for (const auto& payload : task->payloads) task->factors.push_back(is_of_shards ? 1.0F : factors_[payload.peer]);

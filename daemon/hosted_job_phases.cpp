@@ -8,7 +8,7 @@ Status HostedJob::lay_out_phases() {
     ByteCount bytes = 0;
     for (const auto& tensor : tensors_)
         if (codec::has_phases(tensor.pipeline)) bytes += codec::phase_bytes(tensor.pipeline, tensor.elements);
-    GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the factors of lowrank"));
+    GRADSIEVE_TRY(surroundings_.budget->take(bytes, "what the phases of lowrank and sketch leave for one another"));
     memory_bytes_ += bytes;
     for (auto& tensor : tensors_)
         if (codec::has_phases(tensor.pipeline)) tensor.phases.emplace(tensor.pipeline, tensor.elements);

@@ -68,7 +68,8 @@ Result<codec::DecodeResult> CodecTask::decode(std::span<const codec::Contributio
         return tensor->result->decode_average(step, contributions);
     }
     GRADSIEVE_TRY(tensor->shard ? tensor->shard->decode_part(step, contributions)
-                                : codec::decode_first_phase(step, contributions, *tensor->phases));
+                                : codec::decode_first_phase({step, tensor->id, request.selection_seed}, contributions,
+                                                            *tensor->phases));
     return codec::DecodeResult{};
 }
 

@@ -35,6 +35,7 @@ TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
     EXPECT_EQ(explain("variance", 100).state_bytes, 1'600U);
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).state_bytes, 1'600U);
     EXPECT_EQ(explain("lowrank(2)", 10'000).state_bytes, 2 * 4 * (10'000U + 2 * 100));
+    EXPECT_EQ(explain("sketch(0.01)", 10'000).state_bytes, 80'000U);
     EXPECT_EQ(explain("momentum(0.9) | topk(0.05)", 100).stages.front().parameters, "m=0.9, nesterov=no, clip=none");
     EXPECT_EQ(explain("compensate(0.5) | topk(0.05)", 100).stages.front().parameters, "beta=0.5, gamma=1, lowpass=1");
     EXPECT_EQ(explain("rotate | all | sign", 100).stages.front().name, "rotate");
@@ -63,6 +64,14 @@ TEST(CodecExplanation, A_large_model_is_scaled_from_a_trial_of_a_quarter_chunk) 
     EXPECT_THAT(text, HasSubstr("2.00 GB a step and node for 1.00G elements, 2.0 times less than fp32"));
     EXPECT_THAT(text, HasSubstr("16.0 bits for each"));
     EXPECT_THAT(text, Not(HasSubstr("auto:")));  // nothing is indexed
+}
+TEST(CodecExplanation, Codecs_of_two_phases_are_counted_for_all_elements) {
+    EXPECT_THAT(render_explanation(explain("sketch(0.001)", 100'000'000), {100, 0, false, true}),
+                HasSubstr("2.40 MB a step and node for 100M elements, 167 times less than fp32"));
+    EXPECT_THAT(render_explanation(explain("accumulate(4) | sketch(0.001)", 100'000'000), {100, 0, false, true}),
+                HasSubstr("600 kB a step and node for 100M elements, 667 times less than fp32"));
+    EXPECT_THAT(render_explanation(explain("lowrank(4)", 100'000'000), {100, 0, false, true}),
+                HasSubstr("320 kB a step and node for 100M elements, 1,250 times less than fp32"));
 }
 TEST(CodecExplanation, What_keeps_nothing_says_so) {
     const auto text = render_explanation(explain("all | f32", 5), {80, 0, false, true});

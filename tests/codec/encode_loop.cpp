@@ -12,10 +12,9 @@ EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::siz
         if (has_variance(pipeline_)) state.variance.assign(elements, 0.0F);
         if (has_momentum(pipeline_)) state.momentum.assign(elements, 0.0F);
     }
-    if (has_phases(pipeline_)) {
-        phases_.emplace(pipeline_, elements);
+    if (has_phases(pipeline_)) phases_.emplace(pipeline_, elements);
+    if (has_factor(pipeline_))
         for (auto& factor : factors_) factor.assign(matrix_shape(pipeline_, elements).right_elements(), 0.0F);
-    }
     request_.elements = elements;
     request_.batch_samples = batch_samples;
 }

@@ -91,6 +91,8 @@ public:
     EncodeResult second_phase();
     /// Null if the codec has one phase.
     [[nodiscard]] PhaseMemory* phases() { return phases_ ? &*phases_ : nullptr; }
+    /// Of the step that was encoded last.
+    [[nodiscard]] PhaseStep phase_step() const { return {request_.step, request_.tensor, request_.selection_seed}; }
     /// The live generation.
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }

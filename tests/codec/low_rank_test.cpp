@@ -331,7 +331,7 @@ TEST(LowRank, Hostile_payloads_are_refused_or_leave_finite_numbers) {
         const Contribution contributions[] = {{1.0F, chunks}};
         static std::vector<float> memory(900);
         static ResultTensor result(1, memory.data(), 900);
-        return is_first ? decode_first_phase(1, contributions, loop.memory(0))
+        return is_first ? decode_first_phase({.step = 1}, contributions, loop.memory(0))
                         : decode_last_phase(1, contributions, loop.memory(0), result).status();
     };
     EXPECT_EQ(decode(59, 1, true).code(), StatusCode::kCorrupt) << "30 rows and 2 columns";

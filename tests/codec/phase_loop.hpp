@@ -2,8 +2,8 @@
 // that each decodes.
 #pragma once
 
-#include "codec/low_rank.hpp"
 #include "codec/phases.hpp"
+#include "codec/state_arrays.hpp"
 #include "encoder_harness.hpp"
 
 #include <optional>
@@ -16,9 +16,9 @@ public:
     static constexpr std::uint64_t kSelectionSeed = 77;
 
     PhaseLoop(const std::string& codec, ElementCount elements, std::size_t nodes)
-        : pipeline_(*parse_pipeline(codec)), shape_(matrix_shape(pipeline_, elements)) {
+        : pipeline_(*parse_pipeline(codec)), elements_(elements) {
         nodes_.reserve(nodes);
-        for (std::size_t node = 0; node < nodes; ++node) nodes_.emplace_back(pipeline_, elements, shape_);
+        for (std::size_t node = 0; node < nodes; ++node) nodes_.emplace_back(pipeline_, elements);
     }
 
     struct Outcome {
@@ -56,7 +56,7 @@ public:
         request.pipeline = &pipeline_;
         request.tensor = tensor_id("w");
         request.step = step_;
-        request.elements = shape_.elements;
+        request.elements = elements_;
         request.samples = samples;
         request.weights = weights_;
         request.rescale = rescale;
@@ -71,7 +71,10 @@ public:
     }
     [[nodiscard]] std::vector<float>& factor(std::size_t node) { return nodes_[node].states[nodes_[node].live].factor; }
     [[nodiscard]] PhaseMemory& memory(std::size_t node) { return nodes_[node].memory; }
-    [[nodiscard]] const MatrixShape& shape() const { return shape_; }
+    [[nodiscard]] std::vector<float>& momentum(std::size_t node) {
+        return nodes_[node].states[nodes_[node].live].momentum;
+    }
+    [[nodiscard]] const Pipeline& pipeline() const { return pipeline_; }
     [[nodiscard]] Step next_step() const { return step_; }
 
     CpuForm form = supported_forms().back();
@@ -83,16 +86,16 @@ private:
         StateView view() {
             return {.residual = residual.data(),
                     .momentum = momentum.empty() ? nullptr : momentum.data(),
-                    .factor = factor.data()};
+                    .factor = factor.empty() ? nullptr : factor.data()};
         }
     };
     struct Node {
-        Node(const Pipeline& pipeline, ElementCount elements, const MatrixShape& shape)
+        Node(const Pipeline& pipeline, ElementCount elements)
             : memory(pipeline, elements), average(elements), result(tensor_id("w"), average.data(), elements) {
             for (auto& state : states) {
                 state.residual.resize(elements);
                 if (has_momentum(pipeline)) state.momentum.resize(elements);
-                state.factor.resize(shape.right_elements());
+                if (has_factor(pipeline)) state.factor.resize(size_of(*find_state_array("factor"), pipeline, elements));
             }
         }
         std::array<State, 2> states;
@@ -112,7 +115,7 @@ private:
         }
         Node& node = nodes_[number];
         if (phase == 0) {
-            const auto status = decode_first_phase(step_, contributions, node.memory);
+            const auto status = decode_first_phase({step_, tensor_id("w"), kSelectionSeed}, contributions, node.memory);
             EXPECT_TRUE(status.is_ok()) << status.to_string();
             return;
         }
@@ -123,7 +126,7 @@ private:
     }
 
     Pipeline pipeline_;
-    MatrixShape shape_;
+    ElementCount elements_;
     std::vector<float> weights_{1.0F};
     std::vector<Node> nodes_;
     Step step_ = 1;

@@ -18,7 +18,7 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
             text += std::string(row.parameters == "n" ? "(4)" : "") +
                     (row.name == "rotate" ? " | all | sign" : " | topk(0.1)");
         else if (row.role == "whole codec")
-            text += "(2)";
+            text += row.name == "sketch" ? "(0.01)" : "(2)";
         else if (row.role == "selector")
             text += row.name == "biased_random" ? "(0.1, 0.2)"
                     : row.parameters.starts_with("tau") || row.parameters.starts_with("ratio") ||
@@ -44,6 +44,10 @@ TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
         if (row.name == "lowrank") {
             EXPECT_EQ(*parse_pipeline("lowrank(rank=1, columns=auto)"), *parse_pipeline("lowrank"));
             EXPECT_EQ(row.parameters, "rank=1, columns=auto|square|number");
+        }
+        if (row.name == "sketch") {
+            EXPECT_EQ(*parse_pipeline("sketch(0.01, rows=5, columns=auto)"), *parse_pipeline("sketch(0.01)"));
+            EXPECT_EQ(row.parameters, "ratio, rows=5, columns=auto|number");
         }
         if (row.name == "minmax") {
             EXPECT_EQ(*parse_pipeline("all | minmax(bits=4, bucket=512, feedback=scaled)"),

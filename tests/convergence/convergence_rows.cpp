@@ -81,6 +81,8 @@ std::span<const ConvergenceRow> convergence_rows() {
         {"topk(0.1) | pow2(bits=4) | auto | entropy"},
         {"lowrank(2, columns=square)"},
         {"lowrank(1, columns=square)"},
+        {"sketch(0.05)"},
+        {"sketch(0.02)"},
     };
     return kRows;
 }

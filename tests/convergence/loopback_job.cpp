@@ -164,7 +164,8 @@ void LoopbackJob::decode(Node& node, const exchange::DecodeTensor& action) {
     codec::PhaseMemory* const phases = node.encoder.phases();
     if (phases != nullptr && action.phase == 0) {
         node.machine->on_decoded(action.tensor, action.step, 0,
-                                 codec::decode_first_phase(action.step, contributions, *phases), clock_.now());
+                                 codec::decode_first_phase(node.encoder.phase_step(), contributions, *phases),
+                                 clock_.now());
         return;
     }
     const std::size_t live = action.step % 2;

@@ -106,6 +106,20 @@ TEST(CodecChoice, Small_tensors_wait_as_the_codec_does_where_they_can) {
     const auto waiting = codec::parse_pipeline("accumulate(4) | topk(0.01) | pow2");
     EXPECT_DOUBLE_EQ(estimated_bits_per_element(*waiting, 5000), estimated_bits_per_element(*plain, 5000) / 4);
 }
+TEST(CodecChoice, Sketch_is_settled_for_each_size) {
+    const std::vector<shm::TensorEntry> tensors{entry("bias", {700}), entry("long", {100'000}), entry("tiny", {20, 12}),
+                                                entry("wide", {64, 9, 64})};
+    auto config = two_nodes();
+    config.small_elements = 0;
+    const auto choice = choose_codecs(config, "sketch(0.01)", tensors);
+    ASSERT_TRUE(choice.is_ok()) << choice.error().to_string();
+    EXPECT_EQ(text_of(choice->pipelines[1]), canonical("sketch(0.01)"));
+    EXPECT_EQ(text_of(choice->pipelines[2]), canonical("all | f32")) << "a sketch would not halve it";
+    EXPECT_EQ(text_of(choice->pipelines[3]), canonical("sketch(0.01)"));
+    EXPECT_EQ(choice->text, "sketch(ratio=0.01, rows=5, columns=auto)");
+    const auto sketch = codec::parse_pipeline("sketch(0.01)");
+    EXPECT_DOUBLE_EQ(estimated_bits_per_element(*sketch, 100'000), 32 * 0.06);
+}
 TEST(CodecChoice, Low_rank_is_settled_for_each_shape) {
     const std::vector<shm::TensorEntry> tensors{entry("bias", {700}), entry("long", {100'000}), entry("tiny", {12, 12}),
                                                 entry("wide", {64, 9, 64}), entry("x", {40, 40})};

@@ -28,6 +28,7 @@ TEST(HostStages, Of_a_tensor_on_a_device_are_refused_with_what_to_do) {
           Refused{"all | integer(100)", "'integer' on a device", "use another quantizer"},
           Refused{"topk(0.5, scope=model) | f32", "'topk(scope=model)' on a device", "use scope=tensor"},
           Refused{"lowrank(2)", "'lowrank' on a device", "use topk"},
+          Refused{"sketch(0.02)", "'sketch' on a device", "use topk"},
           Refused{"similarity | topk(0.5)", "'similarity' on a device", "leave the stage out"}}) {
         const auto found =
             find_host_stages({}, request_of(codec, {{.name = "w", .shape = {64, 64}, .on_device = true}}));

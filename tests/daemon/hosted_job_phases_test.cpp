@@ -1,37 +1,15 @@
 // Tensors whose steps have two phases: lowrank.
-#include "codec/phases.hpp"
-#include "codec/state_arrays.hpp"
-#include "daemon/hosted_job.hpp"
-
-#include "tests/daemon/job_host.hpp"
+#include "tests/daemon/phases_fixture.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
 
 namespace gradsieve::daemon::test {
 namespace {
 
-using shm::CompletionKind;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using Values = std::vector<float>;
-
-constexpr std::uint32_t kSeed = 11;
 constexpr auto kCodec = "lowrank(2)";
-constexpr std::uint32_t kLarge = 0, kSmall = 1, kBias = 2;
-constexpr std::size_t kLargeElements = 300 * 200, kSmallElements = 40 * 30, kBiasElements = 5;
-const float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+using HostedJobPhases = PhasesFixture;
 
-shm::AttachRequest request_of(Rank rank, std::uint32_t world_size, const std::string& codec = kCodec) {
-    return make_request(rank, world_size,
-                        {{.name = "large", .shape = {300, 200}},
-                         {.name = "small", .shape = {40, 6, 5}},
-                         {.name = "zbias", .shape = {kBiasElements}}},
-                        codec);
-}
 /// Outer product: a matrix of rank 1.
 Values product(std::size_t rows, std::size_t columns, std::mt19937& random) {
     const auto left = noise(rows, random);
@@ -46,58 +24,9 @@ double distance(const Values& left, const Values& right) {
     for (std::size_t at = 0; at < left.size(); ++at) square += std::pow(double{left[at]} - double{right[at]}, 2);
     return std::sqrt(square);
 }
-bool same_bits(const Values& left, const Values& right) {
-    return left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0;
-}
-
-/// Two daemons in one process, a rank on each.
-class HostedJobPhases : public ::testing::Test {
-protected:
-    void start(const std::string& codec = kCodec, shm::NonFinitePolicy policy = shm::NonFinitePolicy::kFail) {
-        for (const Rank rank : {0U, 1U}) {
-            auto request = request_of(rank, 2, codec);
-            request.non_finite = policy;
-            ranks.push_back(&hosts[rank]->attach(request));
-        }
-        for (auto* rank : ranks) ASSERT_TRUE(wait_for(hosts, *rank, CompletionKind::kStarted, 1));
-    }
-    static std::array<Values, 3> draw(std::mt19937& random) {
-        return {noise(kLargeElements, random), noise(kSmallElements, random), noise(kBiasElements, random)};
-    }
-    void hand_in(Step step, const std::array<std::array<Values, 3>, 2>& gradients) {
-        for (const std::size_t node : {0U, 1U})
-            for (const auto tensor : {kLarge, kSmall, kBias})
-                ranks[node]->client->submit(tensor, step, gradients[node][tensor]);
-    }
-    void wait_step(Step step, const std::string& text = "ok: ") {
-        for (auto* rank : ranks) {
-            ASSERT_TRUE(wait_for(hosts, *rank, CompletionKind::kStepDone, step));
-            EXPECT_THAT(text_of(rank->client->last(CompletionKind::kStepDone)), HasSubstr(text));
-        }
-    }
-    const HostedTensor& tensor(std::size_t node, std::uint32_t index) const {
-        return hosts[node]->job->tensors()[index];
-    }
-    Values live(std::size_t node, std::uint32_t index, float* codec::StateView::*array, std::size_t count) const {
-        const auto& hosted = tensor(node, index);
-        const auto committed = hosts[node]->job->groups()[0].committed;
-        const float* values = hosted.generations[hosted.live_generation(committed)].arrays.*array;
-        return {values, values + count};
-    }
-    void expect_same_results(Step step) const {
-        for (const auto index : {kLarge, kSmall, kBias})
-            EXPECT_TRUE(same_bits(ranks[0]->client->result(index), ranks[1]->client->result(index)))
-                << "step " << step << " tensor " << index << " seed " << kSeed;
-    }
-
-    PipeNetwork network{2};
-    Host first{&network, 0}, second{&network, 1};
-    std::vector<Host*> hosts{&first, &second};
-    std::vector<MemoryRank*> ranks;
-};
 
 TEST_F(HostedJobPhases, Every_step_ends_with_the_same_bits_and_loses_nothing) {
-    start();
+    start(kCodec);
     EXPECT_EQ(tensor(0, kLarge).codec_text, "lowrank(rank=2, columns=200)");
     EXPECT_EQ(tensor(0, kSmall).codec_text, "lowrank(rank=2, columns=30)");
     EXPECT_EQ(tensor(0, kBias).codec_text, "all | bf16 | auto");
@@ -126,7 +55,7 @@ TEST_F(HostedJobPhases, Every_step_ends_with_the_same_bits_and_loses_nothing) {
     EXPECT_EQ(totals.steps, 12U);
 }
 TEST_F(HostedJobPhases, Matrices_of_low_rank_come_back_whole) {
-    start();
+    start(kCodec);
     std::mt19937 random(kSeed);
     for (Step step = 1; step <= 3; ++step) {
         const Values large = product(300, 200, random);
@@ -139,7 +68,7 @@ TEST_F(HostedJobPhases, Matrices_of_low_rank_come_back_whole) {
     }
 }
 TEST_F(HostedJobPhases, Step_that_fails_between_them_leaves_the_state_as_it_was) {
-    start();
+    start(kCodec);
     std::mt19937 random(kSeed);
     hand_in(1, {draw(random), draw(random)});
     wait_step(1);
@@ -163,7 +92,7 @@ TEST_F(HostedJobPhases, Step_that_fails_between_them_leaves_the_state_as_it_was)
     }
 }
 TEST_F(HostedJobPhases, Step_that_fails_while_a_second_payload_is_awaited_is_done_with) {
-    start();
+    start(kCodec);
     std::mt19937 random(kSeed);
     network.hold(1, 0, true);
     for (auto* rank : ranks) rank->client->submit(kSmall, 1, noise(kSmallElements, random));
@@ -240,7 +169,7 @@ TEST_F(HostedJobPhases, Steps_that_only_add_up_have_both_phases_and_no_payload) 
     }
 }
 TEST_F(HostedJobPhases, Both_phases_are_in_a_trace) {
-    start();
+    start(kCodec);
     std::mt19937 random(kSeed);
     first.job->on_trace_request(42, {.number = 9, .steps = 2, .timeout_ms = 60'000}, Host::now());
     for (Step step = 1; step <= 3; ++step) {
@@ -285,16 +214,6 @@ TEST(HostedJobPhasesAlone, Factors_count_against_the_budget_until_the_job_ends) 
     host.job->release_memory();
     plain.job->release_memory();
     EXPECT_EQ(host.budget.used_bytes, plain.budget.used_bytes);
-}
-TEST(HostedJobPhasesAlone, Tensor_on_a_device_is_refused_with_what_to_do_unless_it_goes_as_it_is) {
-    Host host;
-    const auto status =
-        host.make_job(make_request(0, 1, {{.name = "w", .shape = {100, 100}, .on_device = true}}, "lowrank(2)"));
-    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr("'lowrank' on a device"),
-                                          HasSubstr("allowed are tensors in host memory")));
-    EXPECT_EQ(host.budget.used_bytes, 0U);
-    EXPECT_TRUE(
-        host.make_job(make_request(0, 1, {{.name = "w", .shape = {10}, .on_device = true}}, "lowrank(2)")).is_ok());
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(Averaging, Every_codec_family_is_identical_on_every_rank) {
     for (const char* codec : {"variance(1.5) | pow2(bits=4) | auto", "variance(1, mode=faithful) | f32 | rice",
                               "variance_hybrid(8) | sign(scale=tau) | bitmap", "topk(0.05, gate=1) | bf16 | raw32",
                               "all | sign", "all | sign(scale=two_mean)", "all | sign(scale=none)", "all | bf16",
-                              "lowrank(2, square)", "accumulate(2) | lowrank(1, 100)"}) {
+                              "lowrank(2, square)", "accumulate(2) | lowrank(1, 100)", "sketch(0.02)"}) {
         auto ranks = cluster.ranks(4, {"--codec", codec, "--steps", "20", "--samples", "2", "--job",
                                        std::string("codec-") + std::to_string(std::string_view(codec).size())});
         EXPECT_EQ(digests(ranks).size(), 1U) << codec;

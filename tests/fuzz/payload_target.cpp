@@ -4,6 +4,7 @@
 #include "codec/phases.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -34,12 +35,37 @@ void run_phases(std::uint32_t elements, ByteView payload, bool is_valid) {
         codec::ResultTensor result(7, values.data(), whole);
         const codec::Contribution first[] = {{1.0F, is_left ? fuzzed : fixed}};
         const codec::Contribution second[] = {{1.0F, is_left ? fixed : fuzzed}};
-        const auto status = codec::decode_first_phase(1, first, memory);
+        const auto status = codec::decode_first_phase({.step = 1}, first, memory);
         require(status.is_ok() == (is_valid || !is_left), "a first phase takes what is valid, and nothing else");
         if (!status.is_ok()) continue;
         const auto decoded = codec::decode_last_phase(1, second, memory, result);
         require(is_valid || !decoded.is_ok(), "a second phase takes nothing that is not");
         for (const float value : values) require(std::isfinite(value), "a product of factors is finite");
+    }
+}
+
+/// The payload as the cells of a sketch, and then as the values that follow one.
+void run_sketch(std::uint32_t elements, ByteView payload, bool is_valid) {
+    const codec::ChunkView fuzzed[] = {{0, payload}};
+    const codec::Contribution contributions[] = {{1.0F, fuzzed}};
+    for (const bool is_first : {true, false}) {
+        codec::Pipeline pipeline;
+        pipeline.whole.kind = codec::WholeKind::kSketch;
+        pipeline.whole.rows = 1;
+        pipeline.whole.columns = is_first ? std::int64_t{std::max(elements, 64U)} : 64;
+        pipeline.whole.ratio = 0.25;
+        const ElementCount whole = is_first ? 300 : ElementCount{4} * elements;
+        codec::PhaseMemory memory(pipeline, whole);
+        std::vector<float> values(whole);
+        codec::ResultTensor result(7, values.data(), whole);
+        const auto status = is_first ? codec::decode_first_phase({.step = 1}, contributions, memory)
+                                     : codec::decode_first_phase({.step = 1}, {}, memory);
+        require(!is_first || elements < 64 || status.is_ok() == is_valid, "cells that are valid are taken, no others");
+        if (!status.is_ok()) continue;
+        const auto decoded = is_first ? codec::decode_last_phase(1, {}, memory, result)
+                                      : codec::decode_last_phase(1, contributions, memory, result);
+        require(decoded.is_ok() == (is_first || is_valid), "values that are valid are taken, and no others");
+        for (const float value : values) require(std::isfinite(value), "what comes back is finite");
     }
 }
 
@@ -93,7 +119,8 @@ std::vector<Bytes> seeds() {
                                   "bernoulli(0.1, none) | dither(feedback=none)",
                                   "biased_random(0.9, 0.01) | f16",
                                   "variance | pow2(bits=8) | bitmap",
-                                  "lowrank(2)"};
+                                  "lowrank(2)",
+                                  "sketch(0.05)"};
     std::string all;
     std::vector<Bytes> made;
     for (const char* text : codecs) {
@@ -132,6 +159,7 @@ void run_one(ByteView input) {
     }
     static_cast<void>(codec::read_exact_chunk(payload, values));
     run_phases(elements, payload, is_valid);
+    run_sketch(elements, payload, is_valid);
 }
 
 }  // namespace gradsieve::fuzz

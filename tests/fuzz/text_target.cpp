@@ -78,6 +78,7 @@ std::vector<Bytes> seeds() {
                              "biased_random(first=0.9, last=0.001)",
                              "adaptive_random(ratio=0.01, block=64) | f16",
                              "lowrank(4); embed*: lowrank(rank=8, columns=512)",
+                             "sketch(0.01); embed*: sketch(ratio=0.001, rows=3, columns=4096)",
                              "all | ternary(clip=2.5, feedback=none)",
                              "all | rounding(base=1.5, mode=biased)",
                              "all | minmax(bits=3, bucket=64, feedback=none)",

@@ -57,7 +57,8 @@ const char* const kCodecs[] = {"all | f32",
                                "delta | topk(0.01) | pow2(bits=4) | auto",
                                "rotate | all | sign",
                                "topk(0.05) | integer(100) | rice",
-                               "lowrank(1)"};
+                               "lowrank(1)",
+                               "sketch(0.01)"};
 
 /// Stages of the tool's table that no codec above names.
 std::vector<std::string> missing_stages() {

@@ -166,6 +166,7 @@ std::string reason_without_row(std::string_view stage) {
     if (stage == "compensate") return "changes what is coded, not how: Compensate, LowPass";
     if (stage == "delta") return "changes what is coded, not how: Delta, DifferenceRate";
     if (stage == "lowrank") return "what it loses depends on a matrix's singular values: LowRank";
+    if (stage == "sketch") return "which elements it sends follows from random estimates: SketchEstimates, Sketch";
     if (stage == "entropy") return "loses nothing: EntropyCoder";
     return "";
 }
