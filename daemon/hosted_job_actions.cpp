@@ -2,6 +2,7 @@
 #include "codec/accumulate.hpp"
 #include "daemon/hosted_job.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -174,6 +175,11 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     request.payloads = &payloads_;
     request.in = in.arrays;
     request.out = out.arrays;
+    if (tensor.held) {
+        if (tensor.sent_mark) task->sent_mark = &*tensor.sent_mark;
+        const auto own = std::ranges::find(members_, surroundings_.config->self, &exchange::Member::peer);
+        task->held = tensor.held->of(static_cast<std::size_t>(own - members_.begin()));
+    }
     return task;
 }
 
@@ -251,6 +257,7 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
     }
     if (task.is_last_phase()) finish_generation(tensor, task.out_generation, task.step, task.scale);
     if (task.step_phase == 0) note_gradient(tensor, task);
+    if (tensor.held) tensor.note_reuse(task);
     auto& totals = tensor.totals;
     totals.kept_elements += encoded.kept_elements;
     ByteCount payload_bytes = 0;
@@ -293,9 +300,11 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     group.committed = action.step;
     group.ended = action.step;
     if (state_) state_->commit(action.group, action.step);  // before anybody is told
-    for (const auto number : group.tensors)
+    for (const auto number : group.tensors) {
         if (auto& open = tensors_[number].open_signature)
             tensors_[number].sent_signature = std::exchange(open, std::nullopt);
+        tensors_[number].commit_reuse(action.step);
+    }
     ++group.steps_committed;
     if (trace_) trace_->on_step_ended(action.group, action.step, true);
     const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));

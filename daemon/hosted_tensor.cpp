@@ -1,5 +1,6 @@
 #include "daemon/hosted_tensor.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace gradsieve::daemon {
@@ -11,6 +12,23 @@ std::size_t HostedTensor::live_generation(Step committed) const noexcept {
     if (!is_live(generations[0])) return 1;
     if (!is_live(generations[1])) return 0;
     return generations[1].stamp > generations[0].stamp ? 1 : 0;
+}
+
+void HostedTensor::note_reuse(CodecTask& task) {
+    totals.reuse_share = task.reuse_share;
+    open_mark = std::move(task.next_mark);
+    open_mark_step = task.step;
+    if (!task.is_reuse) return;
+    ++totals.reused_steps;
+    for (const auto& chunk : task.held.chunks)
+        totals.reuse_saved_bytes += chunk.bytes.size() - std::min(chunk.bytes.size(), codec::kReuseBytes);
+}
+
+void HostedTensor::commit_reuse(Step step) noexcept {
+    if (!held) return;
+    held->commit(step);
+    if (open_mark_step == step) sent_mark = std::move(open_mark);
+    open_mark.reset();
 }
 
 ElementCount CodecTask::work_elements() const noexcept {
@@ -40,10 +58,33 @@ void CodecTask::run_phase(codec::EncodeWorkspace& workspace) {
 }
 
 void CodecTask::run_encode(codec::EncodeWorkspace& workspace) {
+    if (tensor->held) return encode_or_reuse(workspace);
     encoded.emplace(tensor->phases ? codec::encode_phase(step_phase, request, *tensor->phases, workspace)
                                    : codec::encode_tensor(request, workspace));
     if (is_last_phase()) measure_residual();
     if (step_phase == 0) sign_gradient();
+}
+
+void CodecTask::encode_or_reuse(codec::EncodeWorkspace& workspace) {
+    signature.emplace(request.tensor, request.samples, request.weights, request.elements);
+    auto outcome = codec::encode_or_reuse(request, sent_mark, held, *signature, workspace);
+    if (!outcome.is_ok()) {
+        encoded.emplace(outcome.error());
+        signature.reset();
+        return;
+    }
+    is_reuse = outcome->is_reuse;
+    next_mark = std::move(outcome->mark);
+    reuse_share = outcome->share;
+    encoded.emplace(std::move(outcome->encoded));
+    if ((*encoded)->non_finite) signature.reset();
+    measure_residual();
+}
+
+Result<codec::DecodeResult> CodecTask::decode_average(std::span<const codec::Contribution> contributions) {
+    if (!tensor->held) return tensor->result->decode_average(step, contributions);
+    GRADSIEVE_ASSIGN(const auto resolved, tensor->held->take(step, contributions));
+    return tensor->result->decode_average(step, resolved);
 }
 
 void CodecTask::run_decode() {
@@ -54,7 +95,7 @@ void CodecTask::run_decode() {
         contributions[node] = {factors[node], views[node]};
     }
     if (!tensor->phases) {
-        decoded.emplace(tensor->result->decode_average(step, contributions));
+        decoded.emplace(decode_average(contributions));
     } else if (is_last_phase()) {
         decoded.emplace(codec::decode_last_phase(step, contributions, *tensor->phases, *tensor->result));
     } else if (const auto status = codec::decode_first_phase(step, contributions, *tensor->phases); status.is_ok()) {

@@ -10,6 +10,7 @@
 #include "codec/model_scope.hpp"
 #include "codec/phases.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/reuse.hpp"
 #include "codec/similarity.hpp"
 #include "exchange/job_machine.hpp"
 #include "shm/segment.hpp"
@@ -53,7 +54,12 @@ struct TensorTotals {
     codec::VarianceSource variance_source = codec::VarianceSource::kNone;
     std::optional<double> similarity;        // of the last step's gradient to that of the committed step before it
     std::optional<std::size_t> bits_differ;  // between their signatures
+    std::optional<double> reuse_share;       // of what was to be sent, that the payload before would have taken away
+    std::uint64_t reused_steps = 0;          // in which a record stood for a payload
+    ByteCount reuse_saved_bytes = 0;         // of the payloads that they stood for, less their own
 };
+
+struct CodecTask;
 
 struct HostedTensor {
     // constant after construction
@@ -82,8 +88,15 @@ struct HostedTensor {
     HostedScope* scope = nullptr;  ///< of pipelines that select over several tensors; constant after lay_out_scopes
     std::optional<codec::ScopeMember> member;
     std::optional<codec::PhaseMemory> phases;  ///< of codecs whose steps have two; constant after lay_out_phases
+    std::optional<codec::HeldPayloads> held;   ///< of pipelines that may skip; constant after take_signatures
+    /// What this node's held payload is known by, and what it will be if the open step is committed.
+    std::optional<codec::SentMark> sent_mark, open_mark;
+    Step open_mark_step = 0;
 
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
+    /// Once a step of a pipeline that may skip is encoded, and once it counts.
+    void note_reuse(CodecTask& task);
+    void commit_reuse(Step step) noexcept;
 };
 
 /// One piece of work for a codec thread; filled by the conductor, run once, read by the conductor.
@@ -105,6 +118,12 @@ struct CodecTask {
     std::optional<Result<codec::EncodeResult>> encoded;
     double residual_norm = 0;
     std::optional<codec::Signature> signature;  ///< pipelines that measure similarity
+    // pipelines that may skip: before encoding, and after
+    const codec::SentMark* sent_mark = nullptr;
+    codec::HeldView held;  ///< this node's
+    std::optional<codec::SentMark> next_mark;
+    std::optional<double> reuse_share;
+    bool is_reuse = false;
     // a phase of a scope: as for encode, the same task from phase to phase; the cut has a task of its own
     codec::ScopePhase phase = codec::ScopePhase::kObserve;
     codec::ScopeTerms terms;
@@ -133,7 +152,9 @@ struct CodecTask {
 private:
     void run_phase(codec::EncodeWorkspace& workspace);
     void run_encode(codec::EncodeWorkspace& workspace);
+    void encode_or_reuse(codec::EncodeWorkspace& workspace);
     void run_decode();
+    [[nodiscard]] Result<codec::DecodeResult> decode_average(std::span<const codec::Contribution> contributions);
     void measure_residual();
     void sign_gradient();
 };

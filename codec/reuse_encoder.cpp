@@ -1,0 +1,115 @@
+// Whether a step is skipped, and what is kept then.
+#include "codec/accumulate.hpp"
+#include "codec/reuse.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace gradsieve::codec {
+namespace {
+
+constexpr std::size_t kLanes = 8;
+
+struct SquareSums {
+    std::array<double, kLanes> before{}, after{};
+    [[nodiscard]] static double total(const std::array<double, kLanes>& lanes) noexcept {
+        double sum = 0;
+        for (const double lane : lanes) sum += lane;
+        return sum;
+    }
+};
+
+/// r = p - d, with p in `residual`: element i of a chunk goes to lane i % 8 of the sums.
+void subtract(std::span<float> residual, const float* decoded, SquareSums& inout_sums) noexcept {
+    for (std::size_t i = 0; i < residual.size(); ++i) {
+        const double before = residual[i];
+        residual[i] = residual[i] - decoded[i];
+        const double after = residual[i];
+        inout_sums.before[i % kLanes] += before * before;
+        inout_sums.after[i % kLanes] += after * after;
+    }
+}
+
+/// Leaves p in request.out: what a step of accumulate does that sends nothing.
+Result<EncodeResult> add_up(const EncodeRequest& request, EncodeWorkspace& workspace) {
+    const Pipeline waiting = waiting_pipeline(*request.pipeline);
+    EncodeRequest silent = request;
+    silent.pipeline = &waiting;
+    silent.selection_hint = nullptr;
+    return encode_tensor(silent, workspace);
+}
+
+/// Whether the held payload takes the share away; `request.out` is complete then.
+Result<bool> settle_reuse(const EncodeRequest& request, const HeldView& held) {
+    std::vector<float> decoded(std::min<ElementCount>(kChunkElements, request.elements));
+    SquareSums sums;
+    auto next = held.chunks.begin();
+    for (ElementCount first = 0; first < request.elements; first += kChunkElements) {
+        const auto count = static_cast<std::size_t>(std::min<ElementCount>(kChunkElements, request.elements - first));
+        if (next != held.chunks.end() && next->chunk_index == first / kChunkElements) {
+            ResultTensor chunk(request.tensor, decoded.data(), count);
+            const ChunkView view[] = {{0, next->bytes}};
+            const Contribution own[] = {{1.0F, view}};
+            std::ranges::fill(decoded, 0.0F);
+            GRADSIEVE_TRY(chunk.decode_average(request.step, own).status());
+            ++next;
+        } else {
+            std::ranges::fill(decoded, 0.0F);
+        }
+        subtract({request.out.residual + first, count}, decoded.data(), sums);
+    }
+    const double before = SquareSums::total(sums.before);
+    return before > 0 && SquareSums::total(sums.after) <= (1 - request.pipeline->reuse.share) * before;
+}
+
+EncodeResult reuse_records(const EncodeRequest& request, const HeldView& held) {
+    EncodeResult result;
+    PayloadPool own;
+    const PayloadPool& pool = request.payloads != nullptr ? *request.payloads : own;
+    for (const ChunkView& chunk : held.chunks) {
+        PayloadBytes bytes = pool.take(kReuseBytes);
+        build_reuse(held.step, bytes.data());
+        result.chunks.push_back({chunk.chunk_index, std::move(bytes)});
+    }
+    return result;
+}
+
+Signature signature_of_residual(const EncodeRequest& request, const float* residual) {
+    const float one[] = {1.0F};
+    const float* const arrays[] = {residual};
+    return Signature(request.tensor, arrays, one, request.elements);
+}
+
+}  // namespace
+
+Result<ReuseEncode> encode_or_reuse(const EncodeRequest& request, const SentMark* last, const HeldView& held,
+                                    const Signature& gradient, EncodeWorkspace& workspace) {
+    GRADSIEVE_CHECK(request.pipeline != nullptr && has_reuse(*request.pipeline));
+    const Pipeline& pipeline = *request.pipeline;
+    ReuseEncode result;
+    const Signature before = last != nullptr ? last->residual : signature_of_residual(request, request.in.residual);
+    const Signature sum =
+        Signature::combined(before, residual_factor(pipeline.front, request.rescale), gradient, pipeline.front.gamma);
+    if (last != nullptr && held.step != 0 && held.step == last->step) {
+        const Signature rest = Signature::combined(sum, 1, last->payload, -1);
+        const double square = sum.square();
+        if (square > 0) result.share = 1 - rest.square() / square;
+        if (result.share >= pipeline.reuse.share && last->in_a_row < pipeline.reuse.most) {
+            GRADSIEVE_ASSIGN(result.encoded, add_up(request, workspace));
+            if (result.encoded.non_finite) return result;
+            GRADSIEVE_ASSIGN(result.is_reuse, settle_reuse(request, held));
+            if (result.is_reuse) {
+                result.encoded = reuse_records(request, held);
+                result.mark.emplace(SentMark{last->step, last->in_a_row + 1, last->payload, rest});
+                return result;
+            }
+        }
+    }
+    GRADSIEVE_ASSIGN(result.encoded, encode_tensor(request, workspace));
+    if (result.encoded.chunks.empty()) return result;
+    const Signature after = signature_of_residual(request, request.out.residual);
+    result.mark.emplace(SentMark{request.step, 0, Signature::combined(sum, 1, after, -1), after});
+    return result;
+}
+
+}  // namespace gradsieve::codec
