@@ -1,9 +1,9 @@
 // Skipped steps, of pipelines of which has_reuse holds: in place of a payload a node sends a reuse record, which stands
 // for the last payload that it sent in full. Everybody adds that one again, and the sender's residual keeps the
 // difference. With p = fl(beta c) r + gamma g, what is to be sent, and d, what the node's last payload decodes to, a
-// step is skipped only if |p - d|^2 <= (1 - x) |p|^2, x being the pipeline's share: a contraction with delta = x in the
-// sense of Beznosikov et al. 2020, exact but for the rounding of fp64 sums. Which steps are worth looking at, signatures
-// tell (similarity.hpp), since S(p) = fl(beta c) S(r) + gamma S(g).
+// step is skipped only if |p - d|^2 <= (1 - x) |p|^2, x being the pipeline's share: a contraction with delta = 1 / x
+// (Beznosikov et al. 2020, class B3), computed and not estimated. Which steps are worth looking at, signatures tell
+// (similarity.hpp), since S(p) = fl(beta c) S(r) + gamma S(g).
 //
 // Nodes hold each other's payloads in memory alone, those of the last committed step that had one: a step without a
 // result changes nothing that is held, and a node that has nothing sends in full.

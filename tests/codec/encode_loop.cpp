@@ -16,6 +16,7 @@ EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::siz
         phases_.emplace(pipeline_, elements);
         for (auto& factor : factors_) factor.assign(matrix_shape(pipeline_, elements).right_elements(), 0.0F);
     }
+    if (has_reuse(pipeline_)) held_.emplace(pipeline_, elements);
     request_.elements = elements;
     request_.batch_samples = batch_samples;
 }
@@ -38,9 +39,25 @@ EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<c
     request_.in = view(live_);
     live_ = 1 - live_;
     request_.out = view(live_);
+    if (held_) return taken(step_or_reuse());
     const EncodeOptions options = {fastest_cpu_form(), may_pool_, true};
     return taken(phases_ ? encode_phase_with(0, request_, options, *phases_, workspace_)
                          : encode_tensor_with(request_, options, workspace_));
+}
+
+Result<EncodeResult> EncodeLoop::step_or_reuse() {
+    const Signature signature(request_.tensor, request_.samples, request_.weights, request_.elements);
+    auto outcome = encode_or_reuse(request_, mark_ ? &*mark_ : nullptr, held_->of(node_), signature, workspace_);
+    if (!outcome.is_ok()) return outcome.error();
+    open_mark_ = std::move(outcome->mark);
+    reused_steps_ += outcome->is_reuse ? 1 : 0;
+    return std::move(outcome->encoded);
+}
+
+void EncodeLoop::commit() {
+    if (!held_) return;
+    held_->commit(request_.step);
+    mark_ = std::move(open_mark_);
 }
 
 EncodeResult EncodeLoop::second_phase() {

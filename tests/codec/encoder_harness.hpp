@@ -4,6 +4,7 @@
 
 #include "codec/encoder_options.hpp"
 #include "codec/phases.hpp"
+#include "codec/reuse.hpp"
 #include "reference.hpp"
 
 #include <gtest/gtest.h>
@@ -91,6 +92,14 @@ public:
     EncodeResult second_phase();
     /// Null if the codec has one phase.
     [[nodiscard]] PhaseMemory* phases() { return phases_ ? &*phases_ : nullptr; }
+    /// What all nodes' last payloads were, of a codec that may skip; null of others.
+    [[nodiscard]] HeldPayloads* held() { return held_ ? &*held_ : nullptr; }
+    /// Which of the nodes is this loop's; the first one without.
+    void set_node(std::size_t node) { node_ = node; }
+    /// The last step counts on all nodes, of a codec that may skip.
+    void commit();
+    /// Steps so far in which a record stood for a payload.
+    [[nodiscard]] int reused_steps() const { return reused_steps_; }
     /// The live generation.
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
@@ -104,6 +113,7 @@ public:
 
 private:
     EncodeResult taken(Result<EncodeResult> result) const;
+    Result<EncodeResult> step_or_reuse();
     StateView view(std::size_t generation);
 
     Pipeline pipeline_;
@@ -111,6 +121,10 @@ private:
     std::array<reference::State, 2> state_;
     std::array<std::vector<float>, 2> factors_;
     std::optional<PhaseMemory> phases_;
+    std::optional<HeldPayloads> held_;
+    std::optional<SentMark> mark_, open_mark_;
+    std::size_t node_ = 0;
+    int reused_steps_ = 0;
     std::size_t live_ = 0;
     std::uint32_t hint_ = 0;
     bool may_pool_;

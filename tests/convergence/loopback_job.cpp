@@ -45,6 +45,7 @@ LoopbackJob::LoopbackJob(const codec::Pipeline& pipeline, PeerIndex nodes, Eleme
                                                                exchange::JobLimits{}, 17 + node);
         made->endpoint = network_.make_endpoint(node);
         made->encoder.set_random_seed(codec::rounding_seed(kKey.name, names[node].name));
+        made->encoder.set_node(node);
         made->encoder.set_selection_seed(codec::selection_seed(kKey.name));
         nodes_.push_back(std::move(made));
     }
@@ -127,6 +128,8 @@ void LoopbackJob::act(std::size_t index, const exchange::Action& action) {
     } else if (const auto* result = std::get_if<exchange::DeliverResult>(&action)) {
         if (!result->status.is_ok()) node.errors.push_back(result->status);
         node.delivered = result->step;
+    } else if (std::holds_alternative<exchange::CommitStep>(action)) {
+        node.encoder.commit();
     } else if (const auto* aborted = std::get_if<exchange::AbortStep>(&action)) {
         node.errors.push_back(aborted->status);
     } else if (const auto* end = std::get_if<exchange::EndJob>(&action)) {
@@ -161,6 +164,12 @@ void LoopbackJob::decode(Node& node, const exchange::DecodeTensor& action) {
         node.machine->on_decoded(action.tensor, action.step, 0,
                                  codec::decode_first_phase(action.step, contributions, *phases), clock_.now());
         return;
+    }
+    if (codec::HeldPayloads* const held = node.encoder.held()) {
+        auto resolved = held->take(action.step, contributions);
+        if (!resolved.is_ok())
+            return node.machine->on_decoded(action.tensor, action.step, 0, resolved.status(), clock_.now());
+        contributions.assign(resolved->begin(), resolved->end());
     }
     const auto decoded = phases == nullptr ? node.result.decode_average(action.step, contributions)
                                            : codec::decode_last_phase(action.step, contributions, *phases, node.result);
