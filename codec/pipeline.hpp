@@ -114,8 +114,9 @@ struct Whole {
 };
 /// similarity(skip=..): in place of a payload, a record that stands for the node's last one (reuse.hpp).
 struct Reuse {
-    double share = 0;  ///< of |p|^2, p being what is to be sent, that the same again takes away at least; (0, 1), 0: none
-    int most = 7;      ///< such steps in a row, 1..100
+    double share =
+        0;         ///< of |p|^2, p being what is to be sent, that the same again takes away at least; (0, 1), 0: none
+    int most = 7;  ///< such steps in a row, 1..100
     bool operator==(const Reuse&) const = default;
 };
 struct Pipeline {
@@ -143,9 +144,9 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// all, sign(scale=drive) without rotate, rotate before anything but all and a quantizer of numbers that loses
 /// something, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
 /// compensate before that (r^2 and v would have different scales), its beta and lowpass before what keeps no residual,
-/// accumulate before that, similarity(skip=..) before what reuse.hpp leaves out. Selectors with a tau have sign(scale=tau) as their default, which is how they were
-/// published. Errors: kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest
-/// known name.
+/// accumulate before that, similarity(skip=..) before what reuse.hpp leaves out. Selectors with a tau have
+/// sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage or
+/// parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.

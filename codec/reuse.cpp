@@ -55,9 +55,8 @@ ByteCount most_payload_bytes(const Pipeline& pipeline, ElementCount elements) no
     PayloadHeader header = header_of(quantizer, IndexForm::kEvery, elements);
     if (quantizer.kind == QuantizerKind::kInteger) header.code_bits = kMostIntegerCodeBits;
     const ByteCount plain = encoded_bytes(header, {.chunk_elements = elements, .tiles = tiles_of(elements)});
-    const ByteCount list = is_list ? index_bound(pipeline.index_coder, elements) +
-                                         kExponentBytesPerTile * tiles_of(elements)
-                                   : 0;
+    const ByteCount list =
+        is_list ? index_bound(pipeline.index_coder, elements) + kExponentBytesPerTile * tiles_of(elements) : 0;
     return plain + list + kMostHeaderBytes;
 }
 
@@ -71,7 +70,8 @@ ByteCount reuse_bytes(const Pipeline& pipeline, ElementCount elements, std::size
     return kGenerations * nodes * payload + kSignatures * kSignatureBytes;
 }
 
-HeldPayloads::HeldPayloads(const Pipeline& pipeline, ElementCount elements) : pipeline_(pipeline), elements_(elements) {}
+HeldPayloads::HeldPayloads(const Pipeline& pipeline, ElementCount elements, std::size_t nodes)
+    : pipeline_(pipeline), elements_(elements), nodes_(nodes) {}
 
 HeldView HeldPayloads::of(std::size_t node) const noexcept {
     if (node >= nodes_.size()) return {};
@@ -91,10 +91,10 @@ Status HeldPayloads::resolve(std::size_t node, const Contribution& contribution)
         const auto step = parse_reuse(chunks[at].bytes);
         if (!step.is_ok()) return refuse(step.error(), node, number);
         if (held.step == 0 || *step != held.step)
-            return refuse(corrupt_payload("that stands for the one of step", *step,
-                                          held.step == 0 ? std::string("none: the node has sent none since the start")
-                                                         : "step " + std::to_string(held.step) +
-                                                               ", of which its last one is held"),
+            return refuse(corrupt_payload(
+                              "that stands for the one of step", *step,
+                              held.step == 0 ? std::string("none: the node has sent none since the start")
+                                             : "step " + std::to_string(held.step) + ", of which its last one is held"),
                           node, number);
         if (at >= held.chunks.size() || held.chunks[at].chunk_index != number)
             return refuse(corrupt_payload("that stands for one of chunk", number, "the chunks that step's had"), node,
@@ -112,8 +112,8 @@ Status HeldPayloads::resolve(std::size_t node, const Contribution& contribution)
 bool HeldPayloads::is_within_bounds(const Contribution& contribution) const noexcept {
     return std::ranges::all_of(contribution.chunks, [&](const ChunkView& chunk) {
         const ElementCount first = chunk.chunk_index * kChunkElements;
-        return first < elements_ && chunk.bytes.size() <= most_payload_bytes(
-                                                              pipeline_, std::min(kChunkElements, elements_ - first));
+        return first < elements_ &&
+               chunk.bytes.size() <= most_payload_bytes(pipeline_, std::min(kChunkElements, elements_ - first));
     });
 }
 
@@ -129,7 +129,6 @@ void HeldPayloads::copy(Step step, const Contribution& contribution, Payload& re
 }
 
 Result<std::span<const Contribution>> HeldPayloads::take(Step step, std::span<const Contribution> contributions) {
-    if (nodes_.empty()) nodes_.resize(contributions.size());
     GRADSIEVE_CHECK(nodes_.size() == contributions.size());
     resolved_.clear();
     for (std::size_t node = 0; node < contributions.size(); ++node) {

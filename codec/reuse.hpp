@@ -38,11 +38,10 @@ struct HeldView {
 /// views from `of` hold until the next `commit`.
 class HeldPayloads {
 public:
-    HeldPayloads(const Pipeline& pipeline, ElementCount elements);
+    HeldPayloads(const Pipeline& pipeline, ElementCount elements, std::size_t nodes);
 
     /// Puts in place of a node's reuse records the payloads that they stand for, and copies those of nodes that sent
-    /// in full, for commit(step). Contributions as for ResultTensor::decode_average; the same number of nodes in every
-    /// call. The answer borrows from `contributions` and from this object, until the next call of either method.
+    /// in full, for commit(step). Contributions as for ResultTensor::decode_average, one for each node. The answer borrows from `contributions` and from this object, until the next call of either method.
     /// Errors: kCorrupt, naming contribution and chunk: a record that does not parse, that names another step than the
     /// one whose payload is held, or stands for a chunk that it did not have; records for a part of the tensor.
     [[nodiscard]] Result<std::span<const Contribution>> take(Step step, std::span<const Contribution> contributions);
@@ -82,14 +81,16 @@ struct SentMark {
 };
 struct ReuseEncode {
     EncodeResult encoded;
-    std::optional<SentMark> mark;  ///< for the steps behind this one, once it is committed; none: the next sends in full
+    std::optional<SentMark>
+        mark;  ///< for the steps behind this one, once it is committed; none: the next sends in full
     bool is_reuse = false;
     /// Estimate of the share of |p|^2 that the last payload takes away; none without one, or where p is zero.
     std::optional<double> share;
 };
 
-/// As encode_tensor, but skips where that is allowed. `last`: the mark of the last committed step, or null, and then the
-/// step is sent in full; `held`: the node's own; `gradient`: of this step's mean gradient. Errors: as encode_tensor.
+/// As encode_tensor, but skips where that is allowed. `last`: the mark of the last committed step, or null, and then
+/// the step is sent in full; `held`: the node's own; `gradient`: of this step's mean gradient. Errors: as
+/// encode_tensor.
 [[nodiscard]] Result<ReuseEncode> encode_or_reuse(const EncodeRequest& request, const SentMark* last,
                                                   const HeldView& held, const Signature& gradient,
                                                   EncodeWorkspace& workspace);

@@ -156,11 +156,9 @@ Status HostedJob::take_signatures() {
     ByteCount bytes = 0;
     const std::size_t nodes =
         std::max<std::size_t>(1, std::min<std::size_t>(surroundings_.config->nodes.size(), spec_.world_size));
-    for (auto& tensor : tensors_) {
+    for (const auto& tensor : tensors_) {
         if (tensor.pipeline.measures_similarity) bytes += 2 * codec::kSignatureBytes;
-        if (!codec::has_reuse(tensor.pipeline)) continue;
-        bytes += codec::reuse_bytes(tensor.pipeline, tensor.elements, nodes);
-        tensor.held.emplace(tensor.pipeline, tensor.elements);
+        if (codec::has_reuse(tensor.pipeline)) bytes += codec::reuse_bytes(tensor.pipeline, tensor.elements, nodes);
     }
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "signatures, and payloads for steps that are skipped,"));
     memory_bytes_ += bytes;

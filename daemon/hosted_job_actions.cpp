@@ -98,6 +98,8 @@ void HostedJob::act(exchange::StartJob& action, TimePoint now) {
     members_ = action.members;
     if (const auto status = begin_from(action); !status.is_ok())
         return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
+    for (auto& tensor : tensors_)
+        if (codec::has_reuse(tensor.pipeline)) tensor.held.emplace(tensor.pipeline, tensor.elements, members_.size());
     for (const auto& member : members_)
         factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
     if (loads_out_ > 0)

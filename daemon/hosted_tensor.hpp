@@ -88,7 +88,7 @@ struct HostedTensor {
     HostedScope* scope = nullptr;  ///< of pipelines that select over several tensors; constant after lay_out_scopes
     std::optional<codec::ScopeMember> member;
     std::optional<codec::PhaseMemory> phases;  ///< of codecs whose steps have two; constant after lay_out_phases
-    std::optional<codec::HeldPayloads> held;   ///< of pipelines that may skip; constant after take_signatures
+    std::optional<codec::HeldPayloads> held;   ///< of pipelines that may skip; constant after the start
     /// What this node's held payload is known by, and what it will be if the open step is committed.
     std::optional<codec::SentMark> sent_mark, open_mark;
     Step open_mark_step = 0;

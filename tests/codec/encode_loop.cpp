@@ -16,7 +16,7 @@ EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::siz
         phases_.emplace(pipeline_, elements);
         for (auto& factor : factors_) factor.assign(matrix_shape(pipeline_, elements).right_elements(), 0.0F);
     }
-    if (has_reuse(pipeline_)) held_.emplace(pipeline_, elements);
+    if (has_reuse(pipeline_)) held_.emplace(pipeline_, elements, 1);
     request_.elements = elements;
     request_.batch_samples = batch_samples;
 }
@@ -52,6 +52,11 @@ Result<EncodeResult> EncodeLoop::step_or_reuse() {
     open_mark_ = std::move(outcome->mark);
     reused_steps_ += outcome->is_reuse ? 1 : 0;
     return std::move(outcome->encoded);
+}
+
+void EncodeLoop::set_nodes(std::size_t nodes, std::size_t node) {
+    if (held_) held_.emplace(pipeline_, request_.elements, nodes);
+    node_ = node;
 }
 
 void EncodeLoop::commit() {

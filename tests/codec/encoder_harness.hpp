@@ -94,8 +94,8 @@ public:
     [[nodiscard]] PhaseMemory* phases() { return phases_ ? &*phases_ : nullptr; }
     /// What all nodes' last payloads were, of a codec that may skip; null of others.
     [[nodiscard]] HeldPayloads* held() { return held_ ? &*held_ : nullptr; }
-    /// Which of the nodes is this loop's; the first one without.
-    void set_node(std::size_t node) { node_ = node; }
+    /// How many nodes there are, and which of them is this loop's; one without. Of a codec that may skip.
+    void set_nodes(std::size_t nodes, std::size_t node);
     /// The last step counts on all nodes, of a codec that may skip.
     void commit();
     /// Steps so far in which a record stood for a payload.

@@ -17,7 +17,7 @@ public:
     ReuseLoop(const std::string& codec, ElementCount elements, std::size_t nodes)
         : pipeline_(*parse_pipeline(codec)), elements_(elements) {
         nodes_.reserve(nodes);
-        for (std::size_t node = 0; node < nodes; ++node) nodes_.emplace_back(pipeline_, elements);
+        for (std::size_t node = 0; node < nodes; ++node) nodes_.emplace_back(pipeline_, elements, nodes);
     }
 
     struct Outcome {
@@ -60,7 +60,7 @@ public:
     /// As after a start that found its kept state: residuals are there, and nothing else.
     void restart() {
         for (Node& node : nodes_) {
-            node.held = HeldPayloads(pipeline_, elements_);
+            node.held = HeldPayloads(pipeline_, elements_, nodes_.size());
             node.mark.reset();
         }
     }
@@ -75,8 +75,10 @@ public:
 
 private:
     struct Node {
-        Node(const Pipeline& pipeline, ElementCount elements)
-            : held(pipeline, elements), average(elements, 0.0F), result(tensor_id("w"), average.data(), elements) {
+        Node(const Pipeline& pipeline, ElementCount elements, std::size_t nodes)
+            : held(pipeline, elements, nodes),
+              average(elements, 0.0F),
+              result(tensor_id("w"), average.data(), elements) {
             for (auto& state : states) state.assign(elements, 0.0F);
         }
         HeldPayloads held;
@@ -103,8 +105,8 @@ private:
         request.in = {.residual = node.states[node.live].data()};
         request.out = {.residual = node.states[1 - node.live].data()};
         const Signature signature(request.tensor, samples, weights, elements_);
-        auto encoded = encode_or_reuse(request, node.mark ? &*node.mark : nullptr, node.held.of(number), signature,
-                                       workspace_);
+        auto encoded =
+            encode_or_reuse(request, node.mark ? &*node.mark : nullptr, node.held.of(number), signature, workspace_);
         EXPECT_TRUE(encoded.is_ok()) << encoded.status().to_string();
         EXPECT_FALSE(encoded->encoded.non_finite);
         node.open_mark = std::move(encoded->mark);

@@ -21,8 +21,7 @@ TEST(ReuseText, Skip_and_most_are_written_out) {
     ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().to_string();
     EXPECT_TRUE(pipeline->measures_similarity);
     EXPECT_EQ(pipeline->reuse, (Reuse{0.5, 7}));
-    EXPECT_EQ(canonical_text(*pipeline, Knobs::kKeep),
-              "similarity(skip=0.5, most=7) | all | sign(scale=mean) | auto");
+    EXPECT_EQ(canonical_text(*pipeline, Knobs::kKeep), "similarity(skip=0.5, most=7) | all | sign(scale=mean) | auto");
     EXPECT_EQ(*parse_pipeline(canonical_text(*pipeline, Knobs::kKeep)), *pipeline);
     EXPECT_EQ(parse_pipeline("similarity(skip=0.9, most=100) | rotate | all | sign")->reuse, (Reuse{0.9, 100}));
     EXPECT_EQ(*parse_pipeline("similarity(skip=none) | topk(0.1)"), *parse_pipeline("similarity | topk(0.1)"));
@@ -63,9 +62,7 @@ protected:
         build_reuse(step, bytes.data());
         return bytes;
     }
-    Bytes payload(const Values& values) const {
-        return test::code(pipeline, values.size(), true, {}, values).payload;
-    }
+    Bytes payload(const Values& values) const { return test::code(pipeline, values.size(), true, {}, values).payload; }
     Status take(Step step, const Chunks& first, const Chunks& second) {
         chunks = {first, second};
         std::vector<std::vector<ChunkView>> views(2);
@@ -82,7 +79,7 @@ protected:
     }
 
     Pipeline pipeline = *parse_pipeline("similarity(0.5) | all | bf16");
-    HeldPayloads held{pipeline, 4};
+    HeldPayloads held{pipeline, 4, 2};
     Values average = Values(4, 0.0F);
     ResultTensor result{7, average.data(), 4};
     std::vector<Chunks> chunks;
@@ -170,7 +167,7 @@ TEST_F(ReuseRecords, Only_steps_that_count_are_held) {
 }
 TEST_F(ReuseRecords, What_is_longer_than_the_codec_s_payloads_is_decoded_and_not_held) {
     const Values values(4'096, 1.5F);
-    HeldPayloads room(*parse_pipeline("similarity(0.5) | all | sign"), 4'096);
+    HeldPayloads room(*parse_pipeline("similarity(0.5) | all | sign"), 4'096, 1);
     const auto numbers = build_exact_chunk(values);
     const ChunkView chunk[] = {{0, numbers}};
     const Contribution contribution[] = {{1.0F, chunk}};

@@ -45,7 +45,7 @@ LoopbackJob::LoopbackJob(const codec::Pipeline& pipeline, PeerIndex nodes, Eleme
                                                                exchange::JobLimits{}, 17 + node);
         made->endpoint = network_.make_endpoint(node);
         made->encoder.set_random_seed(codec::rounding_seed(kKey.name, names[node].name));
-        made->encoder.set_node(node);
+        made->encoder.set_nodes(nodes, node);
         made->encoder.set_selection_seed(codec::selection_seed(kKey.name));
         nodes_.push_back(std::move(made));
     }

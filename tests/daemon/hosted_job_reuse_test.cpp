@@ -145,8 +145,7 @@ TEST_F(HostedJobReuse, Payloads_of_all_nodes_count_against_the_budget_until_the_
     start();
     Host plain(&network, 0);
     plain.attach(make_request(0, 2, {{.name = "w", .shape = {5, 1'000}}}, "similarity | all | dither(levels=7)"));
-    EXPECT_EQ(first.budget.used_bytes - plain.budget.used_bytes,
-              codec::reuse_bytes(tensor(0).pipeline, kElements, 2));
+    EXPECT_EQ(first.budget.used_bytes - plain.budget.used_bytes, codec::reuse_bytes(tensor(0).pipeline, kElements, 2));
     first.job->release_memory();
     plain.job->release_memory();
     EXPECT_EQ(first.budget.used_bytes, plain.budget.used_bytes);
