@@ -2,7 +2,6 @@
 #include "codec/accumulate.hpp"
 #include "daemon/hosted_job.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -98,8 +97,7 @@ void HostedJob::act(exchange::StartJob& action, TimePoint now) {
     members_ = action.members;
     if (const auto status = begin_from(action); !status.is_ok())
         return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
-    for (auto& tensor : tensors_)
-        if (codec::has_reuse(tensor.pipeline)) tensor.held.emplace(tensor.pipeline, tensor.elements, members_.size());
+    for (auto& tensor : tensors_) tensor.start_reuse(members_, surroundings_.config->self);
     for (const auto& member : members_)
         factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
     if (loads_out_ > 0)
@@ -177,11 +175,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     request.payloads = &payloads_;
     request.in = in.arrays;
     request.out = out.arrays;
-    if (tensor.held) {
-        if (tensor.sent_mark) task->sent_mark = &*tensor.sent_mark;
-        const auto own = std::ranges::find(members_, surroundings_.config->self, &exchange::Member::peer);
-        task->held = tensor.held->of(static_cast<std::size_t>(own - members_.begin()));
-    }
+    tensor.add_held(*task);
     return task;
 }
 
@@ -259,7 +253,7 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
     }
     if (task.is_last_phase()) finish_generation(tensor, task.out_generation, task.step, task.scale);
     if (task.step_phase == 0) note_gradient(tensor, task);
-    if (tensor.held) tensor.note_reuse(task);
+    tensor.note_reuse(task);
     auto& totals = tensor.totals;
     totals.kept_elements += encoded.kept_elements;
     ByteCount payload_bytes = 0;

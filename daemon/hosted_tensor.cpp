@@ -14,7 +14,21 @@ std::size_t HostedTensor::live_generation(Step committed) const noexcept {
     return generations[1].stamp > generations[0].stamp ? 1 : 0;
 }
 
+void HostedTensor::start_reuse(std::span<const exchange::Member> members, PeerIndex self) {
+    if (!codec::has_reuse(pipeline)) return;
+    held.emplace(pipeline, elements, members.size());
+    const auto own = std::ranges::find(members, self, &exchange::Member::peer);
+    own_node = static_cast<std::size_t>(own - members.begin());
+}
+
+void HostedTensor::add_held(CodecTask& task) const {
+    if (!held) return;
+    if (sent_mark) task.sent_mark = &*sent_mark;
+    task.held = held->of(own_node);
+}
+
 void HostedTensor::note_reuse(CodecTask& task) {
+    if (!held) return;
     totals.reuse_share = task.reuse_share;
     open_mark = std::move(task.next_mark);
     open_mark_step = task.step;

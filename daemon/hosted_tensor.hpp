@@ -92,9 +92,13 @@ struct HostedTensor {
     /// What this node's held payload is known by, and what it will be if the open step is committed.
     std::optional<codec::SentMark> sent_mark, open_mark;
     Step open_mark_step = 0;
+    std::size_t own_node = 0;  ///< of those whose payloads are held
 
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
-    /// Once a step of a pipeline that may skip is encoded, and once it counts.
+    // pipelines that may skip: before the first step, before and after one is encoded, once it counts; nothing for
+    // others
+    void start_reuse(std::span<const exchange::Member> members, PeerIndex self);
+    void add_held(CodecTask& task) const;
     void note_reuse(CodecTask& task);
     void commit_reuse(Step step) noexcept;
 };
