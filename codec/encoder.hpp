@@ -26,6 +26,7 @@ struct StateView {
     float* variance = nullptr;
     float* momentum = nullptr;
     float* factor = nullptr;  ///< lowrank: the transposed right factor
+    float* sent = nullptr;    ///< similarity(skip=..): bytes, of sent_state.hpp
 };
 
 struct EncodeRequest {

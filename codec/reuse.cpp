@@ -15,16 +15,6 @@ Status refuse(const Status& status, std::size_t node, std::uint32_t chunk) {
     return status.with_context("contribution " + std::to_string(node) + ": chunk " + std::to_string(chunk));
 }
 
-/// Of the indices of every list coder: a word for each, or three bits (elias_fano) and what rounding adds.
-constexpr ByteCount index_bound(IndexCoderKind coder, ElementCount elements) noexcept {
-    constexpr ByteCount kWordBytes = 4;
-    constexpr ByteCount kRoundingBytes = 16;
-    return coder == IndexCoderKind::kRaw32 ? kWordBytes * elements : bytes_of_bits(3 * elements) + kRoundingBytes;
-}
-constexpr unsigned kMostIntegerCodeBits = 24;
-/// Of pow2: a quotient of at most 253 / 2^6, its end, and six bits.
-constexpr ByteCount kExponentBytesPerTile = 2;
-
 }  // namespace
 
 void build_reuse(Step step, std::byte* ret_bytes) noexcept {
@@ -49,25 +39,13 @@ Result<Step> parse_reuse(ByteView payload) {
     return Step{step};
 }
 
-ByteCount most_payload_bytes(const Pipeline& pipeline, ElementCount elements) noexcept {
-    const Quantizer& quantizer = pipeline.quantizer;
-    const bool is_list = quantizer.kind == QuantizerKind::kPow2;
-    PayloadHeader header = header_of(quantizer, IndexForm::kEvery, elements);
-    if (quantizer.kind == QuantizerKind::kInteger) header.code_bits = kMostIntegerCodeBits;
-    const ByteCount plain = encoded_bytes(header, {.chunk_elements = elements, .tiles = tiles_of(elements)});
-    const ByteCount list =
-        is_list ? index_bound(pipeline.index_coder, elements) + kExponentBytesPerTile * tiles_of(elements) : 0;
-    return plain + list + kMostHeaderBytes;
-}
-
 ByteCount reuse_bytes(const Pipeline& pipeline, ElementCount elements, std::size_t nodes) noexcept {
-    constexpr ByteCount kSignatures = 4;  // of payload and residual: the committed step's, and the open one's
     constexpr ByteCount kGenerations = 2;
     const ElementCount whole = elements / kChunkElements;
     const ElementCount rest = elements % kChunkElements;
     ByteCount payload = whole * (most_payload_bytes(pipeline, kChunkElements) + sizeof(Bytes) + sizeof(ChunkView));
     if (rest > 0) payload += most_payload_bytes(pipeline, rest) + sizeof(Bytes) + sizeof(ChunkView);
-    return kGenerations * nodes * payload + kSignatures * kSignatureBytes;
+    return kGenerations * nodes * payload;
 }
 
 HeldPayloads::HeldPayloads(const Pipeline& pipeline, ElementCount elements, std::size_t nodes)

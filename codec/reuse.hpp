@@ -5,12 +5,15 @@
 // (Beznosikov et al. 2020, class B3), computed and not estimated. Which steps are worth looking at, signatures tell
 // (similarity.hpp), since S(p) = fl(beta c) S(r) + gamma S(g).
 //
-// Nodes hold each other's payloads in memory alone, those of the last committed step that had one: a step without a
-// result changes nothing that is held, and a node that has nothing sends in full.
+// A node keeps its own last payload in its state (sent_state.hpp), and skips by that. Nodes hold each other's payloads
+// in memory alone, those of the last committed step that had one: a step without a result changes nothing that is held.
+// After a start nobody holds anything, and a node that skips sends the payload's own bytes, so that averages are the
+// same ones.
 #pragma once
 
 #include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
+#include "codec/sent_state.hpp"
 #include "codec/similarity.hpp"
 
 #include <optional>
@@ -41,9 +44,10 @@ public:
     HeldPayloads(const Pipeline& pipeline, ElementCount elements, std::size_t nodes);
 
     /// Puts in place of a node's reuse records the payloads that they stand for, and copies those of nodes that sent
-    /// in full, for commit(step). Contributions as for ResultTensor::decode_average, one for each node. The answer borrows from `contributions` and from this object, until the next call of either method.
-    /// Errors: kCorrupt, naming contribution and chunk: a record that does not parse, that names another step than the
-    /// one whose payload is held, or stands for a chunk that it did not have; records for a part of the tensor.
+    /// in full, for commit(step). Contributions as for ResultTensor::decode_average, one for each node. The answer
+    /// borrows from `contributions` and from this object, until the next call of either method. Errors: kCorrupt,
+    /// naming contribution and chunk: a record that does not parse, that names another step than the one whose payload
+    /// is held, or stands for a chunk that it did not have; records for a part of the tensor.
     [[nodiscard]] Result<std::span<const Contribution>> take(Step step, std::span<const Contribution> contributions);
     /// That step counts: what it brought replaces what was held. Any other step's is dropped.
     void commit(Step step) noexcept;
@@ -67,32 +71,23 @@ private:
     std::vector<Node> nodes_;
     std::vector<Contribution> resolved_;
 };
-/// Most bytes of a payload of a chunk of so many elements, of a pipeline that sends every element.
-[[nodiscard]] ByteCount most_payload_bytes(const Pipeline& pipeline, ElementCount elements) noexcept;
-/// Most memory that HeldPayloads of so many nodes and the node's own signatures take.
+/// Most memory that HeldPayloads of so many nodes take.
 [[nodiscard]] ByteCount reuse_bytes(const Pipeline& pipeline, ElementCount elements, std::size_t nodes) noexcept;
 
-/// What a node knows of its own last payload, to decide whether it may stand for a step.
-struct SentMark {
-    Step step = 0;       ///< that it was sent in
-    int in_a_row = 0;    ///< steps since then, none of which sent another
-    Signature payload;   ///< of what it decodes to
-    Signature residual;  ///< of r as the last of those steps left it
-};
 struct ReuseEncode {
     EncodeResult encoded;
-    std::optional<SentMark>
-        mark;  ///< for the steps behind this one, once it is committed; none: the next sends in full
+    /// The payload of an earlier step answers this one: records, or that payload itself where the others do not hold
+    /// it.
     bool is_reuse = false;
+    bool has_records = false;
     /// Estimate of the share of |p|^2 that the last payload takes away; none without one, or where p is zero.
     std::optional<double> share;
 };
 
-/// As encode_tensor, but skips where that is allowed. `last`: the mark of the last committed step, or null, and then
-/// the step is sent in full; `held`: the node's own; `gradient`: of this step's mean gradient. Errors: as
-/// encode_tensor.
-[[nodiscard]] Result<ReuseEncode> encode_or_reuse(const EncodeRequest& request, const SentMark* last,
-                                                  const HeldView& held, const Signature& gradient,
-                                                  EncodeWorkspace& workspace);
+/// As encode_tensor, but skips where that is allowed; what decides is in `request.in`, so that a step that is done
+/// again gives the same average. `held`: what the others hold of this node; `gradient`: of this step's mean gradient.
+/// Errors: as encode_tensor.
+[[nodiscard]] Result<ReuseEncode> encode_or_reuse(const EncodeRequest& request, const HeldView& held,
+                                                  const Signature& gradient, EncodeWorkspace& workspace);
 
 }  // namespace gradsieve::codec

@@ -1,5 +1,6 @@
 // Whether a step is skipped, and what is kept then.
 #include "codec/accumulate.hpp"
+#include "codec/encoder_check.hpp"
 #include "codec/reuse.hpp"
 
 #include <algorithm>
@@ -39,14 +40,14 @@ Result<EncodeResult> add_up(const EncodeRequest& request, EncodeWorkspace& works
     return encode_tensor(silent, workspace);
 }
 
-/// Whether the held payload takes the share away; `request.out` is complete then.
-Result<bool> settle_reuse(const EncodeRequest& request, const HeldView& held) {
+/// Whether that payload takes the share away; `request.out` is complete then.
+Result<bool> settle_reuse(const EncodeRequest& request, std::span<const ChunkView> chunks) {
     std::vector<float> decoded(std::min<ElementCount>(kChunkElements, request.elements));
     SquareSums sums;
-    auto next = held.chunks.begin();
+    auto next = chunks.begin();
     for (ElementCount first = 0; first < request.elements; first += kChunkElements) {
         const auto count = static_cast<std::size_t>(std::min<ElementCount>(kChunkElements, request.elements - first));
-        if (next != held.chunks.end() && next->chunk_index == first / kChunkElements) {
+        if (next != chunks.end() && next->chunk_index == first / kChunkElements) {
             ResultTensor chunk(request.tensor, decoded.data(), count);
             const ChunkView view[] = {{0, next->bytes}};
             const Contribution own[] = {{1.0F, view}};
@@ -62,13 +63,23 @@ Result<bool> settle_reuse(const EncodeRequest& request, const HeldView& held) {
     return before > 0 && SquareSums::total(sums.after) <= (1 - request.pipeline->reuse.share) * before;
 }
 
-EncodeResult reuse_records(const EncodeRequest& request, const HeldView& held) {
+bool same_payload(std::span<const ChunkView> left, std::span<const ChunkView> right) noexcept {
+    return std::ranges::equal(left, right, [](const ChunkView& a, const ChunkView& b) {
+        return a.chunk_index == b.chunk_index && std::ranges::equal(a.bytes, b.bytes);
+    });
+}
+
+/// What stands for the payload: records of a step, or its own bytes (step 0).
+EncodeResult again(const EncodeRequest& request, std::span<const ChunkView> chunks, Step held) {
     EncodeResult result;
     PayloadPool own;
     const PayloadPool& pool = request.payloads != nullptr ? *request.payloads : own;
-    for (const ChunkView& chunk : held.chunks) {
-        PayloadBytes bytes = pool.take(kReuseBytes);
-        build_reuse(held.step, bytes.data());
+    for (const ChunkView& chunk : chunks) {
+        PayloadBytes bytes = pool.take(held > 0 ? kReuseBytes : chunk.bytes.size());
+        if (held > 0)
+            build_reuse(held, bytes.data());
+        else
+            std::ranges::copy(chunk.bytes, bytes.data());
         result.chunks.push_back({chunk.chunk_index, std::move(bytes)});
     }
     return result;
@@ -82,33 +93,41 @@ Signature signature_of_residual(const EncodeRequest& request, const float* resid
 
 }  // namespace
 
-Result<ReuseEncode> encode_or_reuse(const EncodeRequest& request, const SentMark* last, const HeldView& held,
-                                    const Signature& gradient, EncodeWorkspace& workspace) {
-    GRADSIEVE_CHECK(request.pipeline != nullptr && has_reuse(*request.pipeline));
-    const Pipeline& pipeline = *request.pipeline;
+Result<ReuseEncode> encode_or_reuse(const EncodeRequest& request, const HeldView& held, const Signature& gradient,
+                                    EncodeWorkspace& workspace) {
+    GRADSIEVE_TRY(check_encode_request(request));
+    GRADSIEVE_CHECK(has_reuse(*request.pipeline));
     ReuseEncode result;
-    const Signature before = last != nullptr ? last->residual : signature_of_residual(request, request.in.residual);
+    if (request.elements == 0) return result;
+    const Pipeline& pipeline = *request.pipeline;
+    auto last = read_sent(pipeline, request.elements, request.in.sent);
+    const Signature before = last ? last->residual : signature_of_residual(request, request.in.residual);
     const Signature sum =
         Signature::combined(before, residual_factor(pipeline.front, request.rescale), gradient, pipeline.front.gamma);
-    if (last != nullptr && held.step != 0 && held.step == last->step) {
-        const Signature rest = Signature::combined(sum, 1, last->payload, -1);
+    if (last) {
+        Signature rest = Signature::combined(sum, 1, last->payload, -1);
         const double square = sum.square();
         if (square > 0) result.share = 1 - rest.square() / square;
         if (result.share >= pipeline.reuse.share && last->in_a_row < pipeline.reuse.most) {
             GRADSIEVE_ASSIGN(result.encoded, add_up(request, workspace));
             if (result.encoded.non_finite) return result;
-            GRADSIEVE_ASSIGN(result.is_reuse, settle_reuse(request, held));
-            if (result.is_reuse) {
-                result.encoded = reuse_records(request, held);
-                result.mark.emplace(SentMark{last->step, last->in_a_row + 1, last->payload, rest});
-                return result;
-            }
+            GRADSIEVE_ASSIGN(result.is_reuse, settle_reuse(request, last->chunks));
+        }
+        if (result.is_reuse) {
+            result.has_records = held.step > 0 && same_payload(held.chunks, last->chunks);
+            result.encoded = again(request, last->chunks, result.has_records ? held.step : 0);
+            ++last->in_a_row;
+            last->residual = std::move(rest);
+            write_sent(pipeline, request.elements, &*last, request.out.sent);
+            return result;
         }
     }
     GRADSIEVE_ASSIGN(result.encoded, encode_tensor(request, workspace));
-    if (result.encoded.chunks.empty()) return result;
-    const Signature after = signature_of_residual(request, request.out.residual);
-    result.mark.emplace(SentMark{request.step, 0, Signature::combined(sum, 1, after, -1), after});
+    if (result.encoded.non_finite) return result;
+    Signature after = signature_of_residual(request, request.out.residual);
+    SentState sent{0, Signature::combined(sum, 1, after, -1), std::move(after), {}};
+    for (const ChunkPayload& chunk : result.encoded.chunks) sent.chunks.push_back({chunk.chunk_index, chunk.bytes});
+    write_sent(pipeline, request.elements, sent.chunks.empty() ? nullptr : &sent, request.out.sent);
     return result;
 }
 

@@ -66,6 +66,12 @@ Signature::Signature(TensorId tensor, std::span<const float* const> samples, std
     }
 }
 
+Signature Signature::of_sums(std::span<const double> sums) {
+    Signature signature;
+    signature.sums_.assign(sums.begin(), sums.end());
+    return signature;
+}
+
 Signature Signature::combined(const Signature& left, double left_factor, const Signature& right, double right_factor) {
     Signature sum;
     sum.sums_.resize(kSignatureBuckets);

@@ -28,6 +28,8 @@ public:
               ElementCount elements);
 
     [[nodiscard]] std::span<const double> sums() const noexcept { return sums_; }
+    /// One that was kept: kSignatureBuckets sums.
+    [[nodiscard]] static Signature of_sums(std::span<const double> sums);
     /// left_factor x + right_factor y, to rounding, of the gradients x and y that they are of.
     [[nodiscard]] static Signature combined(const Signature& left, double left_factor, const Signature& right,
                                             double right_factor);

@@ -25,7 +25,7 @@ constexpr std::array kStages = {
         "gather", "CPU, CUDA; with clip: CPU"},
     StageRow{
         "similarity", "front", "skip=none|NUMBER, most=7", "tensor",
-        "none; 16 KiB per tensor on the host, not kept; with skip twice every node's payload and 32 KiB more",
+        "none; 16 KiB per tensor on the host, not kept; with skip, r, the last payload and 16 KiB per generation",
         "measures how alike this step's gradient and that of the last committed step are, for status: the cosine "
         "from sums of 1,024 buckets with random signs, and how many of their signs, SimHash bits, differ; stands "
         "before all others, and works on the host only; skip=x sends, at most `most` times in a row, a record of 10 "

@@ -1,6 +1,7 @@
 #include "codec/state_arrays.hpp"
 
 #include "codec/low_rank.hpp"
+#include "codec/sent_state.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +13,11 @@ ElementCount factor_elements(const Pipeline& pipeline, ElementCount elements) no
     return matrix_shape(pipeline, elements).right_elements();
 }
 
-constexpr std::array<StateArray, 4> kArrays = {{{"residual", &StateView::residual, &has_residual},
+constexpr std::array<StateArray, 5> kArrays = {{{"residual", &StateView::residual, &has_residual},
                                                 {"variance", &StateView::variance, &has_variance},
                                                 {"momentum", &StateView::momentum, &has_momentum},
-                                                {"factor", &StateView::factor, &has_phases, &factor_elements}}};
+                                                {"factor", &StateView::factor, &has_phases, &factor_elements},
+                                                {"sent", &StateView::sent, &has_reuse, &sent_floats}}};
 
 }  // namespace
 

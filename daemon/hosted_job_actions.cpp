@@ -175,7 +175,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     request.payloads = &payloads_;
     request.in = in.arrays;
     request.out = out.arrays;
-    tensor.add_held(*task);
+    if (tensor.held) task->held = tensor.held->of(tensor.own_node);
     return task;
 }
 
@@ -299,7 +299,7 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     for (const auto number : group.tensors) {
         if (auto& open = tensors_[number].open_signature)
             tensors_[number].sent_signature = std::exchange(open, std::nullopt);
-        tensors_[number].commit_reuse(action.step);
+        if (auto& held = tensors_[number].held) held->commit(action.step);
     }
     ++group.steps_committed;
     if (trace_) trace_->on_step_ended(action.group, action.step, true);

@@ -21,28 +21,12 @@ void HostedTensor::start_reuse(std::span<const exchange::Member> members, PeerIn
     own_node = static_cast<std::size_t>(own - members.begin());
 }
 
-void HostedTensor::add_held(CodecTask& task) const {
-    if (!held) return;
-    if (sent_mark) task.sent_mark = &*sent_mark;
-    task.held = held->of(own_node);
-}
-
-void HostedTensor::note_reuse(CodecTask& task) {
-    if (!held) return;
+void HostedTensor::note_reuse(const CodecTask& task) {
     totals.reuse_share = task.reuse_share;
-    open_mark = std::move(task.next_mark);
-    open_mark_step = task.step;
-    if (!task.is_reuse) return;
+    if (!task.has_records) return;
     ++totals.reused_steps;
     for (const auto& chunk : task.held.chunks)
         totals.reuse_saved_bytes += chunk.bytes.size() - std::min(chunk.bytes.size(), codec::kReuseBytes);
-}
-
-void HostedTensor::commit_reuse(Step step) noexcept {
-    if (!held) return;
-    held->commit(step);
-    if (open_mark_step == step) sent_mark = std::move(open_mark);
-    open_mark.reset();
 }
 
 ElementCount CodecTask::work_elements() const noexcept {
@@ -81,14 +65,13 @@ void CodecTask::run_encode(codec::EncodeWorkspace& workspace) {
 
 void CodecTask::encode_or_reuse(codec::EncodeWorkspace& workspace) {
     signature.emplace(request.tensor, request.samples, request.weights, request.elements);
-    auto outcome = codec::encode_or_reuse(request, sent_mark, held, *signature, workspace);
+    auto outcome = codec::encode_or_reuse(request, held, *signature, workspace);
     if (!outcome.is_ok()) {
         encoded.emplace(outcome.error());
         signature.reset();
         return;
     }
-    is_reuse = outcome->is_reuse;
-    next_mark = std::move(outcome->mark);
+    has_records = outcome->has_records;
     reuse_share = outcome->share;
     encoded.emplace(std::move(outcome->encoded));
     if ((*encoded)->non_finite) signature.reset();

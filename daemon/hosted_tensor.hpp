@@ -89,18 +89,12 @@ struct HostedTensor {
     std::optional<codec::ScopeMember> member;
     std::optional<codec::PhaseMemory> phases;  ///< of codecs whose steps have two; constant after lay_out_phases
     std::optional<codec::HeldPayloads> held;   ///< of pipelines that may skip; constant after the start
-    /// What this node's held payload is known by, and what it will be if the open step is committed.
-    std::optional<codec::SentMark> sent_mark, open_mark;
-    Step open_mark_step = 0;
-    std::size_t own_node = 0;  ///< of those whose payloads are held
+    std::size_t own_node = 0;                  ///< of those whose payloads are held
 
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
-    // pipelines that may skip: before the first step, before and after one is encoded, once it counts; nothing for
-    // others
+    // pipelines that may skip: before the first step, and when one is encoded
     void start_reuse(std::span<const exchange::Member> members, PeerIndex self);
-    void add_held(CodecTask& task) const;
-    void note_reuse(CodecTask& task);
-    void commit_reuse(Step step) noexcept;
+    void note_reuse(const CodecTask& task);
 };
 
 /// One piece of work for a codec thread; filled by the conductor, run once, read by the conductor.
@@ -123,11 +117,9 @@ struct CodecTask {
     double residual_norm = 0;
     std::optional<codec::Signature> signature;  ///< pipelines that measure similarity
     // pipelines that may skip: before encoding, and after
-    const codec::SentMark* sent_mark = nullptr;
     codec::HeldView held;  ///< this node's
-    std::optional<codec::SentMark> next_mark;
     std::optional<double> reuse_share;
-    bool is_reuse = false;
+    bool has_records = false;  ///< in place of what `held` has
     // a phase of a scope: as for encode, the same task from phase to phase; the cut has a task of its own
     codec::ScopePhase phase = codec::ScopePhase::kObserve;
     codec::ScopeTerms terms;

@@ -16,7 +16,10 @@ EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::siz
         phases_.emplace(pipeline_, elements);
         for (auto& factor : factors_) factor.assign(matrix_shape(pipeline_, elements).right_elements(), 0.0F);
     }
-    if (has_reuse(pipeline_)) held_.emplace(pipeline_, elements, 1);
+    if (has_reuse(pipeline_)) {
+        held_.emplace(pipeline_, elements, 1);
+        for (auto& sent : sent_) sent.assign(sent_floats(pipeline_, elements), 0.0F);
+    }
     request_.elements = elements;
     request_.batch_samples = batch_samples;
 }
@@ -26,7 +29,8 @@ StateView EncodeLoop::view(std::size_t generation) {
     return {.residual = state.residual.data(),
             .variance = state.variance.data(),
             .momentum = state.momentum.data(),
-            .factor = factors_[generation].data()};
+            .factor = factors_[generation].data(),
+            .sent = sent_[generation].data()};
 }
 
 EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<const float* const> second_moments) {
@@ -47,9 +51,8 @@ EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<c
 
 Result<EncodeResult> EncodeLoop::step_or_reuse() {
     const Signature signature(request_.tensor, request_.samples, request_.weights, request_.elements);
-    auto outcome = encode_or_reuse(request_, mark_ ? &*mark_ : nullptr, held_->of(node_), signature, workspace_);
+    auto outcome = encode_or_reuse(request_, held_->of(node_), signature, workspace_);
     if (!outcome.is_ok()) return outcome.error();
-    open_mark_ = std::move(outcome->mark);
     reused_steps_ += outcome->is_reuse ? 1 : 0;
     return std::move(outcome->encoded);
 }
@@ -60,9 +63,7 @@ void EncodeLoop::set_nodes(std::size_t nodes, std::size_t node) {
 }
 
 void EncodeLoop::commit() {
-    if (!held_) return;
-    held_->commit(request_.step);
-    mark_ = std::move(open_mark_);
+    if (held_) held_->commit(request_.step);
 }
 
 EncodeResult EncodeLoop::second_phase() {

@@ -96,7 +96,7 @@ public:
     [[nodiscard]] HeldPayloads* held() { return held_ ? &*held_ : nullptr; }
     /// How many nodes there are, and which of them is this loop's; one without. Of a codec that may skip.
     void set_nodes(std::size_t nodes, std::size_t node);
-    /// The last step counts on all nodes, of a codec that may skip.
+    /// Of a codec that may skip: the last step counts on all nodes.
     void commit();
     /// Steps so far in which a record stood for a payload.
     [[nodiscard]] int reused_steps() const { return reused_steps_; }
@@ -119,10 +119,9 @@ private:
     Pipeline pipeline_;
     std::vector<float> weights_;
     std::array<reference::State, 2> state_;
-    std::array<std::vector<float>, 2> factors_;
+    std::array<std::vector<float>, 2> factors_, sent_;
     std::optional<PhaseMemory> phases_;
     std::optional<HeldPayloads> held_;
-    std::optional<SentMark> mark_, open_mark_;
     std::size_t node_ = 0;
     int reused_steps_ = 0;
     std::size_t live_ = 0;

@@ -23,7 +23,7 @@ public:
     struct Outcome {
         std::vector<std::vector<float>> averages;       ///< by node
         std::vector<DecodeResult> decoded;              ///< by node
-        std::vector<bool> is_reuse;                     ///< by node
+        std::vector<bool> is_reuse, has_records;        ///< by node
         std::vector<std::optional<double>> shares;      ///< by node
         std::vector<std::vector<ChunkPayload>> chunks;  ///< by node
         std::size_t payload_bytes = 0;
@@ -51,25 +51,23 @@ public:
         if (end == End::kFailed) return outcome;
         for (Node& node : nodes_) {
             node.held.commit(step_);
-            node.mark = std::move(node.open_mark);
             node.live = 1 - node.live;
         }
         return outcome;
     }
 
-    /// As after a start that found its kept state: residuals are there, and nothing else.
+    /// As after a start that found its kept state, and nothing else.
     void restart() {
-        for (Node& node : nodes_) {
-            node.held = HeldPayloads(pipeline_, elements_, nodes_.size());
-            node.mark.reset();
-        }
+        for (Node& node : nodes_) node.held = HeldPayloads(pipeline_, elements_, nodes_.size());
     }
 
     [[nodiscard]] std::vector<float>& residual(std::size_t node) { return nodes_[node].states[nodes_[node].live]; }
     [[nodiscard]] const Pipeline& pipeline() const { return pipeline_; }
     [[nodiscard]] Step last_step() const { return step_; }
     [[nodiscard]] HeldPayloads& held(std::size_t node) { return nodes_[node].held; }
-    [[nodiscard]] const std::optional<SentMark>& mark(std::size_t node) const { return nodes_[node].mark; }
+    [[nodiscard]] int in_a_row(std::size_t node) const {
+        return read_sent(pipeline_, elements_, nodes_[node].sent[nodes_[node].live].data())->in_a_row;
+    }
 
     float rescale = 1;
 
@@ -80,10 +78,10 @@ private:
               average(elements, 0.0F),
               result(tensor_id("w"), average.data(), elements) {
             for (auto& state : states) state.assign(elements, 0.0F);
+            for (auto& array : sent) array.assign(sent_floats(pipeline, elements), 0.0F);
         }
         HeldPayloads held;
-        std::optional<SentMark> mark, open_mark;
-        std::array<std::vector<float>, 2> states;
+        std::array<std::vector<float>, 2> states, sent;
         std::size_t live = 0;
         std::vector<float> average;
         ResultTensor result;
@@ -102,15 +100,14 @@ private:
         request.rescale = rescale;
         request.random_seed = 100 + number;
         request.selection_seed = 77;
-        request.in = {.residual = node.states[node.live].data()};
-        request.out = {.residual = node.states[1 - node.live].data()};
+        request.in = {.residual = node.states[node.live].data(), .sent = node.sent[node.live].data()};
+        request.out = {.residual = node.states[1 - node.live].data(), .sent = node.sent[1 - node.live].data()};
         const Signature signature(request.tensor, samples, weights, elements_);
-        auto encoded =
-            encode_or_reuse(request, node.mark ? &*node.mark : nullptr, node.held.of(number), signature, workspace_);
+        auto encoded = encode_or_reuse(request, node.held.of(number), signature, workspace_);
         EXPECT_TRUE(encoded.is_ok()) << encoded.status().to_string();
         EXPECT_FALSE(encoded->encoded.non_finite);
-        node.open_mark = std::move(encoded->mark);
         inout_outcome.is_reuse.push_back(encoded->is_reuse);
+        inout_outcome.has_records.push_back(encoded->has_records);
         inout_outcome.shares.push_back(encoded->share);
         for (const auto& chunk : encoded->encoded.chunks) inout_outcome.payload_bytes += chunk.bytes.size();
         inout_outcome.chunks.push_back(std::move(encoded->encoded.chunks));

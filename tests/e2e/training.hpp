@@ -45,6 +45,7 @@ public:
         std::vector<std::string> all{"--rank",  std::to_string(rank),   "--world",      std::to_string(kWorld),
                                      "--steps", std::to_string(kSteps), "--compute-ms", std::to_string(compute_ms)};
         if (!codec.empty()) all.insert(all.end(), {"--codec", codec});
+        if (codec.find("skip") != std::string::npos) all.insert(all.end(), {"--steady", "5"});
         return all;
     }
     Process rank(std::size_t rank, const std::vector<std::string>& more = {}) const {
@@ -133,6 +134,8 @@ inline void expect_averages(Training& run, const Averages& expected) {
 inline const std::string kMomentumCodec = "momentum(0.9) | topk(0.02) | pow2(bits=4) | auto";
 /// With a factor beside the residual, and two phases in each step.
 inline const std::string kLowRankCodec = "lowrank(2, columns=square)";
+/// Skips most of the steps of gradients that stay for five, and keeps the payload that answers them.
+inline const std::string kSkippingCodec = "similarity(skip=0.5, most=3) | all | dither(levels=7)";
 inline Averages uninterrupted_with(const std::string& codec) {
     Training run(false);
     run.codec = codec;
@@ -148,6 +151,10 @@ inline const Averages& uninterrupted_low_rank() {
     static const Averages averages = uninterrupted_with(kLowRankCodec);
     return averages;
 }
+inline const Averages& uninterrupted_skipping() {
+    static const Averages averages = uninterrupted_with(kSkippingCodec);
+    return averages;
+}
 /// Codecs whose state has an array besides the residual, and what undisturbed runs give.
 struct CodecWithArray {
     const char* array;
@@ -155,7 +162,8 @@ struct CodecWithArray {
     const Averages& (*uninterrupted)();
 };
 inline const CodecWithArray kCodecsWithArrays[] = {{"momentum", kMomentumCodec, uninterrupted_momentum},
-                                                   {"factor", kLowRankCodec, uninterrupted_low_rank}};
+                                                   {"factor", kLowRankCodec, uninterrupted_low_rank},
+                                                   {"sent", kSkippingCodec, uninterrupted_skipping}};
 inline std::size_t lives(const Process& rank) {
     std::size_t count = rank.output().rfind("started ", 0) == 0 ? 1 : 0;
     for (auto at = rank.output().find("\nstarted "); at != std::string::npos;
