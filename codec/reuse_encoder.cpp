@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 
 namespace gradsieve::codec {
 namespace {
@@ -22,14 +23,38 @@ struct SquareSums {
 
 /// r = p - d, with p in `residual`: element i of a chunk goes to lane i % 8 of the sums.
 void subtract(std::span<float> residual, const float* decoded, SquareSums& inout_sums) noexcept {
-    for (std::size_t i = 0; i < residual.size(); ++i) {
-        const double before = residual[i];
-        residual[i] = residual[i] - decoded[i];
-        const double after = residual[i];
-        inout_sums.before[i % kLanes] += before * before;
-        inout_sums.after[i % kLanes] += after * after;
-    }
+    SquareSums sums = inout_sums;
+    const auto take = [&](std::size_t element, std::size_t lane) {
+        const double before = residual[element];
+        residual[element] = residual[element] - decoded[element];
+        const double after = residual[element];
+        sums.before[lane] += before * before;
+        sums.after[lane] += after * after;
+    };
+    const std::size_t whole = residual.size() / kLanes * kLanes;
+    for (std::size_t first = 0; first < whole; first += kLanes)
+        for (std::size_t lane = 0; lane < kLanes; ++lane) take(first + lane, lane);
+    for (std::size_t element = whole; element < residual.size(); ++element) take(element, element - whole);
+    inout_sums = sums;
 }
+
+/// What payloads of chunks of one size decode to.
+class ChunkDecoder {
+public:
+    ChunkDecoder(TensorId tensor, ElementCount elements)
+        : values_(elements, 0.0F), result_(tensor, values_.data(), elements) {}
+    /// Null: +0 for all.
+    [[nodiscard]] Result<const float*> decode(Step step, const ChunkView* payload) {
+        const ChunkView chunk[] = {{0, payload == nullptr ? ByteView() : payload->bytes}};
+        const Contribution own[] = {{1.0F, std::span(chunk).first(payload == nullptr ? 0 : 1)}};
+        GRADSIEVE_TRY(result_.decode_average(step, own).status());
+        return static_cast<const float*>(values_.data());
+    }
+
+private:
+    std::vector<float> values_;
+    ResultTensor result_;
+};
 
 /// Leaves p in request.out: what a step of accumulate does that sends nothing.
 Result<EncodeResult> add_up(const EncodeRequest& request, EncodeWorkspace& workspace) {
@@ -40,24 +65,19 @@ Result<EncodeResult> add_up(const EncodeRequest& request, EncodeWorkspace& works
     return encode_tensor(silent, workspace);
 }
 
-/// Whether that payload takes the share away; `request.out` is complete then.
+/// Whether that payload takes the share away; `request.out` is complete then, but for `sent`.
 Result<bool> settle_reuse(const EncodeRequest& request, std::span<const ChunkView> chunks) {
-    std::vector<float> decoded(std::min<ElementCount>(kChunkElements, request.elements));
     SquareSums sums;
+    std::optional<ChunkDecoder> decoder;
     auto next = chunks.begin();
     for (ElementCount first = 0; first < request.elements; first += kChunkElements) {
         const auto count = static_cast<std::size_t>(std::min<ElementCount>(kChunkElements, request.elements - first));
-        if (next != chunks.end() && next->chunk_index == first / kChunkElements) {
-            ResultTensor chunk(request.tensor, decoded.data(), count);
-            const ChunkView view[] = {{0, next->bytes}};
-            const Contribution own[] = {{1.0F, view}};
-            std::ranges::fill(decoded, 0.0F);
-            GRADSIEVE_TRY(chunk.decode_average(request.step, own).status());
-            ++next;
-        } else {
-            std::ranges::fill(decoded, 0.0F);
-        }
-        subtract({request.out.residual + first, count}, decoded.data(), sums);
+        if (!decoder || count < kChunkElements) decoder.emplace(request.tensor, count);
+        const bool is_there = next != chunks.end() && next->chunk_index == first / kChunkElements;
+        GRADSIEVE_ASSIGN(const float* const decoded,
+                         decoder->decode(request.step, is_there ? std::to_address(next) : nullptr));
+        if (is_there) ++next;
+        subtract({request.out.residual + first, count}, decoded, sums);
     }
     const double before = SquareSums::total(sums.before);
     return before > 0 && SquareSums::total(sums.after) <= (1 - request.pipeline->reuse.share) * before;
