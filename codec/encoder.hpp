@@ -29,6 +29,7 @@ struct StateView {
     float* average = nullptr;  ///< delta: the average of all nodes' h; not of encoding (difference.hpp)
     float* epoch = nullptr;    ///< delta: the bits of whatever tells states of one step apart; neither
     float* down = nullptr;     ///< the sharded plan: residual of the chunks that this node owns (shard.hpp)
+    float* sent = nullptr;     ///< similarity(skip=..): bytes, of sent_state.hpp
 };
 
 struct EncodeRequest {

@@ -35,6 +35,9 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
         case QuantizerKind::kInteger:
         case QuantizerKind::kMinMax: return {};
     }
+    if (form == kReuseForm)
+        return corrupt_payload("that stands for an earlier one, form", form,
+                               "one of a codec with similarity(skip=..) on all nodes");
     return corrupt_payload("quantizer", quantizer,
                            "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 5 (sign of two means), 6 (vote), 7 "
                            "(natural), 8 (dither), 9 (exponential_dither), 10 (integer) or 11 (minmax)");

@@ -59,6 +59,8 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer,
 /// What the form byte has in place of an index form where every element is sent, of the chunk's rotation; such payloads
 /// are of version 5.
 inline constexpr std::uint32_t kRotatedForm = 7;
+/// Form byte of a payload that stands for an earlier one of its chunk and node (reuse.hpp), and has no values.
+inline constexpr std::uint32_t kReuseForm = 31;
 /// Quantizers whose codes are no fp numbers say more about them in a byte behind the form byte.
 GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
     return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kF16 && quantizer != QuantizerKind::kBf16;

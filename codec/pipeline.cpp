@@ -1,6 +1,7 @@
 #include "codec/pipeline.hpp"
 
 #include "codec/pipeline_front.hpp"
+#include "codec/pipeline_similarity.hpp"
 #include "codec/pipeline_stages.hpp"
 #include "codec/pipeline_whole.hpp"
 
@@ -10,7 +11,6 @@
 namespace gradsieve::codec {
 namespace {
 
-constexpr std::string_view kSimilarityName = "similarity";
 constexpr std::array<std::string_view, 5> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32", "elias_fano"};
 constexpr std::array<std::string_view, 2> kCombineNames = {"gather", "majority"};
 constexpr std::array<std::string_view, 1> kEntropyCoderNames = {"entropy"};
@@ -46,6 +46,7 @@ Status check_combination(const Pipeline& pipeline) {
     const Quantizer& quantizer = pipeline.quantizer;
     const IndexCoderKind index_coder = pipeline.index_coder;
     GRADSIEVE_TRY(check_front(pipeline));
+    GRADSIEVE_TRY(check_reuse(pipeline));
     GRADSIEVE_TRY(check_entropy(pipeline));
     if (selector.kind == SelectorKind::kVarianceHybrid &&
         (quantizer.kind != QuantizerKind::kSign || quantizer.tau != selector.tau))
@@ -91,8 +92,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
     GRADSIEVE_ASSIGN(std::vector<StageText> stages, split_pipeline(text));
     Pipeline pipeline;
     if (stages.front().name == kSimilarityName) {
-        GRADSIEVE_TRY(ArgumentReader(stages.front()).finish());
-        pipeline.measures_similarity = true;
+        GRADSIEVE_TRY(read_similarity(stages.front(), pipeline));
         stages.erase(stages.begin());
         if (stages.empty())
             return bad_text("codec", text, "a selector behind similarity", "write e.g. similarity | topk(0.01)");
@@ -111,6 +111,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
     if (is_whole(stages.front().name)) {
         GRADSIEVE_TRY(read_whole_codec(stages, pipeline.whole));
         GRADSIEVE_TRY(check_front(pipeline));
+        GRADSIEVE_TRY(check_reuse(pipeline));
         return pipeline;
     }
     std::size_t next_role = 0;
@@ -152,9 +153,7 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
 }
 
 std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
-    const bool shows_similarity = pipeline.measures_similarity && knobs == Knobs::kKeep;
-    const auto front =
-        (shows_similarity ? std::string(kSimilarityName) + " | " : std::string()) + front_text(pipeline.front);
+    const auto front = similarity_text(pipeline, knobs) + front_text(pipeline.front);
     if (has_phases(pipeline)) return front + whole_text(pipeline.whole);
     return front + selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
            std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]) +

@@ -120,6 +120,13 @@ struct Whole {
     int rows = 5;      ///< sketch: 1, 3, 5 or 7
     bool operator==(const Whole&) const = default;
 };
+/// similarity(skip=..): in place of a payload, a record that stands for the node's last one (reuse.hpp).
+struct Reuse {
+    double share =
+        0;         ///< of |p|^2, p being what is to be sent, that the same again takes away at least; (0, 1), 0: none
+    int most = 7;  ///< such steps in a row, 1..100
+    bool operator==(const Reuse&) const = default;
+};
 struct Pipeline {
     Selector selector;
     Quantizer quantizer;
@@ -128,11 +135,12 @@ struct Pipeline {
     bool measures_similarity = false;  ///< similarity: asks for signatures (similarity.hpp); changes no payload
     bool has_entropy = false;          ///< value codes are Huffman coded, see entropy_coder.hpp
     Whole whole = {};                  ///< in place of selector, quantizer and index coder, which are `all | f32` then
+    Reuse reuse = {};                  ///< of similarity; asks for what reuse.hpp keeps
     bool operator==(const Pipeline&) const = default;
 };
 
 /// Whether a number that each node may tune alone is written out or replaced by `*` (records describe themselves); the
-/// stage similarity, which each node may have or not, is left out then.
+/// stage similarity, which each node may have or not, is left out then, but for one that skips.
 enum class Knobs : std::uint8_t { kKeep, kBlank };
 
 /// Parses e.g. "topk(0.01, gate=1) | pow2(bits=4) | auto". Missing stages take their defaults (quantizer f32, coder
@@ -145,9 +153,9 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// something, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
 /// compensate before that (r^2 and v would have different scales), its beta and lowpass before what keeps no residual,
 /// accumulate before that, delta with any of these, with scope=model, with a second round of payloads or before errors
-/// that may be larger than what they are of (feedback=unscaled). Selectors with a tau have sign(scale=tau) as their
-/// default, which is how they were published. Errors: kInvalidArgument naming the stage or parameter, the value seen,
-/// what is allowed, and the nearest known name.
+/// that may be larger than what they are of (feedback=unscaled), similarity(skip=..) before what reuse.hpp leaves out.
+/// Selectors with a tau have sign(scale=tau) as their default, which is how they were published. Errors:
+/// kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -167,6 +175,8 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 [[nodiscard]] constexpr bool has_factor(const Pipeline& pipeline) noexcept {
     return pipeline.whole.kind == WholeKind::kLowRank;
 }
+/// Steps may be skipped, and payloads may be reuse records (reuse.hpp).
+[[nodiscard]] constexpr bool has_reuse(const Pipeline& pipeline) noexcept { return pipeline.reuse.share > 0; }
 
 /// Needs the array r (4 B per element and generation).
 [[nodiscard]] bool has_residual(const Pipeline& pipeline) noexcept;

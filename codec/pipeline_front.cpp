@@ -92,8 +92,9 @@ Status check_delta(const Pipeline& pipeline) {
                         "all that was sent comes back in every step, also in those that send nothing: add gradients up "
                         "in the training program, or leave delta out");
     if (has_phases(pipeline))
-        return bad_text("codec behind delta", "lowrank", "a codec whose steps have one round of payloads",
-                        "its factors are of sums, not of differences: leave delta out, or select with e.g. topk");
+        return bad_text("codec behind delta", has_factor(pipeline) ? "lowrank" : "sketch",
+                        "a codec whose steps have one round of payloads",
+                        "its second round is of sums, not of differences: leave delta out, or select with e.g. topk");
     if (has_variance(pipeline))
         return bad_text("codec stage before a variance test", kDeltaName, "none",
                         "v judges sums of gradients, and delta hands on differences: select with topk without a gate, "

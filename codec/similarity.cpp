@@ -66,6 +66,26 @@ Signature::Signature(TensorId tensor, std::span<const float* const> samples, std
     }
 }
 
+Signature Signature::of_sums(std::span<const double> sums) {
+    Signature signature;
+    signature.sums_.assign(sums.begin(), sums.end());
+    return signature;
+}
+
+Signature Signature::combined(const Signature& left, double left_factor, const Signature& right, double right_factor) {
+    Signature sum;
+    sum.sums_.resize(kSignatureBuckets);
+    for (std::size_t bucket = 0; bucket < kSignatureBuckets; ++bucket)
+        sum.sums_[bucket] = left_factor * left.sums_[bucket] + right_factor * right.sums_[bucket];
+    return sum;
+}
+
+double Signature::square() const noexcept {
+    double square = 0;
+    for (const double sum : sums_) square += sum * sum;
+    return square;
+}
+
 std::optional<double> cosine_of(const Signature& left, const Signature& right) noexcept {
     double product = 0;
     double left_square = 0;

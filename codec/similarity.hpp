@@ -28,8 +28,16 @@ public:
               ElementCount elements);
 
     [[nodiscard]] std::span<const double> sums() const noexcept { return sums_; }
+    /// One that was kept: kSignatureBuckets sums.
+    [[nodiscard]] static Signature of_sums(std::span<const double> sums);
+    /// left_factor x + right_factor y, to rounding, of the gradients x and y that they are of.
+    [[nodiscard]] static Signature combined(const Signature& left, double left_factor, const Signature& right,
+                                            double right_factor);
+    /// Estimate of |x|^2 with a standard error of at most 4.5 %; exact up to 1,024 elements.
+    [[nodiscard]] double square() const noexcept;
 
 private:
+    Signature() = default;
     std::vector<double> sums_;
 };
 

@@ -1,6 +1,7 @@
 #include "codec/state_arrays.hpp"
 
 #include "codec/low_rank.hpp"
+#include "codec/sent_state.hpp"
 
 #include <algorithm>
 #include <array>
@@ -20,13 +21,14 @@ ElementCount epoch_elements(const Pipeline&, ElementCount elements) noexcept {
 /// Whoever shares out the averaging knows; no pipeline does.
 bool is_of_no_pipeline(const Pipeline&) noexcept { return false; }
 
-constexpr std::array<StateArray, 7> kArrays = {{{"residual", &StateView::residual, &has_residual},
+constexpr std::array<StateArray, 8> kArrays = {{{"residual", &StateView::residual, &has_residual},
                                                 {"variance", &StateView::variance, &has_variance},
                                                 {"momentum", &StateView::momentum, &has_momentum},
                                                 {"factor", &StateView::factor, &has_factor, &factor_elements},
                                                 {"average", &StateView::average, &has_delta, nullptr, false},
                                                 {kEpochName, &StateView::epoch, &has_delta, &epoch_elements, false},
-                                                {"down", &StateView::down, &is_of_no_pipeline, nullptr, false}}};
+                                                {"down", &StateView::down, &is_of_no_pipeline, nullptr, false},
+                                                {"sent", &StateView::sent, &has_reuse, &sent_floats}}};
 
 }  // namespace
 

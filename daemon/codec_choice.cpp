@@ -85,10 +85,10 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline, ElementCount 
 namespace {
 
 /// Of the sharded plan, if the tensor can go by it: its own codec if that sends every element, else the one for
-/// averages. One whose steps have two phases anyway, whose averages are votes, or which keeps the average itself, is
-/// sent to all.
+/// averages. One whose steps have two phases anyway, whose averages are votes, which keeps the average itself, or whose
+/// payloads are held by all is sent to all.
 std::optional<codec::Pipeline> down_of(const codec::Pipeline& pipeline, const codec::Pipeline& down) {
-    if (codec::has_phases(pipeline) || codec::has_model_scope(pipeline) || codec::has_delta(pipeline) ||
+    if (codec::has_phases(pipeline) || codec::has_model_scope(pipeline) || codec::has_delta(pipeline) || codec::has_reuse(pipeline) ||
         codec::combine_of(pipeline.quantizer.kind) != codec::Combine::kGather)
         return std::nullopt;
     if (pipeline.selector.kind != codec::SelectorKind::kAll || codec::has_rotation(pipeline)) return down;

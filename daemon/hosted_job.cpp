@@ -107,6 +107,7 @@ void HostedJob::release_memory() {
         tensor.result.reset();
         tensor.phases.reset();
         tensor.shard.reset();
+        tensor.held.reset();
     }
     release_gpu_state();
     if (state_ && state_->placement())
@@ -159,9 +160,13 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
 
 Status HostedJob::take_signatures() {
     ByteCount bytes = 0;
-    for (const auto& tensor : tensors_)
+    const std::size_t nodes =
+        std::max<std::size_t>(1, std::min<std::size_t>(surroundings_.config->nodes.size(), spec_.world_size));
+    for (const auto& tensor : tensors_) {
         if (tensor.pipeline.measures_similarity) bytes += 2 * codec::kSignatureBytes;
-    GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the signatures of the job's gradients"));
+        if (codec::has_reuse(tensor.pipeline)) bytes += codec::reuse_bytes(tensor.pipeline, tensor.elements, nodes);
+    }
+    GRADSIEVE_TRY(surroundings_.budget->take(bytes, "signatures, and payloads for steps that are skipped,"));
     memory_bytes_ += bytes;
     return {};
 }

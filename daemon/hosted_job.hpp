@@ -177,7 +177,7 @@ private:
     HostedJob(const shm::AttachRequest& request, const JobSurroundings& surroundings, exchange::JobSpec spec,
               CodecChoice choice);
     [[nodiscard]] Status lay_out(std::span<const shm::TensorEntry> sorted);
-    /// What codecs that measure similarity take of the budget.
+    /// What codecs that measure similarity, and those that skip, take of the budget.
     [[nodiscard]] Status take_signatures();
     // hosted_job_state.cpp
     [[nodiscard]] shm::StateTable state_table() const;

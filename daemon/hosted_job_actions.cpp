@@ -100,6 +100,7 @@ void HostedJob::act(exchange::StartJob& action, TimePoint now) {
     for (auto& tensor : tensors_) tensor.epoch = action.epoch;
     if (const auto status = begin_from(action); !status.is_ok())
         return machine_.on_rank_left(sessions_.begin()->first, false, status.text(), now);
+    for (auto& tensor : tensors_) tensor.start_reuse(members_, surroundings_.config->self);
     for (const auto& member : members_)
         factors_[member.peer] = static_cast<float>(static_cast<double>(member.ranks.size()) / spec_.world_size);
     if (const auto status = lay_out_shards(); !status.is_ok())
@@ -181,6 +182,7 @@ Result<std::unique_ptr<CodecTask>> HostedJob::make_encode_task(HostedTensor& ten
     request.payloads = &payloads_;
     request.in = in.arrays;
     request.out = out.arrays;
+    if (tensor.held) task->held = tensor.held->of(tensor.own_node);
     return task;
 }
 
@@ -262,6 +264,7 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
     }
     if (task.is_last_phase()) finish_generation(tensor, task.out_generation, task.step, task.scale);
     if (task.step_phase == 0) note_gradient(tensor, task);
+    tensor.note_reuse(task);
     auto& totals = tensor.totals;
     totals.kept_elements += encoded.kept_elements;
     ByteCount payload_bytes = 0;
@@ -306,9 +309,11 @@ void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     group.committed = action.step;
     group.ended = action.step;
     if (state_) state_->commit(action.group, action.step);  // before anybody is told
-    for (const auto number : group.tensors)
+    for (const auto number : group.tensors) {
         if (auto& open = tensors_[number].open_signature)
             tensors_[number].sent_signature = std::exchange(open, std::nullopt);
+        if (auto& held = tensors_[number].held) held->commit(action.step);
+    }
     ++group.steps_committed;
     if (trace_) trace_->on_step_ended(action.group, action.step, true);
     const auto nodes = static_cast<double>(std::max<std::size_t>(1, members_.size()));

@@ -2,6 +2,7 @@
 
 #include "codec/difference.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace gradsieve::daemon {
@@ -22,6 +23,21 @@ Status HostedTensor::check_scale(const Generation& in, double scale) const {
                 std::to_string(in.scale) +
                 ": with delta all nodes go on from what they have sent, in one unit: hand in gradients of one scale "
                 "(undo the loss scale, leave the learning rate to the optimizer), or take a codec without delta"};
+}
+
+void HostedTensor::start_reuse(std::span<const exchange::Member> members, PeerIndex self) {
+    if (!codec::has_reuse(pipeline)) return;
+    held.emplace(pipeline, elements, members.size());
+    const auto own = std::ranges::find(members, self, &exchange::Member::peer);
+    own_node = static_cast<std::size_t>(own - members.begin());
+}
+
+void HostedTensor::note_reuse(const CodecTask& task) {
+    totals.reuse_share = task.reuse_share;
+    if (!task.has_records) return;
+    ++totals.reused_steps;
+    for (const auto& chunk : task.held.chunks)
+        totals.reuse_saved_bytes += chunk.bytes.size() - std::min(chunk.bytes.size(), codec::kReuseBytes);
 }
 
 ElementCount CodecTask::work_elements() const noexcept {
@@ -65,7 +81,7 @@ Result<codec::DecodeResult> CodecTask::decode(std::span<const codec::Contributio
     }
     if (is_last_phase()) {
         if (tensor->phases) return codec::decode_last_phase(step, contributions, *tensor->phases, *tensor->result);
-        return tensor->result->decode_average(step, contributions);
+        return decode_average(contributions);
     }
     GRADSIEVE_TRY(tensor->shard ? tensor->shard->decode_part(step, contributions)
                                 : codec::decode_first_phase({step, tensor->id, request.selection_seed}, contributions,
@@ -74,9 +90,31 @@ Result<codec::DecodeResult> CodecTask::decode(std::span<const codec::Contributio
 }
 
 void CodecTask::run_encode(codec::EncodeWorkspace& workspace) {
+    if (tensor->held) return encode_or_reuse(workspace);
     encoded.emplace(encode(workspace));
     if (is_last_phase()) measure_residual();
     if (step_phase == 0) sign_gradient();
+}
+
+void CodecTask::encode_or_reuse(codec::EncodeWorkspace& workspace) {
+    signature.emplace(request.tensor, request.samples, request.weights, request.elements);
+    auto outcome = codec::encode_or_reuse(request, held, *signature, workspace);
+    if (!outcome.is_ok()) {
+        encoded.emplace(outcome.error());
+        signature.reset();
+        return;
+    }
+    has_records = outcome->has_records;
+    reuse_share = outcome->share;
+    encoded.emplace(std::move(outcome->encoded));
+    if ((*encoded)->non_finite) signature.reset();
+    measure_residual();
+}
+
+Result<codec::DecodeResult> CodecTask::decode_average(std::span<const codec::Contribution> contributions) {
+    if (!tensor->held) return tensor->result->decode_average(step, contributions);
+    GRADSIEVE_ASSIGN(const auto resolved, tensor->held->take(step, contributions));
+    return tensor->result->decode_average(step, resolved);
 }
 
 void CodecTask::run_decode() {

@@ -10,6 +10,7 @@
 #include "codec/model_scope.hpp"
 #include "codec/phases.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/reuse.hpp"
 #include "codec/shard.hpp"
 #include "codec/similarity.hpp"
 #include "exchange/job_machine.hpp"
@@ -54,7 +55,12 @@ struct TensorTotals {
     codec::VarianceSource variance_source = codec::VarianceSource::kNone;
     std::optional<double> similarity;        // of the last step's gradient to that of the committed step before it
     std::optional<std::size_t> bits_differ;  // between their signatures
+    std::optional<double> reuse_share;       // of what was to be sent, that the payload before would have taken away
+    std::uint64_t reused_steps = 0;          // in which a record stood for a payload
+    ByteCount reuse_saved_bytes = 0;         // of the payloads that they stood for, less their own
 };
+
+struct CodecTask;
 
 struct HostedTensor {
     // constant after construction
@@ -84,6 +90,8 @@ struct HostedTensor {
     HostedScope* scope = nullptr;  ///< of pipelines that select over several tensors; constant after lay_out_scopes
     std::optional<codec::ScopeMember> member;
     std::optional<codec::PhaseMemory> phases;  ///< of codecs whose steps have two; constant after lay_out_phases
+    std::optional<codec::HeldPayloads> held;   ///< of pipelines that may skip; constant after the start
+    std::size_t own_node = 0;                  ///< of those whose payloads are held
 
     std::optional<codec::Pipeline> down;  ///< under the sharded plan: what averages are sent on by
     std::optional<codec::Shard> shard;    ///< likewise; from the job's start on
@@ -93,6 +101,9 @@ struct HostedTensor {
     [[nodiscard]] std::size_t live_generation(Step committed) const noexcept;
     /// Gradients of that scale may follow those in `in`. Errors: kInvalidArgument (delta has one scale).
     [[nodiscard]] Status check_scale(const Generation& in, double scale) const;
+    // pipelines that may skip: before the first step, and when one is encoded
+    void start_reuse(std::span<const exchange::Member> members, PeerIndex self);
+    void note_reuse(const CodecTask& task);
 };
 
 /// One piece of work for a codec thread; filled by the conductor, run once, read by the conductor.
@@ -114,6 +125,10 @@ struct CodecTask {
     std::optional<Result<codec::EncodeResult>> encoded;
     double residual_norm = 0;
     std::optional<codec::Signature> signature;  ///< pipelines that measure similarity
+    // pipelines that may skip: before encoding, and after
+    codec::HeldView held;  ///< this node's
+    std::optional<double> reuse_share;
+    bool has_records = false;  ///< in place of what `held` has
     // a phase of a scope: as for encode, the same task from phase to phase; the cut has a task of its own
     codec::ScopePhase phase = codec::ScopePhase::kObserve;
     codec::ScopeTerms terms;
@@ -144,8 +159,10 @@ private:
     void run_phase(codec::EncodeWorkspace& workspace);
     void run_encode(codec::EncodeWorkspace& workspace);
     [[nodiscard]] Result<codec::EncodeResult> encode(codec::EncodeWorkspace& workspace);
-    void run_decode();
     [[nodiscard]] Result<codec::DecodeResult> decode(std::span<const codec::Contribution> contributions);
+    void encode_or_reuse(codec::EncodeWorkspace& workspace);
+    void run_decode();
+    [[nodiscard]] Result<codec::DecodeResult> decode_average(std::span<const codec::Contribution> contributions);
     void measure_residual();
     void sign_gradient();
 };

@@ -96,7 +96,7 @@ Status check_head(const std::string& path, const SnapshotHead& head) {
                 return refused(path,
                                "array '" + array.name + "' of tensor '" + tensor.name + "' of " +
                                    std::to_string(array.bytes) + " bytes",
-                               "4 for each element, or behind the first array for fewer numbers");
+                               "4 for each element, or behind the first array up to twice that and 64 KiB");
     }
     return {};
 }

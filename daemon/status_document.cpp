@@ -223,6 +223,10 @@ Json tensors_part(const HostedJob& job) {
         if (!tensor.pipeline.measures_similarity) continue;
         tensors.back()["similarity"] = totals.similarity ? Json(rounded(*totals.similarity, 10000)) : Json(nullptr);
         tensors.back()["similarity_bits_differ"] = totals.bits_differ ? Json(*totals.bits_differ) : Json(nullptr);
+        if (!codec::has_reuse(tensor.pipeline)) continue;
+        tensors.back()["reuse_share"] = totals.reuse_share ? Json(rounded(*totals.reuse_share, 10000)) : Json(nullptr);
+        tensors.back()["reused_steps"] = totals.reused_steps;
+        tensors.back()["reuse_saved_bytes"] = totals.reuse_saved_bytes;
     }
     return tensors;
 }

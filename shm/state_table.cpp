@@ -18,6 +18,9 @@ namespace {
 constexpr std::size_t kTextLimitBytes = 64U << 10U;
 constexpr std::size_t kArraysLimit = 16;
 constexpr std::size_t kPartsLimit = 64;
+/// Arrays behind the first one need not have a float for each element.
+constexpr ByteCount kMostBytesOfLaterArrays = 8;
+constexpr ByteCount kMostBytesBesideElements = ByteCount{64} << 10U;
 constexpr std::size_t kHashedHeadBytes = 48;
 /// More than 65,536 tensors on 64 GPUs need.
 constexpr ByteCount kPlacementLimitBytes = ByteCount{1} << 32U;
@@ -62,9 +65,10 @@ Status check_array(const StateTensor& tensor, const StateArray& array, const Sta
         return corrupt_state(subject + " in part " + std::to_string(array.part),
                              "one that the table has, and one for all arrays of a tensor");
     if (!has_sound_size(tensor, array))
-        return corrupt_state(subject + " of " + std::to_string(array.bytes) + " bytes",
-                             "4 for each of its " + std::to_string(tensor.elements) +
-                                 " elements, or behind the first array, on the host, for fewer numbers");
+        return corrupt_state(
+            subject + " of " + std::to_string(array.bytes) + " bytes",
+            "4 for each of its " + std::to_string(tensor.elements) +
+                " elements, or behind the first array, on the host, whole numbers of 4 up to twice that and 64 KiB");
     if (is_on_devices(array)) return {};
     for (const auto offset : array.offset_bytes) {
         const auto end = checked_add(offset, array.bytes);
@@ -151,8 +155,10 @@ StateLayout header_layout(ByteCount constant_bytes, const StateTable& table) {
 bool has_sound_size(const StateTensor& tensor, const StateArray& array) noexcept {
     const auto bytes = checked_multiply(tensor.elements, sizeof(float));
     if (!bytes || array.bytes == *bytes) return bytes.has_value();
-    const bool may_be_shorter = &array != &tensor.arrays.front() && !is_on_devices(array);
-    return may_be_shorter && array.bytes > 0 && array.bytes < *bytes && array.bytes % sizeof(float) == 0;
+    const bool may_differ = &array != &tensor.arrays.front() && !is_on_devices(array);
+    const auto most = checked_multiply(tensor.elements, kMostBytesOfLaterArrays);
+    return may_differ && most && array.bytes > 0 && array.bytes <= *most + kMostBytesBesideElements &&
+           array.bytes % sizeof(float) == 0;
 }
 
 Bytes build_state_description(const StateTable& table) {

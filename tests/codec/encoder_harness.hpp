@@ -4,6 +4,7 @@
 
 #include "codec/encoder_options.hpp"
 #include "codec/phases.hpp"
+#include "codec/reuse.hpp"
 #include "reference.hpp"
 
 #include <gtest/gtest.h>
@@ -93,6 +94,14 @@ public:
     [[nodiscard]] PhaseMemory* phases() { return phases_ ? &*phases_ : nullptr; }
     /// Of the step that was encoded last.
     [[nodiscard]] PhaseStep phase_step() const { return {request_.step, request_.tensor, request_.selection_seed}; }
+    /// What all nodes' last payloads were, of a codec that may skip; null of others.
+    [[nodiscard]] HeldPayloads* held() { return held_ ? &*held_ : nullptr; }
+    /// How many nodes there are, and which of them is this loop's; one without. Of a codec that may skip.
+    void set_nodes(std::size_t nodes, std::size_t node);
+    /// Of a codec that may skip: the last step counts on all nodes.
+    void commit();
+    /// Steps so far in which a record stood for a payload.
+    [[nodiscard]] int reused_steps() const { return reused_steps_; }
     /// The live generation.
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
@@ -106,13 +115,17 @@ public:
 
 private:
     EncodeResult taken(Result<EncodeResult> result) const;
+    Result<EncodeResult> step_or_reuse();
     StateView view(std::size_t generation);
 
     Pipeline pipeline_;
     std::vector<float> weights_;
     std::array<reference::State, 2> state_;
-    std::array<std::vector<float>, 2> factors_;
+    std::array<std::vector<float>, 2> factors_, sent_;
     std::optional<PhaseMemory> phases_;
+    std::optional<HeldPayloads> held_;
+    std::size_t node_ = 0;
+    int reused_steps_ = 0;
     std::size_t live_ = 0;
     std::uint32_t hint_ = 0;
     bool may_pool_;

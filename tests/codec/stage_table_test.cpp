@@ -54,6 +54,12 @@ TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
                       *parse_pipeline("all | minmax"));
             EXPECT_EQ(row.parameters, "bits=4, bucket=512, feedback=scaled|unscaled|none");
         }
+        if (row.name == "similarity") {
+            EXPECT_EQ(*parse_pipeline("similarity(skip=0.5, most=7) | all | sign"),
+                      *parse_pipeline("similarity(0.5) | all | sign"));
+            EXPECT_EQ(*parse_pipeline("similarity(skip=none) | topk(0.1)"), *parse_pipeline("similarity | topk(0.1)"));
+            EXPECT_EQ(row.parameters, "skip=none|NUMBER, most=7");
+        }
         if (row.name == "variance_hybrid") {
             EXPECT_EQ(*parse_pipeline("variance_hybrid(1, alpha=2, zeta=0.999)"),
                       *parse_pipeline("variance_hybrid(1)"));

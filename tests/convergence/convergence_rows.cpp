@@ -11,6 +11,7 @@ std::span<const ConvergenceRow> convergence_rows() {
     static const std::vector<ConvergenceRow> kRows = {
         {"all | f32", 0},
         {"similarity | all | f32", 0},
+        {"similarity(skip=0.2) | all | dither(levels=7)"},
         {"momentum(0.9) | all | f32", 0.01, 0.1},
         {"momentum(0.9) | topk(0.1) | f32", 0.01, 0.4},
         {"compensate(lowpass=0.5) | all | sign"},

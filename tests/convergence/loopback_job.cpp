@@ -50,6 +50,7 @@ LoopbackJob::LoopbackJob(const codec::Pipeline& pipeline, PeerIndex nodes, Eleme
                                                                exchange::JobLimits{}, 17 + node);
         made->endpoint = network_.make_endpoint(node);
         made->encoder.set_random_seed(codec::rounding_seed(kKey.name, names[node].name));
+        made->encoder.set_nodes(nodes, node);
         made->encoder.set_selection_seed(codec::selection_seed(kKey.name));
         nodes_.push_back(std::move(made));
     }
@@ -132,6 +133,8 @@ void LoopbackJob::act(std::size_t index, const exchange::Action& action) {
     } else if (const auto* result = std::get_if<exchange::DeliverResult>(&action)) {
         if (!result->status.is_ok()) node.errors.push_back(result->status);
         node.delivered = result->step;
+    } else if (std::holds_alternative<exchange::CommitStep>(action)) {
+        node.encoder.commit();
     } else if (const auto* aborted = std::get_if<exchange::AbortStep>(&action)) {
         node.errors.push_back(aborted->status);
     } else if (const auto* end = std::get_if<exchange::EndJob>(&action)) {
@@ -167,6 +170,12 @@ void LoopbackJob::decode(Node& node, const exchange::DecodeTensor& action) {
                                  codec::decode_first_phase(node.encoder.phase_step(), contributions, *phases),
                                  clock_.now());
         return;
+    }
+    if (codec::HeldPayloads* const held = node.encoder.held()) {
+        auto resolved = held->take(action.step, contributions);
+        if (!resolved.is_ok())
+            return node.machine->on_decoded(action.tensor, action.step, 0, resolved.status(), clock_.now());
+        contributions.assign(resolved->begin(), resolved->end());
     }
     const std::size_t live = action.step % 2;
     const auto decoded =

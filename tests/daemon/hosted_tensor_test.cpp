@@ -63,5 +63,33 @@ TEST(CodecTask, Encode_then_decode_gives_the_weighted_average) {
         EXPECT_EQ(result[element], 50.0F + static_cast<float>(element));
 }
 
+TEST(CodecTask, Record_of_a_skipped_step_is_refused_where_no_steps_are_skipped_and_where_nothing_is_held) {
+    std::vector<float> result(4, 0.0F);
+    Bytes record(codec::kReuseBytes);
+    codec::build_reuse(6, record.data());
+    for (const bool skips : {false, true}) {
+        HostedTensor tensor;
+        tensor.elements = 4;
+        tensor.pipeline = *codec::parse_pipeline(skips ? "similarity(skip=0.5) | all | sign" : "all | sign");
+        tensor.result.emplace(1, result.data(), 4);
+        const exchange::Member members[] = {{.peer = 3, .ranks = {0}}};
+        tensor.start_reuse(members, 3);
+        EXPECT_EQ(tensor.held.has_value(), skips);
+        CodecTask decode;
+        decode.kind = CodecTask::Kind::kDecode;
+        decode.tensor = &tensor;
+        decode.step = 7;
+        decode.payloads.push_back({3, {{0, SharedView::take(Bytes(record))}}});
+        decode.factors = {1.0F};
+        codec::EncodeWorkspace workspace;
+        decode.run(workspace);
+        ASSERT_FALSE(decode.decoded->is_ok());
+        EXPECT_EQ(decode.decoded->status().code(), StatusCode::kCorrupt);
+        EXPECT_NE(decode.decoded->status().text().find(skips ? "has sent none since the start" : "similarity(skip=..)"),
+                  std::string::npos)
+            << decode.decoded->status().text();
+    }
+}
+
 }  // namespace
 }  // namespace gradsieve::daemon

@@ -276,6 +276,27 @@ TEST(StatusDocument, Similarity_is_shown_of_codecs_that_measure_it) {
     EXPECT_EQ(tensor.at("similarity_bits_differ"), 1);
     EXPECT_EQ(tensor.at("codec"), "similarity | all | f32 | auto");
 }
+TEST(StatusDocument, Skipped_steps_are_counted_of_codecs_that_may_skip) {
+    OneJob one(make_request(0, 1, {{.name = "w", .shape = {4}}}, "similarity(skip=0.5) | all | bf16"));
+    const auto tensor = [&] {
+        Written written;
+        written.jobs = {&one.job()};
+        return written.document().at("jobs").at(0).at("tensors").at(0);
+    };
+    one.step(1, {1, 2, 3, 4}, 5ms);
+    EXPECT_TRUE(tensor().at("reuse_share").is_null());
+    EXPECT_EQ(tensor().at("reused_steps"), 0);
+    const auto payload_bytes = tensor().at("payload_bytes").get<std::uint64_t>();
+    EXPECT_EQ(payload_bytes, 10U) << "two of header";
+    one.step(2, {1, 2, 3, 5}, 5ms);
+    EXPECT_EQ(tensor().at("reuse_share"), 0.9744) << "38 / 39";
+    EXPECT_EQ(tensor().at("reused_steps"), 1);
+    EXPECT_EQ(tensor().at("reuse_saved_bytes"), payload_bytes - codec::kReuseBytes);
+    EXPECT_EQ(tensor().at("kept_elements"), 0);
+    one.step(3, {-1, 2, 3, 4}, 5ms);
+    EXPECT_EQ(tensor().at("reused_steps"), 1 + (tensor().at("reuse_share").get<double>() >= 0.5 ? 1 : 0));
+    EXPECT_FALSE(tensor().at("reuse_share").is_null()) << "also of a step that is sent in full";
+}
 TEST(StatusDocument, Place_of_a_tensor_in_host_memory_says_whether_a_rank_stages_it) {
     const auto request =
         make_request(0, 1, {{.name = "b", .shape = {4}, .staged = true}, {.name = "a", .shape = {4}}}, "all | f32");

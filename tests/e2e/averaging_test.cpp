@@ -61,6 +61,25 @@ TEST(Averaging, One_node_measures_similarity_and_the_other_does_not) {
     EXPECT_FALSE(is_measured(cluster.status(1)));
     EXPECT_EQ(digests(ranks).size(), 1U);
 }
+TEST(Averaging, Skipped_steps_are_identical_on_every_rank) {
+    Cluster cluster(2);
+    std::vector<Process> ranks;
+    for (std::size_t rank = 0; rank < 4; ++rank)
+        ranks.push_back(cluster.rank(
+            rank / 2, {"--rank", std::to_string(rank), "--world", "4", "--steps", "400", "--steady", "5", "--samples",
+                       "2", "--codec", "all | f32; *.weight: similarity(skip=0.5, most=3) | all | dither(levels=7)",
+                       "--nan-at", rank == 3 ? "7" : "0", "--go-on", "1"}));
+    const auto skips = [](const auto& json) {
+        std::uint64_t skipped = 0;
+        for (const auto& job : json.at("jobs"))
+            for (const auto& tensor : job.at("tensors")) skipped += tensor.value("reused_steps", std::uint64_t{0});
+        return skipped > 10;
+    };
+    for (const std::size_t node : {0U, 1U})
+        EXPECT_TRUE(cluster.wait_for_status(node, skips)) << cluster.status(node).dump(2);
+    EXPECT_EQ(digests(ranks).size(), 1U);
+    for (auto& rank : ranks) EXPECT_NE(rank.output().find("failed step 7 non-finite"), std::string::npos);
+}
 /// The weights' 2,800 elements are selected from together, in the same order whatever order they are handed in.
 constexpr auto kTogether = "all | f32; *.weight: topk(0.05, scope=model) | f32";
 

@@ -51,6 +51,9 @@ float gradient_value(std::uint64_t rank, std::uint64_t step, std::uint64_t sampl
     std::_Exit(10 + static_cast<int>(status.code()));
 }
 
+/// Steps that have one gradient: the step that it is counted by.
+std::uint64_t moment(const RankOptions& options, std::uint64_t step) { return step / options.number("steady", 1); }
+
 class Trainer {
 public:
     explicit Trainer(const RankOptions& options) : options_(options), timeout_(options.number("timeout-ms", 20'000)) {
@@ -167,7 +170,7 @@ private:
             for (std::uint32_t sample = 0; sample < samples_; ++sample) {
                 auto slab = tensor.gradient(sample);
                 for (std::uint64_t element = 0; element < slab.size(); ++element)
-                    slab[element] = gradient_value(job_->rank(), step, sample, name_hash, element);
+                    slab[element] = gradient_value(job_->rank(), moment(options_, step), sample, name_hash, element);
                 const auto nan_every = options_.number("nan-every", 0);
                 if ((step == options_.number("nan-at", 0) || (nan_every > 0 && step % nan_every == 0)) &&
                     tensor.name() == "fc2.weight")

@@ -174,7 +174,7 @@ Status one_step(Life& life, std::uint64_t step) {
         if (!takes_part(number)) continue;
         auto values = life.tensors[number].gradient();
         for (std::uint64_t element = 0; element < values.size(); ++element)
-            values[element] = gradient_value(option("rank", 0), step, number, element);
+            values[element] = gradient_value(option("rank", 0), step / option("steady", 1), number, element);
         for (const float value : values) handed_in[shapes()[number].group] += static_cast<double>(value);
     }
     for (const auto& [group, sum] : handed_in) say_sum("gives", group, step, sum);

@@ -45,6 +45,7 @@ public:
         std::vector<std::string> all{"--rank",  std::to_string(rank),   "--world",      std::to_string(kWorld),
                                      "--steps", std::to_string(kSteps), "--compute-ms", std::to_string(compute_ms)};
         if (!codec.empty()) all.insert(all.end(), {"--codec", codec});
+        if (codec.find("skip") != std::string::npos) all.insert(all.end(), {"--steady", "5"});
         return all;
     }
     Process rank(std::size_t rank, const std::vector<std::string>& more = {}) const {
@@ -135,6 +136,8 @@ inline const std::string kMomentumCodec = "momentum(0.9) | topk(0.02) | pow2(bit
 inline const std::string kLowRankCodec = "lowrank(2, columns=square)";
 /// With the average of what all nodes have sent, which counts only beside that.
 inline const std::string kDeltaCodec = "delta | topk(0.02) | f32 | auto";
+/// Skips most of the steps of gradients that stay for five, and keeps the payload that answers them.
+inline const std::string kSkippingCodec = "similarity(skip=0.5, most=3) | all | dither(levels=7)";
 inline Averages uninterrupted_with(const std::string& codec) {
     Training run(false);
     run.codec = codec;
@@ -154,6 +157,10 @@ inline const Averages& uninterrupted_delta() {
     static const Averages averages = uninterrupted_with(kDeltaCodec);
     return averages;
 }
+inline const Averages& uninterrupted_skipping() {
+    static const Averages averages = uninterrupted_with(kSkippingCodec);
+    return averages;
+}
 /// Codecs whose state has an array besides the residual, and what undisturbed runs give.
 struct CodecWithArray {
     const char* array;
@@ -162,7 +169,8 @@ struct CodecWithArray {
 };
 inline const CodecWithArray kCodecsWithArrays[] = {{"momentum", kMomentumCodec, uninterrupted_momentum},
                                                    {"factor", kLowRankCodec, uninterrupted_low_rank},
-                                                   {"average", kDeltaCodec, uninterrupted_delta}};
+                                                   {"average", kDeltaCodec, uninterrupted_delta},
+                                                   {"sent", kSkippingCodec, uninterrupted_skipping}};
 inline std::size_t lives(const Process& rank) {
     std::size_t count = rank.output().rfind("started ", 0) == 0 ? 1 : 0;
     for (auto at = rank.output().find("\nstarted "); at != std::string::npos;

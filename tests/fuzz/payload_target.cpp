@@ -2,6 +2,7 @@
 #include "codec/decoder.hpp"
 #include "codec/noise_trial.hpp"
 #include "codec/phases.hpp"
+#include "codec/reuse.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 
 #include <algorithm>
@@ -67,6 +68,24 @@ void run_sketch(std::uint32_t elements, ByteView payload, bool is_valid) {
         require(decoded.is_ok() == (is_first || is_valid), "values that are valid are taken, and no others");
         for (const float value : values) require(std::isfinite(value), "what comes back is finite");
     }
+}
+
+/// As what a node sends of a tensor whose payload of step 1 is held.
+void run_reuse(std::uint32_t elements, ByteView payload) {
+    static const auto kPipeline = *codec::parse_pipeline("similarity(skip=0.5) | all | pow2(8) | raw32");
+    codec::HeldPayloads held(kPipeline, elements, 1);
+    const auto sent = codec::build_exact_chunk(std::vector<float>(elements, 1.0F));
+    const codec::ChunkView first[] = {{0, sent}};
+    const codec::Contribution sends[] = {{1.0F, first}};
+    require(held.take(1, sends).is_ok(), "a payload is taken");
+    held.commit(1);
+    const codec::ChunkView second[] = {{0, payload}};
+    const codec::Contribution fuzzed[] = {{1.0F, second}};
+    const auto step = codec::parse_reuse(payload);
+    const auto taken = held.take(2, fuzzed);
+    if (!codec::is_reuse(payload)) return require(taken.is_ok(), "what is no record is left to the decoder");
+    require(taken.is_ok() == (step.is_ok() && *step == 1), "a record stands for what is held, and for nothing else");
+    if (taken.is_ok()) require(std::ranges::equal((*taken)[0].chunks[0].bytes, sent), "and is what was sent");
 }
 
 }  // namespace
@@ -137,6 +156,11 @@ std::vector<Bytes> seeds() {
     for (const auto& row : codec::stage_table())
         if (row.role != "selector" && row.role != "front")
             require(all.find(row.name) != std::string::npos, "every stage on the wire has a seed");
+    for (const Step step : {Step{0}, Step{1}, ~Step{0}}) {
+        Bytes record(codec::kReuseBytes);
+        codec::build_reuse(step, record.data());
+        made.push_back(with_elements(33, record));
+    }
     made.push_back(with_elements(3, codec::build_exact_chunk(std::vector<float>{1.0F, -0.0F, NAN})));
     return made;
 }
@@ -160,6 +184,7 @@ void run_one(ByteView input) {
     static_cast<void>(codec::read_exact_chunk(payload, values));
     run_phases(elements, payload, is_valid);
     run_sketch(elements, payload, is_valid);
+    run_reuse(elements, payload);
 }
 
 }  // namespace gradsieve::fuzz

@@ -55,17 +55,19 @@ TEST(StateTable, Everything_that_is_written_is_read_back) {
     ASSERT_EQ(table.parts.size(), 1U);
     EXPECT_EQ(table.parts[0].bytes, image.layout.segment_bytes);
 }
-TEST(StateTable, Only_arrays_behind_the_first_may_be_shorter_and_by_whole_numbers) {
+TEST(StateTable, Only_arrays_behind_the_first_may_be_of_another_size_and_by_whole_numbers) {
     const auto parsed_with = [](std::size_t array, ByteCount bytes) {
         return Image([&](StateTable& table) { table.tensors[0].arrays[array].bytes = bytes; }).parse();
     };
     const ByteCount whole = small_table().tensors[0].elements * sizeof(float);
     EXPECT_TRUE(parsed_with(1, whole - 4).is_ok());
     EXPECT_TRUE(parsed_with(1, 4).is_ok());
+    const ByteCount most = 2 * whole + (ByteCount{64} << 10U);
+    EXPECT_TRUE(parsed_with(1, most).is_ok());
     for (const auto& [array, bytes] : {std::pair<std::size_t, ByteCount>{0, whole - 4},
                                        {0, whole + 4},
                                        {0, 0},
-                                       {1, whole + 4},
+                                       {1, most + 4},
                                        {1, whole - 2},
                                        {1, 0}})
         EXPECT_TRUE(has(parsed_with(array, bytes), "4 for each of its")) << array << ' ' << bytes;

@@ -160,7 +160,7 @@ std::string reason_without_row(std::string_view stage) {
     if (stage == "gaussian_k" || stage == "sidco")
         return "how much it sends depends on how the values are distributed: ThresholdEstimate";
     if (stage == "momentum") return "changes what is coded, not how: Momentum, MomentumRate";
-    if (stage == "similarity") return "measures, and changes nothing: Similarity";
+    if (stage == "similarity") return "measures, or sends what was sent before: Similarity, Reuse";
     if (stage == "accumulate") return "changes when is coded, not how: Accumulate";
     if (stage == "rotate") return "is lossless by itself: Rotation, with what signs then lose";
     if (stage == "compensate") return "changes what is coded, not how: Compensate, LowPass";
