@@ -179,7 +179,8 @@ __device__ inline std::uint32_t codes_of(const LevelRule& rule, const RaisedFour
     const std::uint32_t signs = upper_bytes(values) & (levels + 0x7F7F7F7FU) & 0x80808080U;
     return levels | signs >> rule.sign_shift;
 }
-/// What the codes lose.
+/// What the codes lose, or decode to.
+template <bool kDecodes>
 __device__ inline Vector rest_of(const LevelRule& rule, const RaisedFour& raised, const Vector& r) {
     Vector rest;
 #pragma unroll
@@ -187,12 +188,14 @@ __device__ inline Vector rest_of(const LevelRule& rule, const RaisedFour& raised
         const float size = static_cast<float>(raised.at[c] >> kLevelFractionBits) * rule.scale;
         // Without a level this may be -0, which leaves what +0 would: not of -0, which is why that is made +0.
         const std::uint32_t sign = element::bits_of(r.at[c] + 0.0F) & ~element::kMagnitudeMask;
-        rest.at[c] = r.at[c] - element::float_of(element::bits_of(size) | sign);
+        const float decoded = element::float_of(element::bits_of(size) | sign);
+        rest.at[c] = kDecodes ? decoded : r.at[c] - decoded;
     }
     return rest;
 }
 
-/// exponential_dither's codes of four elements, a byte each; leaves in `inout_r` what they lose.
+/// exponential_dither's codes of four elements, a byte each; leaves in `inout_r` what they lose, or decode to.
+template <bool kDecodes>
 __device__ inline std::uint32_t exponential_codes_of(const TensorPlan& plan, const LevelRule& unit,
                                                      const PhiloxBlock& random, Vector& inout_r) {
     const ExponentialRule rule = exponential_rule_of(plan, false);
@@ -204,8 +207,9 @@ __device__ inline std::uint32_t exponential_codes_of(const TensorPlan& plan, con
                                                              inout_r.at[c], random.words[c])
                                        : 0U;
         codes = codes << 8U | code;
-        inout_r.at[c] =
-            inout_r.at[c] - element::float_of(exponential_decoded_bits(code, rule.dither.bits, rule.base, unit.scale));
+        const float decoded =
+            element::float_of(exponential_decoded_bits(code, rule.dither.bits, rule.base, unit.scale));
+        inout_r.at[c] = kDecodes ? decoded : inout_r.at[c] - decoded;
     }
     return codes;
 }

@@ -8,6 +8,7 @@
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/random_mask.hpp"
+#include "codec/rotation.hpp"
 #include "codec/select_topk.hpp"
 #include "codec/threshold_estimate.hpp"
 
@@ -95,6 +96,9 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
 
 void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     const Quantizer& quantizer = pipeline.quantizer;
+    if (has_rotation(pipeline))
+        ret_plan.rotation =
+            static_cast<std::uint8_t>(has_drive_scale(quantizer) ? Rotation::kDrive : Rotation::kPlain);
     ret_plan.quantizer = static_cast<std::uint8_t>(quantizer.kind);
     ret_plan.index_coder = static_cast<std::uint8_t>(pipeline.index_coder);
     ret_plan.code_bits = static_cast<std::uint8_t>(code_bits(quantizer));
@@ -213,6 +217,7 @@ void EncodeBatch::clear() {
     has_fronts_ = false;
     ranges_.clear();
     selections_.clear();
+    rotations_.clear();
     sources_.clear();
     wanted_.clear();
     most_tiles_.clear();
@@ -257,6 +262,8 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     selections_.push_back(is_keyed(pipeline.selector) ? SelectionPlan(pipeline.selector, request.selection_seed,
                                                                       request.tensor, request.step, request.elements)
                                                       : SelectionPlan());
+    rotations_.push_back({rotation_seed(pipeline.quantizer, request.selection_seed, request.random_seed),
+                          request.tensor, request.step});
     add_arrays(gpu_request, part, place, has_moments);
     share(gpu_request, place, plan);
     const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;

@@ -61,6 +61,13 @@ struct SlotLayout {
     ByteCount indices = 0, values = 0, infos = 0, gates = 0;
 };
 
+/// What the keys of a tensor's rotations follow from.
+struct RotationSource {
+    std::uint64_t seed = 0;
+    TensorId tensor = 0;
+    Step step = 0;
+};
+
 /// Addresses that are known once the memory is there.
 struct EncodeAddresses {
     const std::byte* plan = nullptr;     ///< device memory
@@ -124,6 +131,7 @@ private:
     bool has_fronts_ = false;
     std::vector<DeviceRange> ranges_;
     std::vector<SelectionPlan> selections_;  ///< one each; of keyed selectors
+    std::vector<RotationSource> rotations_;  ///< one each; of rotations
     std::vector<VarianceSource> sources_;
     std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind
     std::vector<std::uint32_t> most_tiles_;    ///< tiles of the largest part

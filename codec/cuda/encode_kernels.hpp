@@ -33,8 +33,10 @@ struct PassKernel {
 /// encode_list.cu (no variance, moments, one gradient), encode_list_groups.cu (groups).
 [[nodiscard]] PassKernel find_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
 [[nodiscard]] PassKernel find_group_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
-/// The dense pass that codes every element, with any quantizer but pow2.
+/// The dense pass that codes every element, with any quantizer but pow2 and integer; and the one that rotates tiles
+/// first, with any quantizer that may stand behind a rotation.
 [[nodiscard]] PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
+[[nodiscard]] PassKernel find_rotated_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
 
 /// Lists again where the floor let too few through; one block per group of tiles, as the next four.
 [[nodiscard]] KernelHandle relist_kernel() noexcept;

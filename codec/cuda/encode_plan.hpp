@@ -40,6 +40,9 @@ static_assert(kTileThreads == kChunkTiles && kChunkTiles % kGroupTiles == 0);
 /// kernel that sends those before it as well, since these do not want its registers.
 enum class Draw : std::uint8_t { kNone = 0, kRandom = 1, kExponential = 2 };
 
+/// What happens to a tile before it is quantized (codec/rotation.hpp); drive: and signs have DRIVE's scale.
+enum class Rotation : std::uint8_t { kNone = 0, kPlain = 1, kDrive = 2 };
+
 /// One sample's array and its share of the mean.
 struct SampleView {
     const void* data;
@@ -117,7 +120,7 @@ struct TensorPlan {
     std::uint8_t key_form;          ///< IndexForm of a selector whose positions follow from a key; else 0
     std::uint8_t draw_log2;         ///< adaptive_random: of a block's elements; else 0
     std::uint8_t bucket_log2;       ///< minmax: of a bucket's elements
-    std::uint8_t reserved;
+    std::uint8_t rotation;          ///< Rotation
     float raise_factor;   ///< keyed, with feedback=none: what values are multiplied by; else 0, and r is kept
     RandomStream stream;  ///< adaptive_random
     StreamRounds random;  ///< natural, dither
@@ -164,7 +167,7 @@ struct ChunkPlan {
     std::uint32_t elements;        ///< of the chunk
     std::uint32_t tiles;           ///< of the chunk
     std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies; keyed without r: where means do
-    SelectionRule rule;            ///< of a keyed selector
+    SelectionRule rule;            ///< of a keyed selector; its key: of a rotation
 };
 struct ChunkResult {
     std::uint64_t offset;

@@ -2,6 +2,7 @@
 // into rounds.
 #include "codec/cuda/encode_batch.hpp"
 #include "codec/cuda/encode_sizes.hpp"
+#include "codec/rotation.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -43,7 +44,8 @@ void EncodeBatch::add_wanted(std::size_t tensor) {
     round.has_low_pass = fronts_[tensor].take > 0;
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
     if (is_dense_plan(plan)) {
-        round.pass = find_dense_kernel(quantizer, samples);
+        const bool is_rotated = static_cast<Rotation>(plan.rotation) != Rotation::kNone;
+        round.pass = is_rotated ? find_rotated_kernel(quantizer, samples) : find_dense_kernel(quantizer, samples);
     } else if (needs_means(plan)) {
         round.pass = find_dense_kernel(QuantizerKind::kF32, samples);
         round.value_bytes = plan.value_bytes;
@@ -138,6 +140,11 @@ void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& i
         payload_bound_bytes_ += list_bound(plan, elements);
     }
     if (plan.key_form != 0) chunk.rule = selections_[tensor].rule(ranges_[tensor].first_chunk() + chunk.chunk_index);
+    if (static_cast<Rotation>(plan.rotation) != Rotation::kNone) {
+        const RotationSource& of = rotations_[tensor];
+        chunk.rule.key =
+            rotation_key(of.seed, of.tensor, of.step, ranges_[tensor].first_chunk() + chunk.chunk_index);
+    }
     if (needs_means(plan)) {
         const ByteCount values = aligned_to_line(mean_bytes_ + kMeanHeaderBytes);
         chunk.payload_offset = values - kMeanHeaderBytes;

@@ -56,12 +56,15 @@ inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
 /// Bytes of a dense payload before its values or codes.
 inline ByteCount dense_header_bytes(const TensorPlan& plan, ElementCount elements) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    const ByteCount key = static_cast<Rotation>(plan.rotation) != Rotation::kNone ? sizeof(PhiloxKey) : 0;
     if (quantizer == QuantizerKind::kMinMax)
-        return 4 + ByteCount{buckets_of(static_cast<std::uint32_t>(elements), plan.bucket_log2)} * sizeof(MinMaxRange);
+        return 4 + key +
+               ByteCount{buckets_of(static_cast<std::uint32_t>(elements), plan.bucket_log2)} * sizeof(MinMaxRange);
     const std::uint32_t tiles = tiles_in(elements);
-    const bool has_scales =
-        quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
-    return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0) +
+    const bool has_chunk_scale = quantizer == QuantizerKind::kSign && plan.sign_scale > 0.0F;
+    const bool has_scales = (quantizer == QuantizerKind::kSign && !has_chunk_scale) ||
+                            quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
+    return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) || has_chunk_scale ? 4 : 0) + key +
            (has_scales ? ByteCount{tiles} * scales_per_tile(quantizer) * sizeof(float) : 0);
 }
 inline ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {
