@@ -298,9 +298,8 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
         const ByteCount result_bytes = results_.chunk_bytes(chunk.tensor, chunk.elements);
         const bool is_staging_full = result_bytes > 0 && staged > 0 && staged + result_bytes > limits.staging_bytes;
         if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense ||
-            rounds_.back().has_exponential != chunk.has_exponential ||
-            rounds_.back().is_rotated != chunk.is_rotated || entries + listed > kRoundEntries ||
-            words + chunk_words > kRoundTableWords || is_staging_full) {
+            rounds_.back().has_exponential != chunk.has_exponential || rounds_.back().is_rotated != chunk.is_rotated ||
+            entries + listed > kRoundEntries || words + chunk_words > kRoundTableWords || is_staging_full) {
             rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
                                chunk.has_dense, chunk.has_exponential, false, chunk.is_rotated,
                                static_cast<std::uint32_t>(results_.copies().size()), 0});

@@ -1,6 +1,6 @@
 // Decoding of chunks whose payloads are rotated (codec/rotation.hpp): a block takes tile after tile, adds up what the
-// nodes sent in node order, and rotates the sum back; where each node has a key of its own, each node's numbers before it
-// adds them. Sums, results and digests are those of the host's decoder, bit for bit.
+// nodes sent in node order, and rotates the sum back; where each node has a key of its own, each node's numbers before
+// it adds them. Sums, results and digests are those of the host's decoder, bit for bit.
 #include "codec/cuda/launch.hpp"
 #include "codec/cuda/rotate_stages.cuh"
 #include "codec/cuda/unit_dense.cuh"
@@ -61,7 +61,8 @@ __device__ inline void add_across_warps(float* inout_values) {
 /// A tensor's last tile.
 __device__ __noinline__ void add_stages_of_part(float* inout_values, std::uint32_t elements) {
     __syncthreads();
-    add_in_part(inout_values, elements, kThreads, [](std::uint32_t i) { return i; }, [] { __syncthreads(); });
+    add_in_part(
+        inout_values, elements, kThreads, [](std::uint32_t i) { return i; }, [] { __syncthreads(); });
 }
 
 /// Rotates a tile's sums back, of which this thread has half a unit's. The whole block; `values`: shared memory, this
@@ -82,8 +83,7 @@ __device__ inline void rotate_back(PhiloxKey key, std::uint32_t tile, std::uint3
 #pragma unroll
     for (unsigned i = 0; i < kNumbers; ++i) {
         const std::uint32_t element = warp * kWarpElements + (i / 4 * kLanes + lane_of_thread()) * 4 + i % 4;
-        numbers[i] =
-            numbers[i] * (is_whole ? kTileRotationScale : rotation_scale(rotation_order(element, elements)));
+        numbers[i] = numbers[i] * (is_whole ? kTileRotationScale : rotation_scale(rotation_order(element, elements)));
     }
     if (is_whole) add_in_warp(numbers);
     put_numbers(numbers, values);
@@ -126,7 +126,7 @@ __device__ inline Groups average_of(const DecodeTables& tables, const DeviceChun
 }
 
 __global__ void __launch_bounds__(kThreads, kRotatedBlocks) average_rotated(DecodeTables tables, DecodeRound round) {
-    __shared__ alignas(16) float values[kRotatedTile];
+    alignas(16) __shared__ float values[kRotatedTile];
     const auto share = [&](std::uint64_t block) {
         return round.first_unit + static_cast<std::uint32_t>(block * round.units / gridDim.x);
     };
@@ -152,7 +152,9 @@ __global__ void __launch_bounds__(kThreads, kRotatedBlocks) average_rotated(Deco
             tally_groups(chunk, one, half, sums, tally);
             write_results(tables, chunk, one, half, sums, false);
             if (part == 0) static_cast<void>(note_touched(tables, chunk, tensor, one, true));
-            if (half == 0 && lane_of_thread() == 0) tally.touched += one.elements;
+            const std::uint32_t in_unit = half * kWarpElements;
+            if (lane_of_thread() == 0 && one.elements > in_unit)
+                tally.touched += min(kWarpElements, one.elements - in_unit);
         }
         unit = chunk.first_unit + chunk.units;
         flush(tables.reports[chunk.tensor], tally);

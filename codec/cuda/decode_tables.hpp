@@ -73,9 +73,9 @@ struct DeviceChunk {
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
-    bool has_exponential = false;  ///< a payload of exponential_dither or minmax, which have kernels of their own
-    std::uint32_t votes = 0;       ///< all payloads are votes, and so many; 0: values
-    bool has_keyed = false;        ///< a list whose positions follow from a key
+    bool has_exponential = false;        ///< a payload of exponential_dither or minmax, which have kernels of their own
+    std::uint32_t votes = 0;             ///< all payloads are votes, and so many; 0: values
+    bool has_keyed = false;              ///< a list whose positions follow from a key
     bool is_rotated = false;             ///< all payloads are, and dense
     bool has_several_rotations = false;  ///< whose keys differ
 };

@@ -139,7 +139,8 @@ __device__ inline void store_header(const TensorPlan& plan, std::byte* header, c
     header[1] = static_cast<std::byte>(form_byte(kQuantizer, IndexForm::kEvery) |
                                        (rotation != nullptr ? kRotatedForm << 5U : 0U));
     std::byte* at = header + 2;
-    if constexpr (has_value_byte(kQuantizer)) *at++ = static_cast<std::byte>(value_byte(plan.code_bits, has_chunk_scale));
+    if constexpr (has_value_byte(kQuantizer))
+        *at++ = static_cast<std::byte>(value_byte(plan.code_bits, has_chunk_scale));
     if constexpr (has_bucket_byte(kQuantizer)) *at++ = static_cast<std::byte>(bucket_code(plan.bucket_log2));
     if (has_base(kQuantizer) || has_chunk_scale) {
         store_word(at, element::bits_of(has_chunk_scale ? plan.sign_scale : plan.base));

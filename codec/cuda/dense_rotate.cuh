@@ -11,9 +11,9 @@ namespace gradsieve::codec::cuda {
 
 /// What warps tell each other of a tile that is rotated.
 struct RotateShared {
-    alignas(16) float values[kTile + 16];   ///< at rotated_place
-    std::uint32_t largest[kPassWarps];  ///< magnitude bits, before the rotation
-    double magnitudes;                  ///< drive: their sum, where its order shows
+    alignas(16) float values[kTile + 16];  ///< at rotated_place
+    std::uint32_t largest[kPassWarps];     ///< magnitude bits, before the rotation
+    double magnitudes;                     ///< drive: their sum, where its order shows
 };
 
 /// Where element i of the tile lies: its halves in different banks.
@@ -30,8 +30,8 @@ __device__ inline void put_own(const Vector (&vectors)[kThreadVectors], float* r
 __device__ inline void take_own(const float* values, Vector (&ret_vectors)[kThreadVectors]) {
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) {
-        const float4 four = *reinterpret_cast<const float4*>(
-            values + rotated_place((own_vector(j) * 32 + threadIdx.x % 32) * 4));
+        const float4 four =
+            *reinterpret_cast<const float4*>(values + rotated_place((own_vector(j) * 32 + threadIdx.x % 32) * 4));
         ret_vectors[j] = {{four.x, four.y, four.z, four.w}};
     }
 }
@@ -57,8 +57,8 @@ __device__ inline void add_across_warps(float* inout_values) {
 /// A tensor's last tile. Not inline: whole tiles want the registers.
 static __device__ __noinline__ void add_stages_of_part(float* inout_values, std::uint32_t elements) {
     meet_lookers();
-    add_in_part(inout_values, elements, kPassThreads, [](std::uint32_t i) { return rotated_place(i); },
-                [] { meet_lookers(); });
+    add_in_part(
+        inout_values, elements, kPassThreads, [](std::uint32_t i) { return rotated_place(i); }, [] { meet_lookers(); });
 }
 
 /// Rotates the tile of which this thread has two vectors, or back. All threads that look; shared.values are this

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "codec/cuda/dense_dither.cuh"
+#include "codec/cuda/dense_integer.cuh"
 #include "codec/cuda/dense_minmax.cuh"
 #include "codec/cuda/dense_payload.cuh"
 #include "codec/cuda/dense_rotate.cuh"
@@ -32,6 +33,7 @@ struct DenseShared {
         SignShared sign;
         TwoMeanShared two_mean;
         MinMaxShared minmax;
+        IntegerShared integer;
     };
     DitherShared dither;
 };
@@ -184,8 +186,7 @@ __device__ inline void code_rotated_tile(const EncodeRound& round, const TileSta
     const unsigned lane = threadIdx.x % 32;
     const std::uint32_t largest_of_warp = __reduce_max_sync(~0U, own_largest);
     if (lane == 0) shared.rotate.largest[threadIdx.x / 32] = largest_of_warp;
-    const std::uint32_t signs =
-        draw_signs<kThreadVectors>(key, work.tile_in_chunk * (kTile / 128) + own_vector(0));
+    const std::uint32_t signs = draw_signs<kThreadVectors>(key, work.tile_in_chunk * (kTile / 128) + own_vector(0));
     Vector y[kThreadVectors];
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) y[j] = r[j];
@@ -252,8 +253,7 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
             const DensePayload payload = payload_of<kRotated>(stage.work, kQuantizer);
             if (stage.work.tile_in_chunk == 0 && threadIdx.x % 32 == 0) {
                 if constexpr (kRotated)
-                    store_header<kQuantizer>(stage.work.plan, payload.header,
-                                             &round.chunks[stage.work.chunk].rule.key);
+                    store_header<kQuantizer>(stage.work.plan, payload.header, &round.chunks[stage.work.chunk].rule.key);
                 else
                     store_header<kQuantizer>(stage.work.plan, payload.header);
             }
@@ -270,6 +270,8 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
             report_trouble(work, own_vector(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kRotated)
             code_rotated_tile<kQuantizer>(round, stage, r, own_largest, shared);
+        else if constexpr (kQuantizer == QuantizerKind::kInteger)
+            code_integer_tile(round, stage, r, shared.integer);
         else
             code_tile<kQuantizer>(stage, r, own_largest, shared);
         return false;
@@ -279,8 +281,8 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
 
 template <QuantizerKind kQuantizer, bool kRotated, unsigned kSamples>
 PassKernel dense_pass() {
-    return {&code_tiles<kQuantizer, kSamples, kRotated>, kDenseBlock<kQuantizer>, 2,
-            kStagesBegin<SharedOf<kRotated>>, kDenseArrays<kSamples> * kArrayBytes};
+    return {&code_tiles<kQuantizer, kSamples, kRotated>, kDenseBlock<kQuantizer>, 2, kStagesBegin<SharedOf<kRotated>>,
+            kDenseArrays<kSamples> * kArrayBytes};
 }
 /// The dense pass with or without a rotation, of a number of samples.
 template <QuantizerKind kQuantizer, bool kRotated>

@@ -5,6 +5,7 @@
 
 #include "codec/cuda/tile_load.cuh"
 #include "codec/exponential.hpp"
+#include "codec/integer.hpp"
 #include "codec/natural.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
@@ -97,6 +98,14 @@ struct Drawn {
     std::uint32_t code;
     std::uint32_t decoded_bits;
 };
+/// integer's code in a word: the sign in its highest bit, the magnitude in the lowest ones.
+inline constexpr std::uint32_t kIntegerMagnitude = element::kMagnitudeMask;
+__device__ inline Drawn draw_integer(const TensorPlan& plan, float value, std::uint32_t word) {
+    const std::uint32_t magnitude = integer_magnitude(value, plan.base, plan.is_biased != 0 ? kHalfStepWord : word);
+    const std::uint32_t sign = magnitude != 0 ? element::bits_of(value) & ~kIntegerMagnitude : 0U;
+    const float size = static_cast<float>(static_cast<std::int32_t>(magnitude)) * plan.depth_per_bit;
+    return {magnitude | sign, element::bits_of(size) | sign};
+}
 /// One element of the part by what is coded one by one. Not inline: lists of other quantizers want the registers.
 template <Draw kDraw>
 static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_levels, float scale, float value,
@@ -111,6 +120,8 @@ static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_le
         return {code, natural_decoded_bits(code)};
     }
     if constexpr (kDraw == Draw::kExponential) {
+        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger)
+            return draw_integer(plan, value, word);
         if (has_base(static_cast<QuantizerKind>(plan.quantizer))) {
             const ExponentialRule rule = exponential_rule_of(plan, true);
             const std::uint32_t code = exponential_code_of(rule, {scale, to_levels}, plan.depth_per_bit, value, word);

@@ -34,8 +34,10 @@ struct RoundPlan {
     bool is_keyed = false;      ///< all of its tensors' selectors are
     unsigned looks = 0;         ///< most of a tensor whose threshold is estimated
     bool has_front = false;
+    bool has_clip = false;      ///< of some tensor's front, which lies in this round as a whole
     bool is_masked = false;     ///< of some tensor's front
     bool has_low_pass = false;  ///< of some tensor's front
+    bool is_integer = false;    ///< all of its tensors are sent whole, by integer
     Draw draw = Draw::kNone;    ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
@@ -59,6 +61,7 @@ struct PlanLayout {
 /// Slots of lists, one per tile, for the round that needs most, in bytes.
 struct SlotLayout {
     ByteCount indices = 0, values = 0, infos = 0, gates = 0;
+    ByteCount sums = 0;  ///< of squares, one per tile
 };
 
 /// What the keys of a tensor's rotations follow from.

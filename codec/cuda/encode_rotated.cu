@@ -1,4 +1,5 @@
-// The dense passes that quantize rotations (codec/rotation.hpp), forms of their own: transforms cost the others' registers.
+// The dense passes that quantize rotations (codec/rotation.hpp), forms of their own: transforms cost the others'
+// registers.
 #include "codec/cuda/dense_tiles.cuh"
 
 namespace gradsieve::codec::cuda {

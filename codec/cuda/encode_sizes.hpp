@@ -17,14 +17,20 @@ inline std::uint32_t tiles_in(ElementCount elements) { return static_cast<std::u
 /// Every element is sent, in a payload of known size.
 inline bool is_dense_plan(const TensorPlan& plan) {
     return static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll &&
-           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2;
+           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2 &&
+           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kInteger;
+}
+/// Every element is sent, in codes as wide as its chunk wants.
+inline bool is_integer_plan(const TensorPlan& plan) {
+    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll &&
+           static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger;
 }
 
 /// Where a keyed selector keeps no r, the pass writes means as `all | f32` does, behind a header of so many bytes.
 inline constexpr std::uint32_t kMeanHeaderBytes = 2;
 inline bool needs_means(const TensorPlan& plan) { return plan.raise_factor > 0.0F; }
 
-/// Bits of one value in a payload, but for the paper's word.
+/// Most bits of one value in a payload, but for the paper's word.
 inline ByteCount value_bits(const TensorPlan& plan) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kSign:
@@ -35,7 +41,7 @@ inline ByteCount value_bits(const TensorPlan& plan) {
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
         case QuantizerKind::kMinMax: return plan.code_bits;
-        case QuantizerKind::kInteger:  // check_gpu_request refuses it
+        case QuantizerKind::kInteger: return kMostIntegerBits;
         case QuantizerKind::kF32:
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: break;

@@ -1,5 +1,5 @@
-// What the kernels that average leave beside the averages: which tiles they touched, and each tensor's report; and which
-// chunk a unit lies in. Device code only.
+// What the kernels that average leave beside the averages: which tiles they touched, and each tensor's report; and
+// which chunk a unit lies in. Device code only.
 #pragma once
 
 #include "codec/cuda/unit_sums.cuh"
@@ -8,7 +8,7 @@ namespace gradsieve::codec::cuda {
 
 /// Whether this step or the last touched the unit's tile; notes that this one did.
 __device__ inline bool note_touched(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
-                             const Unit& unit, bool is_touched) {
+                                    const Unit& unit, bool is_touched) {
     const auto tile = static_cast<std::uint32_t>(chunk.first_element / kTileElements) + unit.place / kUnitsPerTile;
     const std::uint32_t word = tensor.first_word + tile / 32;
     const std::uint32_t bit = 1U << (tile % 32);
