@@ -12,8 +12,9 @@ namespace gradsieve::codec::cuda {
 /// What warps tell each other of a tile that is rotated.
 struct RotateShared {
     alignas(16) float values[kTile + 16];  ///< at rotated_place
-    std::uint32_t largest[kPassWarps];     ///< magnitude bits, before the rotation
-    double magnitudes;                     ///< drive: their sum, where its order shows
+    /// Magnitude bits, before the rotation; in turn: one tile's are read while the next one's are written.
+    std::uint32_t largest[2][kPassWarps];
+    double magnitudes;  ///< drive: their sum, where its order shows
 };
 
 /// Where element i of the tile lies: its halves in different banks.

@@ -185,13 +185,14 @@ __device__ inline void code_rotated_tile(const EncodeRound& round, const TileSta
     const PhiloxKey key = chunk.rule.key;
     const unsigned lane = threadIdx.x % 32;
     const std::uint32_t largest_of_warp = __reduce_max_sync(~0U, own_largest);
-    if (lane == 0) shared.rotate.largest[threadIdx.x / 32] = largest_of_warp;
+    std::uint32_t(&told)[kPassWarps] = shared.rotate.largest[stage.number % 2];
+    if (lane == 0) told[threadIdx.x / 32] = largest_of_warp;
     const std::uint32_t signs = draw_signs<kThreadVectors>(key, work.tile_in_chunk * (kTile / 128) + own_vector(0));
     Vector y[kThreadVectors];
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j) y[j] = r[j];
     rotate_vectors<false>(work.elements, signs, shared.rotate, y);
-    const std::uint32_t largest = __reduce_max_sync(~0U, shared.rotate.largest[lane % kPassWarps]);
+    const std::uint32_t largest = __reduce_max_sync(~0U, told[lane % kPassWarps]);
     if (largest > element::bits_of(kMostRotated) && largest < element::kExponentMask && own_largest == largest)
         report_large(work, r, largest, round.tensor_states[chunk.tensor]);
     if constexpr (is_dithered(kQuantizer)) {
