@@ -221,8 +221,8 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_lists |= payload.is_list;
     inout_chunk.has_direct |= payload.is_direct;
     inout_chunk.has_keyed |= is_keyed(header.index_form);
-    inout_chunk.has_exponential |=
-        header.quantizer == QuantizerKind::kExponentialDither || header.quantizer == QuantizerKind::kMinMax;
+    inout_chunk.has_exponential |= !header.is_rotated && (header.quantizer == QuantizerKind::kExponentialDither ||
+                                                          header.quantizer == QuantizerKind::kMinMax);
     return true;
 }
 

@@ -103,7 +103,7 @@ TEST(DecodePlan, Invalid_requests_are_refused_with_the_value_seen) {
 
 TEST(DecodePlan, Rotations_have_rounds_of_their_own_and_none_beside_other_payloads) {
     const Bytes rotated = coded("rotate | all | sign", 5000);
-    const Bytes other = coded("all | sign", 5000);
+    const Bytes other = coded("all | f32 | auto", 5000);
     const ChunkView chunks[] = {{0, rotated}, {0, other}};
     std::byte memory[16] = {};
     const GpuResult result{memory, ElementType::kF32, true};
@@ -154,7 +154,7 @@ TEST(DecodePlan, Upload_and_rounds_hold_every_tensor_once) {
     }
     EXPECT_EQ(covered, payloads.size());
     EXPECT_EQ(units, payloads.size() * 5);
-    EXPECT_EQ(plan.rounds().size(), 4U) << "of lists, of dense payloads, and of each with levels of a base";
+    EXPECT_EQ(plan.rounds().size(), 5U) << "of lists, of dense payloads, of each with levels of a base, of rotations";
     Bytes upload(plan.layout().total_bytes, std::byte{0xEE});
     plan.write_tables(upload.data());
     for (ByteCount byte = 0; byte < plan.layout().answers_bytes; ++byte) ASSERT_EQ(upload[byte], std::byte{0});
