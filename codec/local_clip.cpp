@@ -7,11 +7,12 @@
 
 namespace gradsieve::codec {
 
+double most_clipped_norm(double clip, std::uint32_t node_count) noexcept {
+    return clip * std::sqrt(static_cast<double>(node_count));
+}
+
 float clip_factor(double clip, std::uint32_t node_count, double square_sum) noexcept {
-    const double norm = std::sqrt(square_sum);
-    const double most = clip * std::sqrt(static_cast<double>(node_count));
-    if (!std::isfinite(norm) || norm <= most) return 1.0F;
-    return static_cast<float>(most / norm);
+    return bounded_factor(most_clipped_norm(clip, node_count), square_sum);
 }
 
 double mean_square_sum(const MomentumStep& step, ElementCount elements, const PayloadKernels& kernels,

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "base/id.hpp"
+#include "codec/clip_factor.hpp"
 #include "codec/momentum_step.hpp"
 #include "codec/payload_kernels.hpp"
 
@@ -19,8 +20,9 @@
 
 namespace gradsieve::codec {
 
-/// What the mean gradient is multiplied by, in [0, 1]. `clip` > 0; `node_count` >= 1; `square_sum` of the mean
-/// gradient.
+/// The norm that the mean gradient has at most. `clip` > 0; `node_count` >= 1.
+[[nodiscard]] double most_clipped_norm(double clip, std::uint32_t node_count) noexcept;
+/// What it is multiplied by for that, in [0, 1]: bounded_factor. `square_sum` of the mean gradient.
 [[nodiscard]] float clip_factor(double clip, std::uint32_t node_count, double square_sum) noexcept;
 
 /// Sum of squares of the samples' mean, `step` being the whole tensor's; infinite or NaN where that is. `scratch`: room

@@ -207,9 +207,6 @@ struct HostStage {
     if (has_delta(pipeline)) return {"delta", "leave the stage out"};
     if (has_phases(pipeline)) return {has_factor(pipeline) ? "lowrank" : "sketch", "use topk"};
     if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};
-    if (has_rotation(pipeline)) return {"rotate", "leave the stage out"};
-    if (has_local_clip(pipeline)) return {"momentum(clip=..)", "leave clip out"};
-    if (pipeline.quantizer.kind == QuantizerKind::kInteger) return {"integer", "use another quantizer"};
     return {};
 }
 

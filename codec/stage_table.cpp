@@ -22,7 +22,7 @@ constexpr std::array kStages = {
         "average to a norm of NUMBER",
         "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, momentum correction, local "
         "gradient clipping and momentum factor masking",
-        "gather", "CPU, CUDA; with clip: CPU"},
+        "gather"},
     StageRow{
         "similarity", "front", "skip=none|NUMBER, most=7", "tensor",
         "none; 16 KiB per tensor on the host, not kept; with skip, r, the last payload and 16 KiB per generation",
@@ -59,10 +59,9 @@ constexpr std::array kStages = {
         "rotate", "front", "", "tile", "-",
         "a randomized Hadamard transform of each tile before it is quantized, so that every element is spread over "
         "4,096 and one scale fits all; nodes rotate alike, and the sum of what they send is rotated back; stands "
-        "before `all` and a quantizer that rounds, and works on the host only",
+        "before `all` and a quantizer that rounds",
         "Suresh, Yu, Kumar, McMahan 2017, Distributed Mean Estimation with Limited Communication; Vargaftik et al. "
-        "2021, DRIVE: One-bit Distributed Mean Estimation",
-        "gather", "CPU"},
+        "2021, DRIVE: One-bit Distributed Mean Estimation"},
     StageRow{"all", "selector", "", "-", "none with f32 and feedback=none; r otherwise: 4 B per element and generation",
              "sends every element", "-"},
     StageRow{"variance", "selector", "alpha=1.5, zeta=0.999, mode=conserving|faithful", "element",
@@ -178,7 +177,7 @@ constexpr std::array kStages = {
         "rounded to a whole number over `scale`, at random without bias or to the nearer one, so less than 1/scale "
         "away, or at most half of that; as many bits as the chunk's largest takes, 2 to 24; beyond 2^23 - 1 cut off; "
         "no finite z or delta bounds it, so it is in none of the classes and is not scaled; none: nothing is kept",
-        "Scaled integer rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410", "gather", "CPU"},
+        "Scaled integer rounding of Beznosikov, Horvath, Richtarik, Safaryan 2020, arXiv:2002.12410"},
     StageRow{"lowrank", "whole codec", "rank=1, columns=auto|square|number", "tensor",
              "r: 4 B per element and generation; a factor: 4 B times rank times columns",
              "the tensor as a matrix of so many columns (auto: its extents behind the first, multiplied), sent as two "

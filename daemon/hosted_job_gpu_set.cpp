@@ -63,7 +63,10 @@ void HostedJob::fix_gpus() {
     if (device_count == 1) return;
     std::vector<ElementCount> elements;
     for (const auto& tensor : tensors_) elements.push_back(tensor.on_device ? tensor.elements : 0);
-    const auto ranges = codec::cuda::split_over_devices(elements, device_count);
+    std::vector<std::size_t> whole;  // whose norm is one device's
+    for (const auto& tensor : tensors_)
+        if (codec::has_local_clip(tensor.pipeline)) whole.push_back(tensor.number);
+    const auto ranges = codec::cuda::split_over_devices(elements, device_count, whole);
     for (auto& tensor : tensors_)
         if (tensor.on_device) tensor.gpu_ranges = ranges[tensor.number];
     surroundings_.log->info("device tensors are shared by GPUs " + gpu_->names(), {.job = key().name});

@@ -1,6 +1,7 @@
 #include "codec/cuda/decode_plan.hpp"
 
 #include "codec/bit_stream.hpp"
+#include "codec/cuda/decode_request_check.hpp"
 #include "codec/cuda/vector_bytes.hpp"
 #include "codec/digest.hpp"
 #include "codec/index_coder.hpp"
@@ -19,50 +20,15 @@ namespace {
 constexpr std::uint64_t kRoundEntries = std::uint64_t{1} << 27U;
 /// Tables of one round of kernels: 20 bytes for each 4,096 elements of each node.
 constexpr std::uint64_t kRoundTableWords = std::uint64_t{1} << 26U;
-constexpr std::size_t kMaximumContributions = std::numeric_limits<std::uint16_t>::max();
 /// Marks what the device fetches while it is being placed.
 constexpr ByteCount kFetched = ByteCount{1} << 63U;
 /// Longest section of tile exponents: 254 zeros, a one and 6 bits for each tile.
 constexpr std::uint64_t kLongestExponents = bytes_of_bits(kMaximumTiles * (254 + 1 + 6));
 
-bool are_whole(const GpuDecodeRequest& request, std::size_t devices) {
-    ElementCount next = 0;
-    for (const DeviceRange& range : request.ranges) {
-        if (range.first != next || (range.first % kChunkElements != 0 && range.elements > 0)) return false;
-        next = range.end();
-    }
-    return next == request.elements && request.ranges.size() == devices;
-}
-
 /// What the device of that place averages.
 DeviceRange range_of(const GpuDecodeRequest& request, const DevicePlace& place) {
     if (!request.ranges.empty()) return request.ranges[place.place];
     return {0, place.place == 0 ? request.elements : 0};
-}
-
-Status check_request(const GpuDecodeRequest& request, std::size_t place, std::size_t devices) {
-    const auto refuse = [&](const std::string& what) {
-        return Status(StatusCode::kInvalidArgument, "GPU decoder: request " + std::to_string(place) + ": " + what);
-    };
-    if (request.contributions.size() > kMaximumContributions)
-        return refuse("contributions " + std::to_string(request.contributions.size()) + ": allowed are up to " +
-                      std::to_string(kMaximumContributions) + "; average fewer nodes");
-    for (const Contribution& contribution : request.contributions)
-        if (!(contribution.factor >= 0 && contribution.factor <= 1))
-            return refuse("factor " + std::to_string(contribution.factor) +
-                          ": allowed is 0 to 1; hand over a node's share of the ranks");
-    if (!request.ranges.empty() && !are_whole(request, devices))
-        return refuse("ranges " + std::to_string(request.ranges.size()) + " for " + std::to_string(devices) +
-                      " devices: allowed is one each, ascending from chunk to chunk, together the whole tensor; cut it "
-                      "with split_over_devices");
-    for (const GpuResult& result : request.results) {
-        if (request.elements > 0 && result.data == nullptr)
-            return refuse("a result without memory: allowed is device memory of all elements; hand it over");
-        if (reinterpret_cast<std::uintptr_t>(result.data) % element_bytes(result.type) != 0)
-            return refuse("a result at a byte that is no multiple of " + std::to_string(element_bytes(result.type)) +
-                          ": allowed are whole elements; align it");
-    }
-    return {};
 }
 
 /// Whether the sections of known length lie inside the body with clear padding, and it is not longer than any list of
@@ -108,7 +74,7 @@ Status DecodePlan::make(std::span<const GpuDecodeRequest> requests, const Device
     requests_ = requests;
     mirrors_ = limits.mirrors.get();
     for (std::size_t place = 0; place < requests.size(); ++place) {
-        GRADSIEVE_TRY(check_request(requests[place], place, device.count));
+        GRADSIEVE_TRY(check_decode_request(requests[place], place, device.count));
         TensorDecodePlan plan;
         plan.first_payload = static_cast<std::uint32_t>(payloads_.size());
         plan.first_word = static_cast<std::uint32_t>(last_touched_.size());
@@ -222,10 +188,12 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     if (view.is_ok()) expanded_count_ += view->is_expanded ? 1 : 0;
     if (view.is_ok() && view->header.quantizer == QuantizerKind::kInteger)  // which kernels do not read
         view = view_as_floats(*view, expanded_[expanded_count_++]);
-    if (!view.is_ok() || view->header.is_rotated || (view->is_list() && !is_plausible(*view))) return false;
+    if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
     const PayloadHeader& header = view->header;
     const bool is_vote = combine_of(header.quantizer) == Combine::kMajority;
-    if (inout_chunk.payloads > 1 && is_vote != (inout_chunk.votes > 0)) return false;
+    if (inout_chunk.payloads > 1 && (is_vote != (inout_chunk.votes > 0) || header.is_rotated != inout_chunk.is_rotated))
+        return false;
+    if (header.is_rotated) add_rotation(header.rotation_key, inout_chunk);
     inout_chunk.votes += is_vote ? 1 : 0;
     DevicePayload& payload = payloads_.back();
     payload.count = header.count;
@@ -253,9 +221,17 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_lists |= payload.is_list;
     inout_chunk.has_direct |= payload.is_direct;
     inout_chunk.has_keyed |= is_keyed(header.index_form);
-    inout_chunk.has_exponential |=
-        header.quantizer == QuantizerKind::kExponentialDither || header.quantizer == QuantizerKind::kMinMax;
+    inout_chunk.has_exponential |= !header.is_rotated && (header.quantizer == QuantizerKind::kExponentialDither ||
+                                                          header.quantizer == QuantizerKind::kMinMax);
     return true;
+}
+
+/// Of the payload that is last.
+void DecodePlan::add_rotation(PhiloxKey key, DeviceChunk& inout_chunk) {
+    payloads_.back().rule.key = key;
+    const PhiloxKey first = payloads_[inout_chunk.first_payload].rule.key;
+    inout_chunk.is_rotated = true;
+    inout_chunk.has_several_rotations |= key.low != first.low || key.high != first.high;
 }
 
 void DecodePlan::add_list(const PayloadView& view, DevicePayload& inout_payload) {
@@ -293,6 +269,7 @@ ByteCount DecodePlan::offset_of(ByteCount placed) const noexcept {
 void DecodePlan::order_chunks() {
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_dense; });
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_exponential; });
+    std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.is_rotated; });
     std::uint32_t unit = 0;
     for (DeviceChunk& chunk : chunks_) {
         chunk.first_unit = unit;
@@ -321,10 +298,10 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
         const ByteCount result_bytes = results_.chunk_bytes(chunk.tensor, chunk.elements);
         const bool is_staging_full = result_bytes > 0 && staged > 0 && staged + result_bytes > limits.staging_bytes;
         if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense ||
-            rounds_.back().has_exponential != chunk.has_exponential || entries + listed > kRoundEntries ||
-            words + chunk_words > kRoundTableWords || is_staging_full) {
+            rounds_.back().has_exponential != chunk.has_exponential || rounds_.back().is_rotated != chunk.is_rotated ||
+            entries + listed > kRoundEntries || words + chunk_words > kRoundTableWords || is_staging_full) {
             rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
-                               chunk.has_dense, chunk.has_exponential, false,
+                               chunk.has_dense, chunk.has_exponential, false, chunk.is_rotated,
                                static_cast<std::uint32_t>(results_.copies().size()), 0});
             entries = 0;
             words = 0;

@@ -76,6 +76,7 @@ private:
     Status plan_chunks(const GpuDecodeRequest& request, const DeviceRange& range);
     [[nodiscard]] bool add_payload(const PlannedPayload& source, const GpuDecodeRequest& request, ElementCount elements,
                                    DeviceChunk& inout_chunk);
+    void add_rotation(PhiloxKey key, DeviceChunk& inout_chunk);
     void add_list(const PayloadView& view, DevicePayload& inout_payload);
     void add_dense(const PayloadView& view, DevicePayload& inout_payload);
     /// Where the bytes will lie: kFetched and behind those that are fetched, or behind those that are not.

@@ -17,7 +17,6 @@ Status read_source(const PlannedPayload& payload, ElementCount elements, std::op
     if (!view.is_ok()) return view.status();
     if (!inout_first) inout_first = view->header;
     GRADSIEVE_TRY(check_combine(*inout_first, view->header));
-    if (view->header.is_rotated) return corrupt_payload("rotation on a device", "of a chunk", "none there");
     if (!view->is_list()) return {};
     DecodedList list;
     return decode_list(*view, list);

@@ -55,7 +55,7 @@ struct DevicePayload {
     std::uint8_t bucket_log2 = 0;   ///< minmax
     float base = 0;                 ///< exponential_dither
     std::uint64_t bits_offset = 0;  ///< direct: where the index bits begin, among the bytes or, keyed, the masks
-    SelectionRule rule;             ///< keyed
+    SelectionRule rule;             ///< keyed; its key: of a rotation
 };
 
 /// One chunk of one tensor with the payloads that it has, in node order.
@@ -73,9 +73,11 @@ struct DeviceChunk {
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
-    bool has_exponential = false;  ///< a payload of exponential_dither or minmax, which have kernels of their own
-    std::uint32_t votes = 0;       ///< all payloads are votes, and so many; 0: values
-    bool has_keyed = false;        ///< a list whose positions follow from a key
+    bool has_exponential = false;        ///< a payload of exponential_dither or minmax, which have kernels of their own
+    std::uint32_t votes = 0;             ///< all payloads are votes, and so many; 0: values
+    bool has_keyed = false;              ///< a list whose positions follow from a key
+    bool is_rotated = false;             ///< all payloads are, and dense
+    bool has_several_rotations = false;  ///< whose keys differ
 };
 
 struct DeviceTensor {
@@ -127,7 +129,7 @@ struct DecodeTables {
 }
 
 /// A part of the batch whose lists fit into the workspace: consecutive chunks, all with a dense payload or all
-/// without, and the same of exponential_dither and minmax.
+/// without, and the same of exponential_dither and minmax, and of rotations.
 struct DecodeRound {
     std::uint32_t first_list = 0, lists = 0;  ///< in `lists`
     std::uint32_t first_chunk = 0, chunks = 0;
@@ -135,6 +137,7 @@ struct DecodeRound {
     bool has_dense = false;
     bool has_exponential = false;
     bool has_keyed = false;
+    bool is_rotated = false;
     std::uint32_t first_copy = 0, copies = 0;  ///< of staged results, by the host
 };
 
@@ -161,11 +164,16 @@ inline constexpr std::uint32_t kFetchBytes = 1U << 16U;
 
 /// Blocks of each average kernel that are resident on a device at once.
 struct AverageBlocks {
-    unsigned lists = 0, dense = 0;
+    unsigned lists = 0, dense = 0, rotated = 0;
 };
+/// Blocks of the kernel of rotations that a multiprocessor has registers for.
+inline constexpr unsigned kRotatedBlocks = 3;
 /// Averages, writes and digests every unit of the round but those of tensors with a bad list.
 [[nodiscard]] int launch_average_units(const DecodeTables& tables, const DecodeRound& round,
                                        const AverageBlocks& blocks, void* stream);
+/// The same of a round of rotations, which the one above starts.
+[[nodiscard]] int launch_average_rotated(const DecodeTables& tables, const DecodeRound& round,
+                                         const AverageBlocks& blocks, void* stream);
 /// Of the current device, if it had no more than `multiprocessors` (0: as many as it has). The answer is a cudaError_t.
 [[nodiscard]] int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks);
 

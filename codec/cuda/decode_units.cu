@@ -5,6 +5,7 @@
 #include "codec/cuda/launch.hpp"
 #include "codec/cuda/unit_dense.cuh"
 #include "codec/cuda/unit_lists.cuh"
+#include "codec/cuda/unit_reports.cuh"
 #include "codec/cuda/unit_results.cuh"
 #include "codec/vote.hpp"
 
@@ -62,16 +63,6 @@ __device__ void sum_mixed(const DecodeTables& tables, const DeviceChunk& chunk, 
     shared.touched[lane_of_thread()] = 0;  // every element is
 }
 
-/// Whether this step or the last touched the unit's tile; notes that this one did.
-__device__ bool note_touched(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
-                             const Unit& unit, bool is_touched) {
-    const auto tile = static_cast<std::uint32_t>(chunk.first_element / kTileElements) + unit.place / kUnitsPerTile;
-    const std::uint32_t word = tensor.first_word + tile / 32;
-    const std::uint32_t bit = 1U << (tile % 32);
-    if (is_touched && lane_of_thread() == 0) atomicOr(tables.touched + word, bit);
-    return is_touched || !tensor.knows_last || (tables.last_touched[word] & bit) != 0;
-}
-
 template <bool kMayBeExponential>
 __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
                               const Unit& unit, UnitShared& shared, Tally& inout_tally) {
@@ -105,32 +96,6 @@ __device__ void average_lists(const DecodeTables& tables, const DeviceChunk& chu
         write_results(tables, chunk, unit, half, sums, !is_changed);
     }
     __syncwarp();
-}
-
-/// Adds what the warp saw of a tensor to its report, and starts anew.
-__device__ void flush(TensorReport& report, Tally& inout_tally) {
-    unsigned long long digest = inout_tally.digest;
-    const unsigned long long touched = __reduce_add_sync(kAllLanes, inout_tally.touched);
-    for (std::uint32_t distance = kLanes / 2; distance > 0; distance /= 2)
-        digest += __shfl_down_sync(kAllLanes, digest, distance);
-    const bool is_bad = __any_sync(kAllLanes, inout_tally.is_bad);
-    if (lane_of_thread() == 0 && touched != 0) {
-        atomicAdd(&report.digest, digest);
-        atomicAdd(&report.touched_elements, touched);
-        if (is_bad) report.has_bad_value = 1;
-    }
-    inout_tally = {};
-}
-
-/// The chunk of the round that holds a unit.
-__device__ std::uint32_t find_chunk(const DecodeTables& tables, const DecodeRound& round, std::uint32_t unit) {
-    std::uint32_t first = round.first_chunk;
-    std::uint32_t end = first + round.chunks;
-    while (end - first > 1) {
-        const std::uint32_t middle = first + (end - first) / 2;
-        (tables.chunks[middle].first_unit <= unit ? first : end) = middle;
-    }
-    return first;
 }
 
 template <bool kHasDense, bool kMayBeExponential>
@@ -181,6 +146,7 @@ cudaError_t blocks_of(const void* kernel, int processors, unsigned& ret_blocks) 
 
 int launch_average_units(const DecodeTables& tables, const DecodeRound& round, const AverageBlocks& blocks,
                          void* stream) {
+    if (round.is_rotated) return launch_average_rotated(tables, round, blocks, stream);
     const unsigned resident = round.has_dense ? blocks.dense : blocks.lists;
     const unsigned useful = (round.units + kWarps - 1) / kWarps;
     const unsigned used = useful < resident ? useful : resident;
@@ -201,6 +167,7 @@ int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
         error = blocks_of(reinterpret_cast<const void*>(&average_units<false, false>), processors, ret_blocks.lists);
     if (error == cudaSuccess)
         error = blocks_of(reinterpret_cast<const void*>(&average_units<true, false>), processors, ret_blocks.dense);
+    ret_blocks.rotated = static_cast<unsigned>(processors) * kRotatedBlocks;
     return error;
 }
 

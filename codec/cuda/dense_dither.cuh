@@ -128,8 +128,8 @@ __device__ inline void store_bytes(const TileWork& work, const TileCoding& codin
                     j == 0 ? bytes[0] : bytes[1]);
 }
 
-/// Codes the tile once its unit is known.
-template <QuantizerKind kQuantizer>
+/// Codes the tile once its unit is known, and stores what the codes lose, or leaves what they decode to.
+template <QuantizerKind kQuantizer, bool kDecodes>
 __device__ inline void code_levels(const TileStage& stage, Vector (&r)[kThreadVectors], std::uint32_t own_largest,
                                    DitherShared& shared) {
     const TileWork& work = stage.work;
@@ -157,14 +157,15 @@ __device__ inline void code_levels(const TileStage& stage, Vector (&r)[kThreadVe
         store_bytes(work, coding, bytes);
         if (coding.residual_out == nullptr) return;
 #pragma unroll
-        for (unsigned j = 0; j < kThreadVectors; ++j) r[j] = rest_of(coding.rule, raised[j], r[j]);
+        for (unsigned j = 0; j < kThreadVectors; ++j) r[j] = rest_of<kDecodes>(coding.rule, raised[j], r[j]);
     } else {
 #pragma unroll
         for (unsigned j = 0; j < kThreadVectors; ++j)
-            bytes[j] = exponential_codes_of(work.plan, coding.rule, random[j], r[j]);
+            bytes[j] = exponential_codes_of<kDecodes>(work.plan, coding.rule, random[j], r[j]);
         store_bytes(work, coding, bytes);
         if (coding.residual_out == nullptr) return;
     }
+    if constexpr (kDecodes) return;
     if (coding.is_wide != 0)
         store_whole(coding.residual_out, own_vector(0), r);
     else

@@ -64,7 +64,9 @@ __device__ inline MinMaxRange range_of_bucket(const MinMaxShared& shared, std::u
     return minmax_range(ends.low, ends.high);
 }
 
-/// Leaves the units of the tile's buckets in `shared` and their ranges in the payload; gives the stage back.
+/// Leaves the units of the tile's buckets in `shared` and their ranges in the payload; gives the stage back, unless
+/// that is done.
+template <bool kHasStage>
 __device__ inline void find_ranges(const TileStage& stage, std::byte* scales, const Vector (&r)[kThreadVectors],
                                    MinMaxShared& shared) {
     const TileWork& work = stage.work;
@@ -79,7 +81,7 @@ __device__ inline void find_ranges(const TileStage& stage, std::byte* scales, co
         const MinMaxRange ends = ends_of(r[j], place.valid);
         if (is_first_lane) shared.ends[place.local >> kLeastBucketLog2] = ends;
     }
-    arrive(stage.empty);
+    if constexpr (kHasStage) arrive(stage.empty);
     meet_lookers();
     if (is_scaled) {
 #pragma unroll
@@ -114,11 +116,12 @@ __device__ inline void find_ranges(const TileStage& stage, std::byte* scales, co
     meet_lookers();
 }
 
-/// Codes the tile once its buckets' units are known.
+/// Codes the tile once its buckets' units are known, and stores what the codes lose, or leaves what they decode to.
+template <bool kDecodes>
 __device__ inline void code_ranges(const TileStage& stage, std::byte* scales, std::byte* values,
                                    Vector (&r)[kThreadVectors], MinMaxShared& shared) {
     const TileWork& work = stage.work;
-    find_ranges(stage, scales, r, shared);
+    find_ranges<!kDecodes>(stage, scales, r, shared);
     const std::uint32_t bits = work.plan.code_bits;
     const float most = minmax_most(bits);
     std::byte* const codes = values + work.tile_in_chunk * (kTile / 8) * bits;
@@ -136,11 +139,12 @@ __device__ inline void code_ranges(const TileStage& stage, std::byte* scales, st
             if (c >= place.valid) continue;
             const std::uint32_t level = minmax_level(r[j].at[c], unit.low, unit.to_levels, most, random.words[c]);
             bytes |= level << (8 * c);
-            r[j].at[c] = r[j].at[c] - minmax_decoded(level, unit.sent_low, step_size);
+            const float decoded = minmax_decoded(level, unit.sent_low, step_size);
+            r[j].at[c] = kDecodes ? decoded : r[j].at[c] - decoded;
         }
         store_codes(codes, work.elements, bits, number, bytes);
     }
-    if (work.plan.residual_out != nullptr)
+    if (!kDecodes && work.plan.residual_out != nullptr)
         store_vectors(work, work.plan.residual_out, vector_number(threadIdx.x / 32, 0), r);
     // The next tile's ends may be told once all have read this one's units, which the next release waits for.
 }

@@ -15,13 +15,15 @@ struct DensePayload {
     std::byte* scales;  ///< sign, dither: fp32, one per tile; two means: two; minmax: two per bucket
     std::byte* values;
 };
+template <bool kRotated>
 __device__ inline DensePayload payload_of(const TileWork& work, QuantizerKind quantizer) {
     DensePayload payload;
     payload.header = work.payload;
+    const bool has_chunk_scale = quantizer == QuantizerKind::kSign && work.plan.sign_scale > 0.0F;
     payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) + (has_bucket_byte(quantizer) ? 1 : 0) +
-                     (has_base(quantizer) ? 4 : 0);
-    const bool has_scales =
-        quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
+                     (has_base(quantizer) || has_chunk_scale ? 4 : 0) + (kRotated ? sizeof(PhiloxKey) : 0);
+    const bool has_scales = (quantizer == QuantizerKind::kSign && !has_chunk_scale) ||
+                            quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
     if (quantizer == QuantizerKind::kMinMax) {
         const auto chunk_elements = min(static_cast<std::uint32_t>(kChunkElements),
                                         work.plan.elements - (work.first - work.tile_in_chunk * kTile));
@@ -44,8 +46,14 @@ __device__ inline void store_code_f32(const TileWork& work, std::byte* values, u
     for (unsigned c = 0; c < place.valid; ++c) at[c] = r.at[c];
 }
 
-/// Codes of 16 bits. Leaves in `inout_r` what they lose.
-template <QuantizerKind kQuantizer>
+/// What a code leaves of a number: what it loses, or, for who rotates it back, what it decodes to.
+template <bool kDecodes>
+__device__ inline float left_of(float value, float decoded) {
+    return kDecodes ? decoded : value - decoded;
+}
+
+/// Codes of 16 bits. Leaves in `inout_r` left_of, as the others.
+template <QuantizerKind kQuantizer, bool kDecodes>
 __device__ inline void store_halves(const TileWork& work, std::byte* values, unsigned number, Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
     auto* at = reinterpret_cast<std::uint16_t*>(values) + work.tile_in_chunk * kTile + place.local;
@@ -55,7 +63,7 @@ __device__ inline void store_halves(const TileWork& work, std::byte* values, uns
         constexpr bool kIsF16 = kQuantizer == QuantizerKind::kF16;
         codes[c] = kIsF16 ? element::f16_bits(inout_r.at[c]) : element::bf16_bits(inout_r.at[c]);
         const std::uint32_t decoded = kIsF16 ? element::f16_value_bits(codes[c]) : codes[c] << 16U;
-        inout_r.at[c] = inout_r.at[c] - element::float_of(decoded);
+        inout_r.at[c] = left_of<kDecodes>(inout_r.at[c], element::float_of(decoded));
     }
     if (place.valid == 4) {
         *reinterpret_cast<uint2*>(at) = make_uint2(codes[0] | codes[1] << 16U, codes[2] | codes[3] << 16U);
@@ -71,7 +79,8 @@ struct SignScales {
     float positive;
     float negative;
 };
-/// Eight lanes make one word of signs; a tile whose scales are 0 has none. Leaves in `inout_r` what the code loses.
+/// Eight lanes make one word of signs; a tile whose scales are 0 has none.
+template <bool kDecodes>
 __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsigned number, SignScales scales,
                                    Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
@@ -82,7 +91,7 @@ __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsign
         const bool is_negative = inout_r.at[c] < 0.0F && has_scale;
         mask |= is_negative ? 1U << c : 0U;
         const float decoded = is_negative ? -scales.negative : scales.positive;
-        inout_r.at[c] = inout_r.at[c] - (has_scale ? decoded : 0.0F);
+        inout_r.at[c] = left_of<kDecodes>(inout_r.at[c], has_scale ? decoded : 0.0F);
     }
     const std::uint32_t word = join_masks(mask);
     if (threadIdx.x % 8 != 0) return;
@@ -95,7 +104,8 @@ __device__ inline void store_signs(const TileWork& work, std::byte* bits, unsign
     for (unsigned byte = 0; byte < left; ++byte) at[byte] = static_cast<std::byte>(word >> (8 * byte));
 }
 
-/// Four codes are a word. Leaves in `inout_r` what they lose.
+/// Four codes are a word.
+template <bool kDecodes>
 __device__ inline void store_natural(const TileWork& work, std::byte* codes, unsigned number, Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
     const float factor = natural_factor(work.plan.is_scaled != 0);
@@ -105,7 +115,7 @@ __device__ inline void store_natural(const TileWork& work, std::byte* codes, uns
     for (unsigned c = 0; c < 4; ++c) {
         const std::uint32_t code = natural_code(inout_r.at[c], factor, random.words[c]);
         word |= code << (8 * c);
-        inout_r.at[c] = inout_r.at[c] - element::float_of(natural_decoded_bits(code));
+        inout_r.at[c] = left_of<kDecodes>(inout_r.at[c], element::float_of(natural_decoded_bits(code)));
     }
     std::byte* at = codes + work.tile_in_chunk * kTile + place.local;
     if (place.valid == 4) {
@@ -115,21 +125,30 @@ __device__ inline void store_natural(const TileWork& work, std::byte* codes, uns
     for (unsigned c = 0; c < place.valid; ++c) at[c] = static_cast<std::byte>(word >> (8 * c));
 }
 
-/// Version, form, and that a tile's scale is its own.
-__device__ inline void store_header(std::byte* header, QuantizerKind quantizer, std::uint32_t code_bits) {
-    header[0] = static_cast<std::byte>(payload_version(quantizer, IndexForm::kEvery));
-    header[1] = static_cast<std::byte>(form_byte(quantizer, IndexForm::kEvery));
-    if (has_value_byte(quantizer)) header[2] = static_cast<std::byte>(value_byte(code_bits, false));
+/// At any address.
+__device__ inline void store_word(std::byte* at, std::uint32_t word) {
+    for (unsigned byte = 0; byte < sizeof(word); ++byte) at[byte] = static_cast<std::byte>(word >> (8 * byte));
 }
 
-/// minmax: behind that.
-__device__ inline void store_bucket(std::byte* header, const TensorPlan& plan) {
-    header[3] = static_cast<std::byte>(bucket_code(plan.bucket_log2));
-}
-
-__device__ inline void store_base(std::byte* at, float base) {
-    for (unsigned byte = 0; byte < sizeof(base); ++byte)
-        at[byte] = static_cast<std::byte>(element::bits_of(base) >> (8 * byte));
+/// The header of a chunk's payload, by one thread. `rotation`: the chunk's key, if it is rotated.
+template <QuantizerKind kQuantizer>
+__device__ inline void store_header(const TensorPlan& plan, std::byte* header, const PhiloxKey* rotation = nullptr) {
+    const bool has_chunk_scale = kQuantizer == QuantizerKind::kSign && plan.sign_scale > 0.0F;
+    header[0] = static_cast<std::byte>(rotation != nullptr ? kNewestPayloadVersion
+                                                           : payload_version(kQuantizer, IndexForm::kEvery));
+    header[1] = static_cast<std::byte>(form_byte(kQuantizer, IndexForm::kEvery) |
+                                       (rotation != nullptr ? kRotatedForm << 5U : 0U));
+    std::byte* at = header + 2;
+    if constexpr (has_value_byte(kQuantizer))
+        *at++ = static_cast<std::byte>(value_byte(plan.code_bits, has_chunk_scale));
+    if constexpr (has_bucket_byte(kQuantizer)) *at++ = static_cast<std::byte>(bucket_code(plan.bucket_log2));
+    if (has_base(kQuantizer) || has_chunk_scale) {
+        store_word(at, element::bits_of(has_chunk_scale ? plan.sign_scale : plan.base));
+        at += sizeof(float);
+    }
+    if (rotation == nullptr) return;
+    store_word(at, rotation->low);
+    store_word(at + sizeof(rotation->low), rotation->high);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -1,7 +1,9 @@
 // sign and two_mean in the dense pass: a tile's mean magnitudes, and codes of one bit. Device code only.
 #pragma once
 
+#include "codec/cuda/dense_dither.cuh"
 #include "codec/cuda/dense_payload.cuh"
+#include "codec/cuda/dense_rotate.cuh"
 #include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/tile_send.cuh"
 #include "codec/two_mean.hpp"
@@ -54,59 +56,113 @@ __device__ inline bool is_exact(double sum, std::uint32_t least_exponent) {
     return exponent - kDoubleOverFloat + 23U <= least_exponent + 52U;
 }
 
-/// Leaves r over the stage's first array, for one warp to see in the order of the format.
-__device__ inline const float* keep_values(const TileStage& stage, const Vector (&r)[kThreadVectors]) {
-    auto* values = reinterpret_cast<float*>(stage.arrays);
-    __syncwarp();  // all lanes have read
+/// Where a tile's numbers are for one warp to see in the order of the format: over the stage's first array, which is
+/// given back once nobody needs them.
+struct StageValues {
+    const TileStage& stage;
+    __device__ void keep(const Vector (&r)[kThreadVectors]) const {
+        auto* values = reinterpret_cast<float*>(stage.arrays);
+        __syncwarp();  // all lanes have read
 #pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j)
-        *reinterpret_cast<float4*>(values + place_of(stage.work, own_vector(j)).local) =
-            make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
-    before_async_writes();
-    return values;
+        for (unsigned j = 0; j < kThreadVectors; ++j)
+            *reinterpret_cast<float4*>(values + place_of(stage.work, own_vector(j)).local) =
+                make_float4(r[j].at[0], r[j].at[1], r[j].at[2], r[j].at[3]);
+        before_async_writes();
+    }
+    __device__ float at(std::uint32_t i) const { return reinterpret_cast<const float*>(stage.arrays)[i]; }
+    __device__ void release() const { arrive(stage.empty); }
+};
+/// Those of a rotation lie where it left them, and the stage was given back before it.
+struct RotatedValues {
+    const float* values;
+    __device__ void keep(const Vector (&)[kThreadVectors]) const {}
+    __device__ float at(std::uint32_t i) const { return values[rotated_place(i)]; }
+    __device__ void release() const {}
+};
+
+__device__ inline void tell_magnitudes(const Vector (&r)[kThreadVectors], SignShared& ret_shared, unsigned turn) {
+    const WarpSum own = sum_warp(r);
+    if (threadIdx.x % 32 != 0) return;
+    ret_shared.sums[turn][threadIdx.x / 32] = own.sum;
+    ret_shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
+}
+/// What the warps told of a tile's magnitudes. A whole warp; the same in every lane.
+__device__ inline WarpSum fold_warps(const SignShared& shared, unsigned turn) {
+    const unsigned lane = threadIdx.x % 32;
+    double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
+#pragma unroll
+    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
+    return {sum, __reduce_min_sync(~0U, lane < kPassWarps ? shared.least_exponents[turn][lane] : kNothing)};
 }
 
 /// The tile's mean magnitude as the format defines it, and the stage's arrays are given back. Nearly always its sum is
 /// exact; else one warp sums up in the order of the format, by way of shared memory.
-__device__ inline float mean_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors], SignShared& shared) {
+template <typename Values>
+__device__ inline float mean_of_tile(const TileStage& stage, const Values& values, const Vector (&r)[kThreadVectors],
+                                     SignShared& shared) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned turn = stage.number % 2;
-    const WarpSum own = sum_warp(r);
-    if (lane == 0) {
-        shared.sums[turn][threadIdx.x / 32] = own.sum;
-        shared.least_exponents[turn][threadIdx.x / 32] = own.least_exponent;
-    }
+    tell_magnitudes(r, shared, turn);
     meet_lookers();
-    double sum = lane < kPassWarps ? shared.sums[turn][lane] : 0.0;
-#pragma unroll
-    for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_xor_sync(~0U, sum, lanes);
-    const std::uint32_t least =
-        __reduce_min_sync(~0U, lane < kPassWarps ? shared.least_exponents[turn][lane] : kNothing);
-    if (is_exact(sum, least)) {
-        arrive(stage.empty);
-        return static_cast<float>(sum / static_cast<double>(stage.work.elements));
+    const WarpSum all = fold_warps(shared, turn);
+    if (is_exact(all.sum, all.least_exponent)) {
+        values.release();
+        return static_cast<float>(all.sum / static_cast<double>(stage.work.elements));
     }
-    const float* values = keep_values(stage, r);
+    values.keep(r);
     meet_lookers();
     if (threadIdx.x < 32) {
-        const float mean = mean_magnitude(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
+        const float mean = mean_magnitude(stage.work.elements, [&values](std::uint32_t at) { return values.at(at); });
         if (lane == 0) shared.means[turn] = mean;
     }
-    arrive(stage.empty);
+    values.release();
     meet_lookers();
     return shared.means[turn];
 }
 
-/// Codes the tile once its mean magnitude is known.
-__device__ inline void code_signs(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                  SignShared& shared) {
+/// Codes the tile once its scale is known: its mean magnitude, or a number. Leaves what left_of says.
+template <bool kDecodes, typename Values>
+__device__ inline void code_signs(const TileStage& stage, const Values& values, const DensePayload& payload,
+                                  Vector (&r)[kThreadVectors], SignShared& shared) {
     const TileWork& work = stage.work;
-    const float scale = mean_of_tile(stage, r, shared);
+    float scale = work.plan.sign_scale;
+    if (scale > 0.0F) {
+        values.release();
+    } else {
+        scale = mean_of_tile(stage, values, r, shared);
+        if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
+    }
+#pragma unroll
+    for (unsigned j = 0; j < kThreadVectors; ++j)
+        store_signs<kDecodes>(work, payload.values, own_vector(j), SignScales{scale, scale}, r[j]);
+}
+
+/// The same with DRIVE's scale, the sum of squares over that of magnitudes. `lane_squares` and `magnitudes`: shared
+/// memory that the warps tell each other in.
+__device__ inline void code_drive(const TileStage& stage, const RotatedValues& values, const DensePayload& payload,
+                                  Vector (&y)[kThreadVectors], SignShared& shared, double* lane_squares,
+                                  double& magnitudes) {
+    const TileWork& work = stage.work;
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned turn = stage.number % 2;
+    tell_magnitudes(y, shared, turn);
+    lane_squares[threadIdx.x / 32 * kSquareRow + lane] = sum_squares_of(y[0], y[1]);
+    meet_lookers();
+    const WarpSum all = fold_warps(shared, turn);
+    double sum = all.sum;
+    if (!is_exact(all.sum, all.least_exponent)) {
+        if (threadIdx.x < 32) {
+            const double ordered = sum_magnitudes(work.elements, [&values](std::uint32_t at) { return values.at(at); });
+            if (lane == 0) magnitudes = ordered;
+        }
+        meet_lookers();
+        sum = magnitudes;
+    }
+    const float scale = sum > 0.0 ? static_cast<float>(fold_squares(lane_squares) / sum) : 0.0F;
     if (threadIdx.x == 0) reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk] = scale;
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j)
-        store_signs(work, payload.values, own_vector(j), SignScales{scale, scale}, r[j]);
-    store_vectors(work, work.plan.residual_out, own_vector(0), r);
+        store_signs<true>(work, payload.values, own_vector(j), SignScales{scale, scale}, y[j]);
 }
 
 /// The sums of this warp's magnitudes on each side of zero, as sum_warp.
@@ -131,8 +187,9 @@ __device__ inline WarpSides sum_sides(const Vector (&r)[kThreadVectors]) {
 }
 
 /// The tile's means as the format defines them, and the stage's arrays are given back; see mean_of_tile.
-__device__ inline TwoMeans means_of_tile(const TileStage& stage, const Vector (&r)[kThreadVectors],
-                                         TwoMeanShared& shared) {
+template <typename Values>
+__device__ inline TwoMeans means_of_tile(const TileStage& stage, const Values& values,
+                                         const Vector (&r)[kThreadVectors], TwoMeanShared& shared) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32;
     const unsigned turn = stage.number % 2;
@@ -157,33 +214,34 @@ __device__ inline TwoMeans means_of_tile(const TileStage& stage, const Vector (&
     const std::uint32_t negatives = __reduce_add_sync(~0U, lane < 16 ? shared.negatives[turn][lane] : 0U);
     const std::uint32_t counts[2] = {stage.work.elements - negatives, negatives};
     if (__all_sync(~0U, is_exact(sum, least)) != 0) {
-        arrive(stage.empty);
+        values.release();
         const float mean = mean_of_side(sum, side == 0 ? counts[0] : counts[1]);
         return {{__shfl_sync(~0U, mean, 0), __shfl_sync(~0U, mean, 16)}};
     }
-    const float* values = keep_values(stage, r);
+    values.keep(r);
     meet_lookers();
     if (threadIdx.x < 32) {
-        const TwoMeans means = means_of_sides(stage.work.elements, [values](std::uint32_t at) { return values[at]; });
+        const TwoMeans means =
+            means_of_sides(stage.work.elements, [&values](std::uint32_t at) { return values.at(at); });
         if (lane == 0) shared.means[turn] = means;
     }
-    arrive(stage.empty);
+    values.release();
     meet_lookers();
     return shared.means[turn];
 }
 
 /// Codes the tile once its means are known.
-__device__ inline void code_two_means(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors],
-                                      TwoMeanShared& shared) {
+template <bool kDecodes, typename Values>
+__device__ inline void code_two_means(const TileStage& stage, const Values& values, const DensePayload& payload,
+                                      Vector (&r)[kThreadVectors], TwoMeanShared& shared) {
     const TileWork& work = stage.work;
-    const TwoMeans means = means_of_tile(stage, r, shared);
+    const TwoMeans means = means_of_tile(stage, values, r, shared);
     if (threadIdx.x < 2)
         reinterpret_cast<float*>(payload.scales)[work.tile_in_chunk * 2 + threadIdx.x] =
             threadIdx.x == 0 ? means.of[0] : means.of[1];
 #pragma unroll
     for (unsigned j = 0; j < kThreadVectors; ++j)
-        store_signs(work, payload.values, own_vector(j), SignScales{means.of[0], means.of[1]}, r[j]);
-    store_vectors(work, work.plan.residual_out, own_vector(0), r);
+        store_signs<kDecodes>(work, payload.values, own_vector(j), SignScales{means.of[0], means.of[1]}, r[j]);
 }
 
 }  // namespace gradsieve::codec::cuda

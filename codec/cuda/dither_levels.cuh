@@ -5,6 +5,7 @@
 
 #include "codec/cuda/tile_load.cuh"
 #include "codec/exponential.hpp"
+#include "codec/integer.hpp"
 #include "codec/natural.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
@@ -97,6 +98,14 @@ struct Drawn {
     std::uint32_t code;
     std::uint32_t decoded_bits;
 };
+/// integer's code in a word: the sign in its highest bit, the magnitude in the lowest ones.
+inline constexpr std::uint32_t kIntegerMagnitude = element::kMagnitudeMask;
+__device__ inline Drawn draw_integer(const TensorPlan& plan, float value, std::uint32_t word) {
+    const std::uint32_t magnitude = integer_magnitude(value, plan.base, plan.is_biased != 0 ? kHalfStepWord : word);
+    const std::uint32_t sign = magnitude != 0 ? element::bits_of(value) & ~kIntegerMagnitude : 0U;
+    const float size = static_cast<float>(static_cast<std::int32_t>(magnitude)) * plan.depth_per_bit;
+    return {magnitude | sign, element::bits_of(size) | sign};
+}
 /// One element of the part by what is coded one by one. Not inline: lists of other quantizers want the registers.
 template <Draw kDraw>
 static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_levels, float scale, float value,
@@ -111,6 +120,8 @@ static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_le
         return {code, natural_decoded_bits(code)};
     }
     if constexpr (kDraw == Draw::kExponential) {
+        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger)
+            return draw_integer(plan, value, word);
         if (has_base(static_cast<QuantizerKind>(plan.quantizer))) {
             const ExponentialRule rule = exponential_rule_of(plan, true);
             const std::uint32_t code = exponential_code_of(rule, {scale, to_levels}, plan.depth_per_bit, value, word);
@@ -179,7 +190,8 @@ __device__ inline std::uint32_t codes_of(const LevelRule& rule, const RaisedFour
     const std::uint32_t signs = upper_bytes(values) & (levels + 0x7F7F7F7FU) & 0x80808080U;
     return levels | signs >> rule.sign_shift;
 }
-/// What the codes lose.
+/// What the codes lose, or decode to.
+template <bool kDecodes>
 __device__ inline Vector rest_of(const LevelRule& rule, const RaisedFour& raised, const Vector& r) {
     Vector rest;
 #pragma unroll
@@ -187,12 +199,14 @@ __device__ inline Vector rest_of(const LevelRule& rule, const RaisedFour& raised
         const float size = static_cast<float>(raised.at[c] >> kLevelFractionBits) * rule.scale;
         // Without a level this may be -0, which leaves what +0 would: not of -0, which is why that is made +0.
         const std::uint32_t sign = element::bits_of(r.at[c] + 0.0F) & ~element::kMagnitudeMask;
-        rest.at[c] = r.at[c] - element::float_of(element::bits_of(size) | sign);
+        const float decoded = element::float_of(element::bits_of(size) | sign);
+        rest.at[c] = kDecodes ? decoded : r.at[c] - decoded;
     }
     return rest;
 }
 
-/// exponential_dither's codes of four elements, a byte each; leaves in `inout_r` what they lose.
+/// exponential_dither's codes of four elements, a byte each; leaves in `inout_r` what they lose, or decode to.
+template <bool kDecodes>
 __device__ inline std::uint32_t exponential_codes_of(const TensorPlan& plan, const LevelRule& unit,
                                                      const PhiloxBlock& random, Vector& inout_r) {
     const ExponentialRule rule = exponential_rule_of(plan, false);
@@ -204,8 +218,9 @@ __device__ inline std::uint32_t exponential_codes_of(const TensorPlan& plan, con
                                                              inout_r.at[c], random.words[c])
                                        : 0U;
         codes = codes << 8U | code;
-        inout_r.at[c] =
-            inout_r.at[c] - element::float_of(exponential_decoded_bits(code, rule.dither.bits, rule.base, unit.scale));
+        const float decoded =
+            element::float_of(exponential_decoded_bits(code, rule.dither.bits, rule.base, unit.scale));
+        inout_r.at[c] = kDecodes ? decoded : inout_r.at[c] - decoded;
     }
     return codes;
 }

@@ -8,6 +8,7 @@
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/random_mask.hpp"
+#include "codec/rotation.hpp"
 #include "codec/select_topk.hpp"
 #include "codec/threshold_estimate.hpp"
 
@@ -95,14 +96,17 @@ void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
 
 void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     const Quantizer& quantizer = pipeline.quantizer;
+    if (has_rotation(pipeline))
+        ret_plan.rotation = static_cast<std::uint8_t>(has_drive_scale(quantizer) ? Rotation::kDrive : Rotation::kPlain);
     ret_plan.quantizer = static_cast<std::uint8_t>(quantizer.kind);
     ret_plan.index_coder = static_cast<std::uint8_t>(pipeline.index_coder);
     ret_plan.code_bits = static_cast<std::uint8_t>(code_bits(quantizer));
     ret_plan.is_by_tensor = quantizer.kind == QuantizerKind::kPow2 && quantizer.scope == Scope::kTensor ? 1 : 0;
     // Random numbers would cost the dense pass its registers: such lists are sent by the kernel of those that wait.
-    const Draw draw = has_base(quantizer.kind) ? Draw::kExponential
-                      : is_random(quantizer)   ? Draw::kRandom
-                                               : Draw::kNone;
+    const bool is_integer = quantizer.kind == QuantizerKind::kInteger;
+    const Draw draw = has_base(quantizer.kind) || is_integer ? Draw::kExponential
+                      : is_random(quantizer)                 ? Draw::kRandom
+                                                             : Draw::kNone;
     const bool is_drawn_list =
         draw != Draw::kNone && pipeline.selector.kind != SelectorKind::kAll && !is_keyed(pipeline.selector);
     ret_plan.is_deferred =
@@ -116,8 +120,13 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
         case QuantizerKind::kPow2:
         case QuantizerKind::kNatural: ret_plan.value_bytes = 1; break;
         case QuantizerKind::kTwoMean:
-        case QuantizerKind::kInteger:  // check_gpu_request refuses it
         case QuantizerKind::kVote: ret_plan.value_bytes = 1; break;
+        case QuantizerKind::kInteger:
+            ret_plan.value_bytes = 4;
+            ret_plan.base = static_cast<float>(quantizer.scale);
+            ret_plan.depth_per_bit = integer_step_size(ret_plan.base);
+            ret_plan.is_biased = quantizer.is_biased ? 1 : 0;
+            break;
         case QuantizerKind::kSign:
             ret_plan.value_bytes = 1;
             ret_plan.sign_scale = static_cast<float>(quantizer.tau);
@@ -213,6 +222,7 @@ void EncodeBatch::clear() {
     has_fronts_ = false;
     ranges_.clear();
     selections_.clear();
+    rotations_.clear();
     sources_.clear();
     wanted_.clear();
     most_tiles_.clear();
@@ -257,6 +267,8 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     selections_.push_back(is_keyed(pipeline.selector) ? SelectionPlan(pipeline.selector, request.selection_seed,
                                                                       request.tensor, request.step, request.elements)
                                                       : SelectionPlan());
+    rotations_.push_back(
+        {rotation_seed(pipeline.quantizer, request.selection_seed, request.random_seed), request.tensor, request.step});
     add_arrays(gpu_request, part, place, has_moments);
     share(gpu_request, place, plan);
     const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;

@@ -34,8 +34,10 @@ struct RoundPlan {
     bool is_keyed = false;      ///< all of its tensors' selectors are
     unsigned looks = 0;         ///< most of a tensor whose threshold is estimated
     bool has_front = false;
+    bool has_clip = false;      ///< of some tensor's front, which lies in this round as a whole
     bool is_masked = false;     ///< of some tensor's front
     bool has_low_pass = false;  ///< of some tensor's front
+    bool is_integer = false;    ///< all of its tensors are sent whole, by integer
     Draw draw = Draw::kNone;    ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
@@ -59,6 +61,14 @@ struct PlanLayout {
 /// Slots of lists, one per tile, for the round that needs most, in bytes.
 struct SlotLayout {
     ByteCount indices = 0, values = 0, infos = 0, gates = 0;
+    ByteCount sums = 0;  ///< of squares, one per tile
+};
+
+/// What the keys of a tensor's rotations follow from.
+struct RotationSource {
+    std::uint64_t seed = 0;
+    TensorId tensor = 0;
+    Step step = 0;
 };
 
 /// Addresses that are known once the memory is there.
@@ -124,6 +134,7 @@ private:
     bool has_fronts_ = false;
     std::vector<DeviceRange> ranges_;
     std::vector<SelectionPlan> selections_;  ///< one each; of keyed selectors
+    std::vector<RotationSource> rotations_;  ///< one each; of rotations
     std::vector<VarianceSource> sources_;
     std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind
     std::vector<std::uint32_t> most_tiles_;    ///< tiles of the largest part

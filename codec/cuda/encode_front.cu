@@ -1,46 +1,10 @@
 // What happens before the dense pass and after the lists are cut: momentum (codec/momentum.hpp); and last, to what was
 // not sent: the low-pass (codec/low_pass.hpp). A tile for a block, or a tile for a warp of a group's block.
+#include "codec/cuda/front_tile.cuh"
 #include "codec/cuda/tile_group.cuh"
-#include "codec/cuda/tile_load.cuh"
 
 namespace gradsieve::codec::cuda {
 namespace {
-
-/// A tile of a pass.
-struct FrontTile {
-    const TensorPlan* plan;
-    const FrontPlan* front;
-    const SampleView* samples;
-    TensorState* state;
-    std::uint32_t first;  ///< element in the tensor
-    std::uint32_t elements;
-    bool is_wide;  ///< whole, and every array allows vectors
-};
-
-__device__ inline FrontTile front_tile(const EncodeRound& round, std::uint32_t tile) {
-    const std::uint32_t number = find_owner(round.first_tiles, round.chunk_count, tile);
-    const ChunkPlan& chunk = round.chunks[number];
-    const TensorPlan& plan = round.tensors[chunk.tensor];
-    FrontTile work;
-    work.plan = &plan;
-    work.front = round.fronts + chunk.tensor;
-    work.samples = chunk.samples + work.front->first_sample;
-    work.state = round.tensor_states + chunk.tensor;
-    work.first =
-        chunk.chunk_index * static_cast<std::uint32_t>(kChunkElements) + (tile - round.first_tiles[number]) * kTile;
-    work.elements = min(kTile, plan.elements - work.first);
-    work.is_wide = plan.is_aligned != 0 && work.elements == kTile;
-    return work;
-}
-
-__device__ inline Vector load_four_of(const SampleView& sample, std::uint32_t element) {
-    if (sample.type == static_cast<std::uint32_t>(ElementType::kF32))
-        return load_four(static_cast<const float*>(sample.data) + element);
-    const auto* halves = static_cast<const std::uint16_t*>(sample.data) + element;
-    const uint2 bits = load_once(reinterpret_cast<const uint2*>(halves));
-    return {{float_of_half(bits.x & 0xFFFFU, sample.type), float_of_half(bits.x >> 16U, sample.type),
-             float_of_half(bits.y & 0xFFFFU, sample.type), float_of_half(bits.y >> 16U, sample.type)}};
-}
 
 /// u is not finite there: keeps the least (element, sample) of the tensor, sample 0 if all samples are finite. The
 /// caller leaves +0, so that the pass does not name its own sample, which is u.
@@ -63,16 +27,7 @@ __device__ inline float momentum_after(const FrontTile& work, std::uint32_t elem
 
 __device__ inline void accumulate_four(const FrontTile& work, std::uint32_t element) {
     const Vector before = load_four(work.front->momentum_in + element);
-    Vector mean;
-    for (std::uint32_t sample = 0; sample < work.front->sample_count; ++sample) {
-        const SampleView view = work.samples[sample];
-        const Vector value = load_four_of(view, element);
-#pragma unroll
-        for (unsigned c = 0; c < 4; ++c) {
-            const float part = view.weight * value.at[c];
-            mean.at[c] = sample == 0 ? part : mean.at[c] + part;
-        }
-    }
+    const Vector mean = mean_of_four(work, element, work.clip);
     float after[4];
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) after[c] = momentum_after(work, element + c, before.at[c], mean.at[c]);
@@ -81,12 +36,7 @@ __device__ inline void accumulate_four(const FrontTile& work, std::uint32_t elem
 }
 
 __device__ inline void accumulate_one(const FrontTile& work, std::uint32_t element) {
-    float mean = 0;
-    for (std::uint32_t sample = 0; sample < work.front->sample_count; ++sample) {
-        const SampleView view = work.samples[sample];
-        const float part = view.weight * load_sample_at(view, element);
-        mean = sample == 0 ? part : mean + part;
-    }
+    const float mean = mean_of_one(work, element, work.clip);
     work.front->momentum_out[element] = momentum_after(work, element, work.front->momentum_in[element], mean);
 }
 

@@ -21,6 +21,10 @@ struct PassKernel {
 
 /// What happens to samples before a dense pass: one block for each tile of the pass.
 [[nodiscard]] KernelHandle front_kernel() noexcept;
+/// Before those, where the norm of the samples' mean has a bound: adds up squares, a block for kWarps tiles of a pass;
+/// then, one block per chunk, behind all passes, finds what each tensor's weights are multiplied by.
+[[nodiscard]] KernelHandle square_kernel() noexcept;
+[[nodiscard]] KernelHandle fold_clips_kernel() noexcept;
 /// Clears u where an element was sent, once the lists hold what is; one block per group of tiles.
 [[nodiscard]] KernelHandle mask_kernel() noexcept;
 /// Filters r once it is what was not sent; one block for each tile of the round.
@@ -33,8 +37,16 @@ struct PassKernel {
 /// encode_list.cu (no variance, moments, one gradient), encode_list_groups.cu (groups).
 [[nodiscard]] PassKernel find_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
 [[nodiscard]] PassKernel find_group_list_kernel(VarianceSource source, unsigned samples, bool is_deferred) noexcept;
-/// The dense pass that codes every element, with any quantizer but pow2.
+/// The dense pass that codes every element, with any quantizer but pow2 and integer; and the one that rotates tiles
+/// first, with any quantizer that may stand behind a rotation.
 [[nodiscard]] PassKernel find_dense_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
+[[nodiscard]] PassKernel find_rotated_kernel(QuantizerKind quantizer, unsigned samples) noexcept;
+/// The same of integer, whose codes it leaves in the tiles' slots, and all of a chunk's magnitudes or-ed in its result.
+[[nodiscard]] PassKernel find_integer_kernel(unsigned samples) noexcept;
+/// Behind it: places the payloads, whose codes are as wide as their chunk wants, a thread for each chunk and
+/// kTileThreads to a block; and packs the codes, a block per group of tiles.
+[[nodiscard]] KernelHandle place_integers_kernel() noexcept;
+[[nodiscard]] KernelHandle pack_integers_kernel() noexcept;
 
 /// Lists again where the floor let too few through; one block per group of tiles, as the next four.
 [[nodiscard]] KernelHandle relist_kernel() noexcept;

@@ -176,6 +176,7 @@ EncodeRound EncodeLane::describe(std::size_t number) const {
     round.tiles = memory_.infos.as<TileInfo>();
     round.gate_words = plan.has_gate ? memory_.gates.as<std::uint32_t>() : nullptr;
     round.histograms = memory_.histograms.as<std::uint32_t>();
+    round.tile_sums = plan.has_clip ? memory_.sums.as<double>() : nullptr;
     round.sample_scratch = memory_.scratch.as<float>();
     round.slot_value_bytes = plan.value_bytes;
     round.scratch_samples = plan.scratch_samples;
@@ -201,9 +202,22 @@ Status EncodeLane::stage(const PassPlan& pass) {
     return {};
 }
 
+/// What the weights of tensors whose norm has a bound are multiplied by: all samples are looked at once before.
+Status EncodeLane::find_clips(const RoundPlan& plan, EncodeRound round) {
+    for (const PassPlan& pass : batch_.passes().subspan(plan.first_pass, plan.pass_count)) {
+        GRADSIEVE_TRY(stage(pass));
+        round.first_tile = pass.first_tile;
+        round.end_tile = pass.end_tile;
+        const std::uint32_t tiles = pass.end_tile - pass.first_tile;
+        if (tiles > 0) GRADSIEVE_TRY(launch(square_kernel(), (tiles + kWarps - 1) / kWarps, round));
+    }
+    return launch(fold_clips_kernel(), plan.chunk_count, round);
+}
+
 Status EncodeLane::run_passes(std::size_t number) {
     const RoundPlan& plan = batch_.rounds()[number];
     EncodeRound round = describe(number);
+    if (plan.has_clip) GRADSIEVE_TRY(find_clips(plan, round));
     GRADSIEVE_ASSIGN(const PassShape shape, shape_of(plan));
     round.stages = shape.stages;
     for (std::uint32_t pass = plan.first_pass; pass < plan.first_pass + plan.pass_count; ++pass) {
@@ -242,6 +256,12 @@ Status EncodeLane::run_round(std::size_t number) {
     GRADSIEVE_TRY(run_passes(number));
     const EncodeRound round = describe(number);
     if (plan.value_bytes == 0) return filter(plan, round);
+    if (plan.is_integer) {
+        const std::uint32_t blocks = (plan.chunk_count + kTileThreads - 1) / kTileThreads;
+        GRADSIEVE_TRY(launch(place_integers_kernel(), blocks, round));
+        GRADSIEVE_TRY(launch(pack_integers_kernel(), plan.group_count, round));
+        return filter(plan, round);
+    }
     for (unsigned look = 0; look < plan.looks; ++look) GRADSIEVE_TRY(run_look(plan, round));
     if (plan.has_top_k) {
         GRADSIEVE_TRY(launch(relist_kernel(), plan.group_count, round));

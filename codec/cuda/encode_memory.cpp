@@ -28,7 +28,7 @@ struct Region {
     ByteCount bytes;
     const char* name;
 };
-using Regions = std::array<Region, 9>;
+using Regions = std::array<Region, 10>;
 
 Regions regions_of(EncodeMemory& memory, const EncodeBatch& batch, ByteCount scratch_bytes) {
     const ByteCount histograms =
@@ -38,6 +38,7 @@ Regions regions_of(EncodeMemory& memory, const EncodeBatch& batch, ByteCount scr
             Region{&memory.values, batch.slots().values, "values of lists"},
             Region{&memory.infos, batch.slots().infos, "tiles of lists"},
             Region{&memory.gates, batch.slots().gates, "gates of lists"},
+            Region{&memory.sums, batch.slots().sums, "sums of squares"},
             Region{&memory.payload, batch.payload_memory_bytes(), "payloads"},
             Region{&memory.histograms, histograms, "counters of top-k"},
             Region{&memory.scratch, scratch_bytes, "samples looked at twice"},
@@ -60,7 +61,7 @@ ByteCount EncodeMemory::mirror_bytes(const EncodeBatch& batch) noexcept {
 }
 
 ByteCount EncodeMemory::device_bytes() const noexcept {
-    return plan.size() + indices.size() + values.size() + infos.size() + gates.size() + payload.size() +
+    return plan.size() + indices.size() + values.size() + infos.size() + gates.size() + sums.size() + payload.size() +
            histograms.size() + scratch.size() + staging.size();
 }
 

@@ -9,6 +9,7 @@ namespace gradsieve::codec::cuda {
 struct EncodeMemory {
     DeviceMemory plan;
     DeviceMemory indices, values, infos, gates;  ///< slots of lists
+    DeviceMemory sums;                           ///< of tiles' squares
     DeviceMemory payload;
     DeviceMemory histograms;  ///< zero between batches
     DeviceMemory scratch;     ///< samples between the two looks at them

@@ -36,9 +36,12 @@ inline constexpr std::uint32_t kNothing = ~std::uint32_t{0};
 inline constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
 static_assert(kTileThreads == kChunkTiles && kChunkTiles % kGroupTiles == 0);
 
-/// How a list's elements are coded: together; one by one at random; the same and by exponential_dither. Each has a
-/// kernel that sends those before it as well, since these do not want its registers.
+/// How a list's elements are coded: together; one by one at random; the same and by exponential_dither or integer. Each
+/// has a kernel that sends those before it as well, since these do not want its registers.
 enum class Draw : std::uint8_t { kNone = 0, kRandom = 1, kExponential = 2 };
+
+/// What happens to a tile before it is quantized (codec/rotation.hpp); drive: and signs have DRIVE's scale.
+enum class Rotation : std::uint8_t { kNone = 0, kPlain = 1, kDrive = 2 };
 
 /// One sample's array and its share of the mean.
 struct SampleView {
@@ -103,8 +106,8 @@ struct TensorPlan {
     std::uint8_t is_scaled;         ///< natural, dither, exponential_dither, minmax: by 1/z
     std::uint8_t draws;             ///< Draw
     float clip;                     ///< ternary; 0: not clipped
-    float base;                     ///< exponential_dither, as the next two
-    float depth_per_bit;            ///< of the base
+    float base;                     ///< exponential_dither, as the next two; integer: its scale
+    float depth_per_bit;            ///< of the base; integer: its step
     std::uint8_t is_biased;         ///< to the nearer level
     std::uint8_t block_log2;        ///< block top-k: of a block's elements; else 0
     std::uint16_t last_keep_count;  ///< of those: k of the last block, if it has fewer elements
@@ -117,10 +120,10 @@ struct TensorPlan {
     std::uint8_t key_form;          ///< IndexForm of a selector whose positions follow from a key; else 0
     std::uint8_t draw_log2;         ///< adaptive_random: of a block's elements; else 0
     std::uint8_t bucket_log2;       ///< minmax: of a bucket's elements
-    std::uint8_t reserved;
-    float raise_factor;   ///< keyed, with feedback=none: what values are multiplied by; else 0, and r is kept
-    RandomStream stream;  ///< adaptive_random
-    StreamRounds random;  ///< natural, dither
+    std::uint8_t rotation;          ///< Rotation
+    float raise_factor;             ///< keyed, with feedback=none: what values are multiplied by; else 0, and r is kept
+    RandomStream stream;            ///< adaptive_random
+    StreamRounds random;            ///< natural, dither
 };
 static_assert(sizeof(TensorPlan) % 16 == 0);
 
@@ -135,6 +138,7 @@ struct FrontPlan {
     std::uint32_t is_masked;  ///< u is cleared where an element is sent
     float keep;               ///< of r of the step before
     float take;               ///< of what was not sent; 0: nothing happens to r
+    double most_norm;         ///< of the samples' mean, of the whole tensor; 0: any (codec/local_clip.hpp)
 };
 
 /// What the kernels find out about a tensor.
@@ -154,6 +158,8 @@ struct TensorState {
     std::uint32_t floor;        ///< estimated: least magnitude bits that are listed; else 0
     std::uint32_t measured_largest;
     std::uint32_t looks_done;
+    float clip;  ///< what samples' weights are multiplied by, where the norm has a bound
+    std::uint32_t reserved;
 };
 
 struct ChunkPlan {
@@ -164,11 +170,11 @@ struct ChunkPlan {
     std::uint32_t elements;        ///< of the chunk
     std::uint32_t tiles;           ///< of the chunk
     std::uint64_t payload_offset;  ///< dense quantizers: where the payload lies; keyed without r: where means do
-    SelectionRule rule;            ///< of a keyed selector
+    SelectionRule rule;            ///< of a keyed selector; its key: of a rotation
 };
 struct ChunkResult {
     std::uint64_t offset;
-    std::uint32_t bytes;  ///< 0: nothing is sent
+    std::uint32_t bytes;  ///< 0: nothing is sent; integer, before that is known: all magnitudes or-ed
     std::uint32_t sent;
 };
 
@@ -177,8 +183,8 @@ struct TileInfo {
     std::uint32_t count;
     std::uint32_t first;  ///< index in the tile of the first element sent
     std::uint32_t last;
-    std::uint32_t scale;  ///< pow2: biased exponent; sign: bf16 bits, two means: the negatives' above; while deferred:
-                          ///< magnitude bits of the largest
+    std::uint32_t scale;  ///< pow2: biased exponent; integer: largest whole number; sign: bf16 bits, two means: the
+                          ///< negatives' above; while deferred: magnitude bits of the largest
     alignas(8) std::uint32_t
         quotients[kRiceSums];  ///< sum over the gaps inside the tile of gap >> r; while deferred, the first:
                                ///< ties; the second, in a group's first tile: ties before the group;
@@ -206,6 +212,7 @@ struct EncodeRound {
     std::uint32_t* gate_words;    ///< kTile / 32: elements that passed the gate; null without a gate
     TileInfo* tiles;              ///< one per tile
     std::uint32_t* histograms;    ///< 2048 bins per tensor, zero between kernels; null without top-k
+    double* tile_sums;            ///< one per tile: squares of the samples' mean; null without a bound of its norm
     float* sample_scratch;        ///< scratch_samples * kScratchThreads vectors per block; only for many samples
     std::uint32_t slot_value_bytes;
     std::uint32_t scratch_samples;

@@ -1,6 +1,9 @@
 #include "codec/cuda/encode_batch.hpp"
 #include "codec/encoder_check.hpp"
+#include "codec/pipeline.hpp"
 #include "codec/state_arrays.hpp"
+
+#include <algorithm>
 
 namespace gradsieve::codec::cuda {
 namespace {
@@ -40,6 +43,12 @@ Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count
     if (gpu_request.parts.size() != device_count)
         return invalid("parts: " + std::to_string(gpu_request.parts.size()) + " for " + std::to_string(device_count) +
                        " devices; allowed is one each; cut the tensor with split_over_devices");
+    const auto has_elements = [](const GpuEncodePart& part) { return part.range.elements > 0; };
+    const auto filled = std::ranges::count_if(gpu_request.parts, has_elements);
+    if (gpu_request.request.pipeline != nullptr && has_local_clip(*gpu_request.request.pipeline) && filled > 1)
+        return invalid("parts: " + std::to_string(filled) +
+                       " with elements before momentum(clip=..); allowed is one, " +
+                       "since a norm is one device's; let split_over_devices leave the tensor whole");
     ElementCount next = 0;
     for (const GpuEncodePart& part : gpu_request.parts) {
         const bool is_at_chunk = part.range.first % kChunkElements == 0 || part.range.elements == 0;

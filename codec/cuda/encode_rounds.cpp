@@ -2,6 +2,7 @@
 // into rounds.
 #include "codec/cuda/encode_batch.hpp"
 #include "codec/cuda/encode_sizes.hpp"
+#include "codec/rotation.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -39,11 +40,17 @@ void EncodeBatch::add_wanted(std::size_t tensor) {
     round.is_keyed = plan.key_form != 0;
     round.draw = static_cast<Draw>(plan.draws);
     round.has_front = fronts_[tensor].momentum_out != nullptr;
+    round.has_clip = fronts_[tensor].most_norm > 0.0;
     round.is_masked = fronts_[tensor].is_masked != 0;
     round.has_low_pass = fronts_[tensor].take > 0;
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
     if (is_dense_plan(plan)) {
-        round.pass = find_dense_kernel(quantizer, samples);
+        const bool is_rotated = static_cast<Rotation>(plan.rotation) != Rotation::kNone;
+        round.pass = is_rotated ? find_rotated_kernel(quantizer, samples) : find_dense_kernel(quantizer, samples);
+    } else if (is_integer_plan(plan)) {
+        round.pass = find_integer_kernel(samples);
+        round.value_bytes = plan.value_bytes;
+        round.is_integer = true;
     } else if (needs_means(plan)) {
         round.pass = find_dense_kernel(QuantizerKind::kF32, samples);
         round.value_bytes = plan.value_bytes;
@@ -83,7 +90,7 @@ RoundPlan EncodeBatch::begin_round(std::size_t tensor) const {
     return round;
 }
 
-/// Tensors that are not decided as a whole are cut where a round is full.
+/// Tensors that are not decided as a whole are cut where a round is full, but for those whose norm has a bound.
 void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits, RoundPlan& inout_round) {
     TensorPlan& plan = tensors_[tensor];
     const auto join = [&] {
@@ -93,6 +100,7 @@ void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits,
         inout_round.has_blocks = inout_round.has_blocks || wanted.has_blocks;
         inout_round.looks = std::max(inout_round.looks, wanted.looks);
         inout_round.has_front = inout_round.has_front || wanted.has_front;
+        inout_round.has_clip = inout_round.has_clip || wanted.has_clip;
         inout_round.is_masked = inout_round.is_masked || wanted.is_masked;
         inout_round.has_low_pass = inout_round.has_low_pass || wanted.has_low_pass;
         inout_round.has_adaptive = inout_round.has_adaptive || wanted.has_adaptive;
@@ -106,7 +114,7 @@ void EncodeBatch::add_chunks(std::size_t tensor, const GpuEncoderLimits& limits,
     inout_round.most_tiles += most_tiles_[tensor];
     for (ElementCount first = 0; first < plan.elements; first += kChunkElements) {
         const bool is_full = ElementCount{inout_round.tile_count} * kTile >= limits.batch_elements;
-        if (is_full && !inout_round.is_deferred && inout_round.value_bytes > 0) {
+        if (is_full && !inout_round.is_deferred && inout_round.value_bytes > 0 && !wanted_[tensor].has_clip) {
             end_round(limits, inout_round);
             inout_round = begin_round(tensor);
         }
@@ -138,6 +146,10 @@ void EncodeBatch::add_chunk(std::size_t tensor, ElementCount first, RoundPlan& i
         payload_bound_bytes_ += list_bound(plan, elements);
     }
     if (plan.key_form != 0) chunk.rule = selections_[tensor].rule(ranges_[tensor].first_chunk() + chunk.chunk_index);
+    if (static_cast<Rotation>(plan.rotation) != Rotation::kNone) {
+        const RotationSource& of = rotations_[tensor];
+        chunk.rule.key = rotation_key(of.seed, of.tensor, of.step, ranges_[tensor].first_chunk() + chunk.chunk_index);
+    }
     if (needs_means(plan)) {
         const ByteCount values = aligned_to_line(mean_bytes_ + kMeanHeaderBytes);
         chunk.payload_offset = values - kMeanHeaderBytes;
@@ -153,6 +165,7 @@ void EncodeBatch::end_round(const GpuEncoderLimits& limits, RoundPlan& round) {
         slots_.infos = std::max(slots_.infos, tiles * sizeof(TileInfo));
         if (round.has_gate) slots_.gates = std::max(slots_.gates, tiles * kTile / 8);
     }
+    if (round.has_clip) slots_.sums = std::max(slots_.sums, round.tile_count * ByteCount{sizeof(double)});
     plan_passes(limits, round);
     rounds_.push_back(round);
 }

@@ -17,14 +17,20 @@ inline std::uint32_t tiles_in(ElementCount elements) { return static_cast<std::u
 /// Every element is sent, in a payload of known size.
 inline bool is_dense_plan(const TensorPlan& plan) {
     return static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll &&
-           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2;
+           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2 &&
+           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kInteger;
+}
+/// Every element is sent, in codes as wide as its chunk wants.
+inline bool is_integer_plan(const TensorPlan& plan) {
+    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll &&
+           static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger;
 }
 
 /// Where a keyed selector keeps no r, the pass writes means as `all | f32` does, behind a header of so many bytes.
 inline constexpr std::uint32_t kMeanHeaderBytes = 2;
 inline bool needs_means(const TensorPlan& plan) { return plan.raise_factor > 0.0F; }
 
-/// Bits of one value in a payload, but for the paper's word.
+/// Most bits of one value in a payload, but for the paper's word.
 inline ByteCount value_bits(const TensorPlan& plan) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kSign:
@@ -35,7 +41,7 @@ inline ByteCount value_bits(const TensorPlan& plan) {
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
         case QuantizerKind::kMinMax: return plan.code_bits;
-        case QuantizerKind::kInteger:  // check_gpu_request refuses it
+        case QuantizerKind::kInteger: return kMostIntegerBits;
         case QuantizerKind::kF32:
         case QuantizerKind::kF16:
         case QuantizerKind::kBf16: break;
@@ -56,12 +62,15 @@ inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
 /// Bytes of a dense payload before its values or codes.
 inline ByteCount dense_header_bytes(const TensorPlan& plan, ElementCount elements) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    const ByteCount key = static_cast<Rotation>(plan.rotation) != Rotation::kNone ? sizeof(PhiloxKey) : 0;
     if (quantizer == QuantizerKind::kMinMax)
-        return 4 + ByteCount{buckets_of(static_cast<std::uint32_t>(elements), plan.bucket_log2)} * sizeof(MinMaxRange);
+        return 4 + key +
+               ByteCount{buckets_of(static_cast<std::uint32_t>(elements), plan.bucket_log2)} * sizeof(MinMaxRange);
     const std::uint32_t tiles = tiles_in(elements);
-    const bool has_scales =
-        quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
-    return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) ? 4 : 0) +
+    const bool has_chunk_scale = quantizer == QuantizerKind::kSign && plan.sign_scale > 0.0F;
+    const bool has_scales = (quantizer == QuantizerKind::kSign && !has_chunk_scale) ||
+                            quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
+    return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) || has_chunk_scale ? 4 : 0) + key +
            (has_scales ? ByteCount{tiles} * scales_per_tile(quantizer) * sizeof(float) : 0);
 }
 inline ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {

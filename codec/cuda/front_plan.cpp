@@ -1,5 +1,6 @@
 #include "codec/cuda/front_plan.hpp"
 
+#include "codec/local_clip.hpp"
 #include "codec/low_pass.hpp"
 #include "codec/momentum.hpp"
 
@@ -21,6 +22,7 @@ FrontPlan front_plan_of(const EncodeRequest& request, const GpuEncodePart& part)
     plan.first_sample = static_cast<std::uint32_t>(own.count);
     plan.sample_count = static_cast<std::uint32_t>(request.samples.size());
     plan.is_masked = is_momentum_masked(pipeline) ? 1 : 0;
+    if (has_local_clip(pipeline)) plan.most_norm = most_clipped_norm(pipeline.front.clip, request.node_count);
     return plan;
 }
 

@@ -72,21 +72,27 @@ __device__ inline void send_keyed_tile(const EncodeRound& round, const GroupWork
     const TileScale scale =
         scale_of_list<kDraw>(plan, count, [&](std::uint32_t entry) { return values.at(indices[entry]); });
     const unsigned lane = threadIdx.x % 32;
+    std::uint32_t largest = 0;  // integer: code
     for (std::uint32_t entry = lane; entry < count; entry += 32) {
         const std::uint32_t index = indices[entry];
         const float value = values.at(index);
         std::uint32_t code = 0;
         const float decoded = code_value<kDraw>(plan, scale, value, place.first + index, code);
         store_code(plan, code, codes, entry);
+        if constexpr (kDraw == Draw::kExponential) largest = max(largest, code & kIntegerMagnitude);
         if (!(plan.raise_factor > 0.0F)) plan.residual_out[place.first + index] = value - decoded;
     }
     TileInfo& info = round.tiles[place.tile];
     GapSums{}.write(info);
+    std::uint32_t written = scale.written;
+    if constexpr (kDraw == Draw::kExponential)
+        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger)
+            written = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
     info.count = count;
     info.first = count > 0 ? indices[0] : 0U;
     info.last = count > 0 ? indices[count - 1] : 0U;
-    info.scale = scale.written;
+    info.scale = written;
 }
 
 template <Draw kDraw>

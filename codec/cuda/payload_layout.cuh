@@ -19,7 +19,7 @@ struct ListShape {
     std::uint32_t tiles = 0;     ///< with something sent
     std::uint32_t rice_parameter = 0;
     std::uint32_t unary_bits = 0;
-    std::uint32_t base_exponent = 0;
+    std::uint32_t base_exponent = 0;  ///< integer: largest whole number
     std::uint32_t exponent_parameter = kNoExponents;
     std::uint32_t exponent_bits = 0;
 };
@@ -42,7 +42,7 @@ __device__ inline std::uint32_t count_bytes(std::uint32_t count) {
 }
 __device__ inline std::uint32_t whole_bytes(std::uint32_t bits) { return (bits + 7U) / 8U; }
 
-__device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm form) {
+__device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, const ListShape& shape, IndexForm form) {
     switch (static_cast<QuantizerKind>(plan.quantizer)) {
         case QuantizerKind::kF32: return 32;
         case QuantizerKind::kF16:
@@ -54,8 +54,8 @@ __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, IndexForm 
         case QuantizerKind::kNatural:
         case QuantizerKind::kDither:
         case QuantizerKind::kExponentialDither:
-        case QuantizerKind::kInteger:
         case QuantizerKind::kMinMax: return plan.code_bits;
+        case QuantizerKind::kInteger: return integer_bits(shape.base_exponent);
     }
     return 0;
 }
@@ -78,14 +78,14 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     if (is_elias_fano) layout.index_parameter = elias_fano_low_bits(shape.elements, shape.count);
     layout.exponent_parameter = shape.exponent_parameter;
     layout.base_exponent = shape.base_exponent;
-    layout.value_bits = value_bits_of(plan, form);
+    layout.value_bits = value_bits_of(plan, shape, form);
     const bool is_list = form != IndexForm::kEvery;
     const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
     const bool is_sign = layout.quantizer == QuantizerKind::kSign;
     const bool has_chunk_scale = is_sign && plan.sign_scale > 0;
     std::uint32_t at = 2 + (has_value_byte(layout.quantizer) ? 1 : 0) + (is_list ? count_bytes(shape.count) : 0) +
                        (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) +
-                       (has_chunk_scale || has_base(layout.quantizer) ? 4 : 0);
+                       (has_chunk_scale || has_base(layout.quantizer) || has_step(layout.quantizer) ? 4 : 0);
     layout.indices_bit = at * 8;
     if (form == IndexForm::kRice || is_elias_fano) at += whole_bytes(shape.count * layout.index_parameter);
     if (form == IndexForm::kBitmap) at += whole_bytes(shape.elements);
@@ -125,6 +125,11 @@ __device__ inline PayloadLayout choose_layout(const TensorPlan& plan, const List
     return best;
 }
 
+/// integer's code, a word whose highest bit is its sign, as a field of a payload.
+__device__ inline std::uint32_t integer_field(std::uint32_t code, std::uint32_t bits) {
+    return (code & element::kMagnitudeMask) | code >> 31U << (bits - 1U);
+}
+
 /// Sets a field of at most 32 bits in zeroed memory; fields of several threads may share a word.
 __device__ inline void or_bits(std::uint32_t* words, std::uint32_t bit, std::uint32_t value, unsigned width) {
     const unsigned shift = bit % 32;
@@ -153,7 +158,10 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     write(payload_version(layout.quantizer, layout.form));
     write(form_byte(layout.quantizer, layout.form));
     if (has_value_byte(layout.quantizer))
-        write(value_byte(is_sign_bit(layout.quantizer) ? 1U : plan.code_bits, has_chunk_scale));
+        write(value_byte(is_sign_bit(layout.quantizer) ? 1U
+                         : has_step(layout.quantizer)  ? layout.value_bits
+                                                       : plan.code_bits,
+                         has_chunk_scale));
     if (is_list) {
         std::uint32_t count = layout.count;
         for (; count >= 128; count >>= 7U) write((count & 127U) | 128U);
@@ -163,6 +171,7 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
     if (is_pow2) write(layout.base_exponent);
     if (has_chunk_scale) or_bits(words, at, __float_as_uint(plan.sign_scale), 32);
     if (has_base(layout.quantizer)) or_bits(words, at, __float_as_uint(plan.base), 32);
+    if (has_step(layout.quantizer)) or_bits(words, at, __float_as_uint(plan.depth_per_bit), 32);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -37,18 +37,24 @@ __device__ inline TileTarget tile_target(const EncodeRound& round, const TensorP
 inline constexpr unsigned kFineShift = 10;
 __device__ inline std::uint32_t fine_base(const TensorPlan& plan) { return (plan.magnitude_limit + 1U) >> kFineShift; }
 
-/// The mean magnitude of a list in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8, 4, 2,
-/// 1. Nothing selected is zero: the variance test is strict, and top-k lists no zeros. A whole warp; no entries: 0.
+/// The magnitudes of a list added up in fp64: entry j adds to lane j % 32 in order, then lane l takes lane l + 16, 8,
+/// 4, 2, 1. A whole warp.
 template <typename ValueOf>
-__device__ inline float mean_magnitude(std::uint32_t count, ValueOf value_of) {
-    if (count == 0) return 0.0F;
+__device__ inline double sum_magnitudes(std::uint32_t count, ValueOf value_of) {
     double sum = 0;
 #pragma unroll 4
     for (std::uint32_t at = threadIdx.x % 32; at < count; at += 32)
         sum = sum + static_cast<double>(element::magnitude(value_of(at)));
 #pragma unroll
     for (unsigned lanes = 16; lanes > 0; lanes /= 2) sum = sum + __shfl_down_sync(~0U, sum, lanes);
-    return static_cast<float>(__shfl_sync(~0U, sum, 0) / static_cast<double>(count));
+    return __shfl_sync(~0U, sum, 0);
+}
+/// Their mean. Nothing selected is zero: the variance test is strict, and top-k lists no zeros. A whole warp; no
+/// entries: 0.
+template <typename ValueOf>
+__device__ inline float mean_magnitude(std::uint32_t count, ValueOf value_of) {
+    if (count == 0) return 0.0F;
+    return static_cast<float>(sum_magnitudes(count, value_of) / static_cast<double>(count));
 }
 /// The mean magnitude of each side of zero, in the same order, the other side's entries being 0. A whole warp.
 template <typename ValueOf>
@@ -249,6 +255,7 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
     std::uint32_t sent = 0;
     std::uint32_t first = 0;
     std::uint32_t end_before = 0;
+    std::uint32_t largest = 0;  // integer: code
     GapSums gaps;
     ListEntry next;
     ListEntry after_next;
@@ -269,6 +276,7 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
                 draw_at<kDraw>(plan, tile.to_levels, tile.scale, entry.value, target.first + entry.index);
             code = drawn.code;
             decoded = element::float_of(drawn.decoded_bits);
+            if constexpr (kDraw == Draw::kExponential) largest = max(largest, code & kIntegerMagnitude);
         }
         const std::uint32_t senders = __ballot_sync(~0U, decoded != 0.0F);  // everyone has read by now
         const std::uint32_t lower = senders & ((1U << lane) - 1U);
@@ -289,11 +297,15 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
         sent += __popc(senders);
     }
     gaps.write(*target.info);
+    std::uint32_t scale = tile.written;
+    if constexpr (kDraw == Draw::kExponential)
+        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger)
+            scale = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
     target.info->count = sent;
     target.info->first = first;
     target.info->last = sent > 0 ? end_before - 1U : 0U;
-    target.info->scale = tile.written;
+    target.info->scale = scale;
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -50,14 +50,11 @@ void check_shapes(std::size_t elements, std::uint64_t seed, codec::cuda::GpuDeco
     comparison.run_step(0, report);
 }
 
-/// Nodes that send different forms: lists between dense payloads of one chunk.
-void check_mixed(ElementCount elements, std::uint64_t seed, codec::cuda::GpuDecoder& decoder, Report& report) {
+/// Each of four nodes sends by another of the pipelines.
+void check_mixture(ElementCount elements, std::uint64_t seed, const std::vector<codec::NamedPipeline>& pipelines,
+                   codec::cuda::GpuDecoder& decoder, Report& report) {
     const auto pool = make_gradient_pool(elements + 10000, seed);
     std::vector<DecodeCase> cases;
-    auto pipelines = pipelines_with_coders();
-    std::erase_if(pipelines, [](const codec::NamedPipeline& named) {  // votes stand by themselves
-        return codec::combine_of(named.pipeline.quantizer.kind) != codec::Combine::kGather;
-    });
     for (std::size_t place = 0; place < pipelines.size(); ++place) {
         DecodeCase one;
         one.name = fmt::format("mixed forms from {}, n = {}", pipelines[place].name, elements);
@@ -66,13 +63,31 @@ void check_mixed(ElementCount elements, std::uint64_t seed, codec::cuda::GpuDeco
         for (std::size_t node = 0; node < nodes.size(); ++node) {
             const auto& pipeline = pipelines[(place + 5 * node) % pipelines.size()].pipeline;
             const std::array<const float*, 1> samples = {pool.data() + 100 * node + place};
-            nodes[node] = {0.25F, encode_on_cpu(pipeline, elements, samples)};
+            nodes[node] = {0.25F, encode_on_cpu(pipeline, elements, samples, node + 1)};
         }
         one.steps.push_back(std::move(nodes));
         cases.push_back(std::move(one));
     }
     DecodeComparison comparison(decoder, std::move(cases), elements);
     comparison.run_step(0, report);
+}
+
+/// Nodes that send different forms: lists between dense payloads of one chunk.
+void check_mixed(ElementCount elements, std::uint64_t seed, codec::cuda::GpuDecoder& decoder, Report& report) {
+    auto pipelines = pipelines_with_coders();
+    std::erase_if(pipelines, [](const codec::NamedPipeline& named) {  // votes and rotations stand by themselves
+        return codec::combine_of(named.pipeline.quantizer.kind) != codec::Combine::kGather ||
+               codec::has_rotation(named.pipeline);
+    });
+    check_mixture(elements, seed, pipelines, decoder, report);
+}
+
+/// Nodes that quantize rotations in different ways, and of which some have keys of their own.
+void check_rotations(ElementCount elements, std::uint64_t seed, codec::cuda::GpuDecoder& decoder, Report& report) {
+    std::vector<codec::NamedPipeline> pipelines;
+    for (const auto& named : pipelines_with_coders())
+        if (codec::has_rotation(named.pipeline)) pipelines.push_back(named);
+    check_mixture(elements, seed, pipelines, decoder, report);
 }
 
 void check_large(std::uint64_t seed, codec::cuda::GpuDecoder& decoder, Report& report) {
@@ -123,11 +138,13 @@ void check_decode_equality(const Options& options, Report& report) {
         check_shapes(elements, options.seed, **decoder, report);
         check_pipelines(elements, {1, 2, 3, 8}, options.seed + elements, **decoder, report);
         check_mixed(elements, options.seed + elements, **decoder, report);
+        check_rotations(elements, options.seed + elements, **decoder, report);
     }
     if (options.is_small) return;
     constexpr ElementCount kTwoChunks = kChunkElements + 3;
     check_pipelines(kTwoChunks, {1, 2, 3, 8}, options.seed + 1, **decoder, report);
     check_mixed(kTwoChunks, options.seed + 2, **decoder, report);
+    check_rotations(kTwoChunks, options.seed + 2, **decoder, report);
     check_large(options.seed + 3, **decoder, report);
     report.figure(fmt::format("decoder's workspace: {} MiB", (*decoder)->workspace_bytes() >> 20U));
 }

@@ -84,7 +84,7 @@ std::vector<float> make_gradient_pool(std::size_t count, std::uint64_t seed) {
 }
 
 std::vector<CodedChunk> encode_on_cpu(const codec::Pipeline& pipeline, ElementCount elements,
-                                      std::span<const float* const> samples) {
+                                      std::span<const float* const> samples, std::uint64_t random_seed) {
     const std::vector<float> weights(samples.size(), 1.0F / static_cast<float>(samples.size()));
     const std::size_t residual = codec::has_residual(pipeline) ? elements : 0;
     const std::size_t variance = codec::has_variance(pipeline) ? elements : 0;
@@ -100,6 +100,7 @@ std::vector<CodedChunk> encode_on_cpu(const codec::Pipeline& pipeline, ElementCo
     request.elements = elements;
     request.samples = samples;
     request.weights = weights;
+    request.random_seed = random_seed;
     // Read only; the type serves both generations.
     request.in = {const_cast<float*>(residual_in.data()), const_cast<float*>(variance_in.data()),
                   const_cast<float*>(momentum_in.data())};

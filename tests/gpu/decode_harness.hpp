@@ -24,7 +24,8 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& work
 [[nodiscard]] std::vector<float> make_gradient_pool(std::size_t count, std::uint64_t seed);
 /// One node's chunks of a tensor: two samples, fresh state. `samples`: `elements` floats each.
 [[nodiscard]] std::vector<CodedChunk> encode_on_cpu(const codec::Pipeline& pipeline, ElementCount elements,
-                                                    std::span<const float* const> samples);
+                                                    std::span<const float* const> samples,
+                                                    std::uint64_t random_seed = 0);
 
 /// One node's part of one step.
 struct NodeStep {

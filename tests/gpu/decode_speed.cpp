@@ -249,6 +249,7 @@ void measure_decode(const Options& options, Report& report) {
         {"103 M, all | pow2(bits=4), 2 nodes", {kLarge}, "all | pow2(bits=4)", 2},
         {"103 M, all | pow2(bits=4) | raw32, 2 nodes", {kLarge}, "all | pow2(bits=4) | raw32", 2},
         {"103 M, all | sign, 2 nodes", {kLarge}, "all | sign", 2},
+        {"103 M, rotate | all | sign, 2 nodes", {kLarge}, "rotate | all | sign", 2},
         {"103 M, all | bf16, 2 nodes", {kLarge}, "all | bf16", 2},
         {"103 M, all | f32, 2 nodes", {kLarge}, "all | f32", 2},
         {fmt::format("{} tensors of a ResNet-50, {}, 2 nodes", resnet.size(), sparse), resnet, sparse, 2},

@@ -10,6 +10,9 @@
 namespace gradsieve::gpu_check {
 namespace {
 
+/// A batch of one tensor that is not to be cut.
+constexpr std::array<std::size_t, 1> kFirst{0};
+
 using codec::cuda::ElementType;
 
 constexpr std::byte kPoison{0xC5};
@@ -170,6 +173,7 @@ codec::cuda::GpuEncodeRequest EncodeCases::request_of(EncodeCase& encode_case, c
     request.elements = encode_case.input.elements;
     request.samples = placed.samples;
     request.weights = encode_case.input.weights;
+    request.node_count = encode_case.input.node_count;
     request.second_moments = placed.moments;
     request.batch_samples = encode_case.input.batch_samples;
     request.rescale = encode_case.input.rescale;
@@ -196,7 +200,9 @@ bool EncodeCases::run_step(codec::cuda::GpuEncoder& encoder, std::span<EncodeCas
     std::vector<Placed> placed(cases.size());
     for (std::size_t at = 0; at < cases.size(); ++at) {
         // Each by itself, so that every tensor of more than a chunk is shared.
-        const auto ranges = codec::cuda::split_over_devices({&cases[at].input.elements, 1}, devices_.size());
+        const auto ranges = codec::cuda::split_over_devices(
+            {&cases[at].input.elements, 1}, devices_.size(),
+            std::span(kFirst).first(codec::has_local_clip(cases[at].input.pipeline) ? 1 : 0));
         for (const auto& range : ranges.front()) placed[at].parts.push_back({range, {}, {}});
         place(cases[at], placed[at]);
     }

@@ -104,6 +104,27 @@ std::vector<NamedPipeline> all_pipelines() {
                              "all | rounding",
                              "all | rounding(16, biased)",
                              "topk(0.3) | rounding(1.5, feedback=unscaled) | bitmap",
+                             "all | sign(scale=0.125)",
+                             "rotate | all | sign(scale=0.25)",
+                             "momentum(0.9, clip=0.01) | topk(0.01) | pow2 | rice",
+                             "momentum(0.5, yes, 3) | threshold(0.5) | natural",
+                             "momentum(0.9, clip=1e-6) | all | f32",
+                             "momentum(clip=1e6) | accumulate(2) | rotate | all | sign(scale=two_mean)",
+                             "all | integer(1000, biased)",
+                             "all | integer(1e-3)",
+                             "threshold(0.5) | integer(1e7) | raw32",
+                             "block_topk(0.3, block=64) | integer(3, biased) | bitmap",
+                             "topk(1) | integer(50) | rice",
+                             "momentum(0.9) | compensate(lowpass=0.3) | all | integer(20)",
+                             "rotate | all | bf16",
+                             "rotate | all | natural(feedback=unscaled)",
+                             "rotate | all | dither(levels=15, norm=l2)",
+                             "rotate | all | dither(levels=3, feedback=none)",
+                             "rotate | all | ternary(clip=2)",
+                             "rotate | all | exponential_dither(7, norm=l2)",
+                             "rotate | all | rounding(2, biased)",
+                             "rotate | all | minmax(4, 512, unscaled)",
+                             "rotate | all | minmax(2, 4096, none) | entropy",
                              "topk(0.3) | natural | bitmap",
                              "variance(alpha=0.5) | natural(feedback=unscaled) | raw32",
                              "topk(0.02, gate=0.5) | natural | rice",
@@ -124,6 +145,7 @@ EncodeCase make_case(const NamedPipeline& named, ElementCount elements, std::siz
     made.kind = kind;
     made.input.batch_samples = samples == 4 ? 64 : 0;
     made.input.rescale = samples == 2 ? 0.5F : 1.0F;
+    made.input.node_count = 1 + static_cast<std::uint32_t>(samples % 3);
     made.state = codec::zero_state(made.input);
     made.name = fmt::format("{} of {} x {} {}", named.name, elements, samples, codec::data_kind_name(kind));
     return made;

@@ -59,6 +59,11 @@ constexpr Measured kMeasured[] = {
     {"all | dither(levels=7, feedback=none)", 1, false, 4},
     {"all | bf16", 1, false, 12},
     {"all | f32", 1, false, 4},
+    {"rotate | all | sign", 1, false, 12},
+    {"rotate | all | dither(levels=7)", 1, false, 12},
+    {"rotate | all | sign(scale=drive)", 1, false, 4},
+    {"all | integer(100)", 1, false, 12},
+    {"topk(0.01) | integer(100)", 1, false, 12},
     {"all | pow2(bits=4)", 1, false, 12},
 };
 

@@ -101,16 +101,26 @@ TEST(DecodePlan, Invalid_requests_are_refused_with_the_value_seen) {
     EXPECT_NE(text_of(request).find("without memory"), std::string::npos);
 }
 
-TEST(DecodePlan, Rotations_are_the_host_s) {
+TEST(DecodePlan, Rotations_have_rounds_of_their_own_and_none_beside_other_payloads) {
     const Bytes rotated = coded("rotate | all | sign", 5000);
-    const ChunkView chunk{0, rotated};
-    const Contribution contribution{1.0F, {&chunk, 1}};
+    const Bytes other = coded("all | f32 | auto", 5000);
+    const ChunkView chunks[] = {{0, rotated}, {0, other}};
     std::byte memory[16] = {};
     const GpuResult result{memory, ElementType::kF32, true};
-    const GpuDecodeRequest request{7, 1, 5000, {&contribution, 1}, {&result, 1}, nullptr};
+    const Contribution alike[] = {{0.5F, {&chunks[0], 1}}, {0.5F, {&chunks[0], 1}}};
+    const Contribution mixed[] = {{0.5F, {&chunks[0], 1}}, {0.5F, {&chunks[1], 1}}};
+    const Contribution plain[] = {{1.0F, {&chunks[1], 1}}};
+    const GpuDecodeRequest requests[] = {{7, 1, 5000, alike, {&result, 1}, nullptr},
+                                         {8, 1, 5000, mixed, {&result, 1}, nullptr},
+                                         {9, 1, 5000, plain, {&result, 1}, nullptr}};
     DecodePlan plan;
-    ASSERT_TRUE(plan.make({&request, 1}).is_ok());
-    EXPECT_NE(plan.plan_of(0).refusal.to_string().find("rotation on a device"), std::string::npos);
+    ASSERT_TRUE(plan.make(requests).is_ok());
+    EXPECT_TRUE(plan.plan_of(0).refusal.is_ok());
+    EXPECT_NE(plan.plan_of(1).refusal.to_string().find("rotation"), std::string::npos);
+    EXPECT_TRUE(plan.plan_of(2).refusal.is_ok());
+    ASSERT_EQ(plan.rounds().size(), 2U);
+    EXPECT_FALSE(plan.rounds()[0].is_rotated);
+    EXPECT_TRUE(plan.rounds()[1].is_rotated);
 }
 TEST(DecodePlan, Upload_and_rounds_hold_every_tensor_once) {
     std::vector<Bytes> payloads;
@@ -144,7 +154,7 @@ TEST(DecodePlan, Upload_and_rounds_hold_every_tensor_once) {
     }
     EXPECT_EQ(covered, payloads.size());
     EXPECT_EQ(units, payloads.size() * 5);
-    EXPECT_EQ(plan.rounds().size(), 4U) << "of lists, of dense payloads, and of each with levels of a base";
+    EXPECT_EQ(plan.rounds().size(), 5U) << "of lists, of dense payloads, of each with levels of a base, of rotations";
     Bytes upload(plan.layout().total_bytes, std::byte{0xEE});
     plan.write_tables(upload.data());
     for (ByteCount byte = 0; byte < plan.layout().answers_bytes; ++byte) ASSERT_EQ(upload[byte], std::byte{0});

@@ -30,6 +30,21 @@ TEST(DeviceSplit, Many_tensors_of_one_size_do_not_pile_up_on_a_device) {
     }
 }
 
+TEST(DeviceSplit, What_is_not_to_be_cut_goes_where_least_is) {
+    const std::vector<ElementCount> elements = {5 * kChunkElements, 6 * kChunkElements, 4 * kChunkElements};
+    const std::vector<std::size_t> whole = {1, 2};
+    const Ranges expected = {
+        {{0, 0}, {0, 5 * kChunkElements}},
+        {{0, 6 * kChunkElements}, {6 * kChunkElements, 0}},
+        {{0, 4 * kChunkElements}, {4 * kChunkElements, 0}},
+    };
+    EXPECT_EQ(split_over_devices(std::span(elements).first(2), 2, std::span(whole).first(1)),
+              (Ranges{expected[0], expected[1]}));
+    const auto ranges = split_over_devices(elements, 2, whole);
+    for (const std::size_t tensor : whole)
+        EXPECT_TRUE(ranges[tensor][0].elements == 0 || ranges[tensor][1].elements == 0) << tensor;
+}
+
 TEST(DeviceSplit, One_device_has_everything) {
     const std::vector<ElementCount> elements = {1, 7 * kChunkElements, 0};
     EXPECT_EQ(split_over_devices(elements, 1), (Ranges{{{0, 1}}, {{0, 7 * kChunkElements}}, {{0, 0}}}));
