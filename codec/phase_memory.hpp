@@ -30,4 +30,19 @@ struct PhaseMemory::Impl {
     explicit Impl(const MatrixShape& matrix);
 };
 
+// What phases do of factors alone, wherever the matrix lies.
+
+/// As encode_phase says.
+[[nodiscard]] Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemory::Impl& memory);
+/// A checked phase begins: the memory is this step's, and the second phase's `out.factor` is `in.factor` until
+/// keep_factor.
+void open_phase(unsigned phase, const EncodeRequest& request, PhaseMemory::Impl& inout_memory);
+/// The payloads that a factor travels in, as those of a tensor of its own.
+void append_factor(std::span<const float> factor, const PayloadPool& pool, EncodeResult& inout_result);
+/// Q' of all from the second phase's payloads; false: nobody sent anything. Errors: as decode_last_phase.
+[[nodiscard]] Result<bool> average_right(Step step, std::span<const Contribution> contributions,
+                                         PhaseMemory::Impl& inout_memory);
+/// The result is there: Q' of all is the next step's Q, if this node takes part.
+void keep_factor(PhaseMemory::Impl& inout_memory);
+
 }  // namespace gradsieve::codec

@@ -18,6 +18,8 @@ constexpr float kMostOfMean = 0x1p116F;
 
 Status invalid(std::string text) { return {StatusCode::kInvalidArgument, std::move(text)}; }
 
+}  // namespace
+
 Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemory::Impl& memory) {
     GRADSIEVE_TRY(check_encode_request(request));
     if (!has_phases(*request.pipeline) || phase > 1)
@@ -32,7 +34,16 @@ Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemo
     return {};
 }
 
-}  // namespace
+void open_phase(unsigned phase, const EncodeRequest& request, PhaseMemory::Impl& inout_memory) {
+    inout_memory.factor_out = nullptr;
+    if (phase == 0) {
+        inout_memory.stage = PhaseMemory::Impl::Stage::kSampled;
+        inout_memory.step = request.step;
+        return;
+    }
+    if (request.elements > 0) std::copy_n(request.in.factor, inout_memory.right.size(), request.out.factor);
+    inout_memory.factor_out = request.out.factor;
+}
 
 PhaseMemory::Impl::Impl(const MatrixShape& matrix)
     : shape(matrix),
@@ -67,15 +78,11 @@ Result<EncodeResult> encode_phase_with(unsigned phase, const EncodeRequest& requ
     if (!is_cpu_form_supported(options.form)) return parse_cpu_form(cpu_form_name(options.form)).error();
     const bool waits = is_waiting(*request.pipeline, request.step);
     auto& scratch = workspace.impl();
+    open_phase(phase, request, memory);
     if (phase == 0) {
-        memory.stage = PhaseMemory::Impl::Stage::kSampled;
-        memory.step = request.step;
-        memory.factor_out = nullptr;
         if (waits) return encode_tensor_with(request, options, workspace);
         return TensorEncoder(request, options, scratch, scratch.candidates).run_left(memory);
     }
-    if (request.elements > 0) std::copy_n(request.in.factor, memory.right.size(), request.out.factor);
-    memory.factor_out = request.out.factor;
     if (waits) return EncodeResult{};
     return TensorEncoder(request, options, scratch, scratch.candidates).run_right(memory);
 }
@@ -99,20 +106,31 @@ Status decode_first_phase(Step step, std::span<const Contribution> contributions
     return {};
 }
 
-Result<DecodeResult> decode_last_phase(Step step, std::span<const Contribution> contributions,
-                                       PhaseMemory& inout_memory, ResultTensor& inout_result) {
-    auto& memory = inout_memory.impl();
+Result<bool> average_right(Step step, std::span<const Contribution> contributions, PhaseMemory::Impl& inout_memory) {
+    auto& memory = inout_memory;
     if (memory.stage != PhaseMemory::Impl::Stage::kAveraged || memory.step != step)
         return invalid("last phase of step " + std::to_string(step) +
                        ": allowed once this step's first phase is decoded; call decode_first_phase");
     memory.stage = PhaseMemory::Impl::Stage::kNone;
     GRADSIEVE_ASSIGN(const auto decoded, memory.right_average.decode_average(step, contributions));
-    if (decoded.touched_elements == 0) return inout_result.decode_average(step, {});
+    if (decoded.touched_elements == 0) return false;
     for (const float value : memory.right_mean)
         if (std::fabs(value) > kMostOfMean)
             return Status(StatusCode::kCorrupt, "mean of a factor: " + std::to_string(value) +
                                                     ": allowed are magnitudes up to 2^116; install the same release "
                                                     "on all nodes");
+    return true;
+}
+
+void keep_factor(PhaseMemory::Impl& inout_memory) {
+    if (inout_memory.factor_out != nullptr) std::ranges::copy(inout_memory.right_mean, inout_memory.factor_out);
+}
+
+Result<DecodeResult> decode_last_phase(Step step, std::span<const Contribution> contributions,
+                                       PhaseMemory& inout_memory, ResultTensor& inout_result) {
+    auto& memory = inout_memory.impl();
+    GRADSIEVE_ASSIGN(const bool is_sent, average_right(step, contributions, memory));
+    if (!is_sent) return inout_result.decode_average(step, {});
     const auto& shape = memory.shape;
     const auto& kernels = low_rank_kernels();
     const auto result = inout_result.write_all(step, [&](ElementCount first, std::span<float> ret_values) {
@@ -126,7 +144,7 @@ Result<DecodeResult> decode_last_phase(Step step, std::span<const Contribution> 
             at += count;
         }
     });
-    if (memory.factor_out != nullptr) std::copy(memory.right_mean.begin(), memory.right_mean.end(), memory.factor_out);
+    keep_factor(memory);
     return result;
 }
 

@@ -177,7 +177,6 @@ struct HostStage {
 };
 [[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
     if (pipeline.measures_similarity) return {"similarity", "leave the stage out"};
-    if (has_phases(pipeline)) return {"lowrank", "use topk"};
     if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};
     if (has_rotation(pipeline)) return {"rotate", "leave the stage out"};
     if (has_local_clip(pipeline)) return {"momentum(clip=..)", "leave clip out"};

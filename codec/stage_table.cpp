@@ -169,10 +169,9 @@ constexpr std::array kStages = {
              "the tensor as a matrix of so many columns (auto: its extents behind the first, multiplied), sent as two "
              "factors of `rank` columns each, one after the other: M Q, made orthonormal of all nodes' mean, and the "
              "transposed M times that, which is the next step's Q; stands in place of selector, quantizer and index "
-             "coder; vectors, and what factors would not halve, are sent as all | f32; works on the host only",
+             "coder; vectors, and what factors would not halve, are sent as all | f32",
              "Vogels, Karimireddy, Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for Distributed "
-             "Optimization, arXiv:1905.13727",
-             "gather", "CPU"},
+             "Optimization, arXiv:1905.13727"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

@@ -62,8 +62,12 @@ void HostedJob::fix_gpus() {
     gpu_ = &surroundings_.gpus->worker(std::move(devices));
     if (device_count == 1) return;
     std::vector<ElementCount> elements;
-    for (const auto& tensor : tensors_) elements.push_back(tensor.on_device ? tensor.elements : 0);
-    const auto ranges = codec::cuda::split_over_devices(elements, device_count);
+    std::vector<bool> is_whole;
+    for (const auto& tensor : tensors_) {
+        elements.push_back(tensor.on_device ? tensor.elements : 0);
+        is_whole.push_back(tensor.phases.has_value());  // a chunk of a matrix is none
+    }
+    const auto ranges = codec::cuda::split_over_devices(elements, device_count, is_whole);
     for (auto& tensor : tensors_)
         if (tensor.on_device) tensor.gpu_ranges = ranges[tensor.number];
     surroundings_.log->info("device tensors are shared by GPUs " + gpu_->names(), {.job = key().name});

@@ -23,8 +23,10 @@ struct DeviceRange {
 
 /// Cuts every tensor of `elements` (one number each) into `devices` ranges, ascending, together the whole tensor; some
 /// may be empty. The largest tensors first, each so that all devices have about as much of what was cut so far; a
-/// tensor of one chunk goes where least is. The same for the same numbers everywhere. `devices`: at least 1.
+/// tensor of one chunk goes where least is, and so does one of `is_whole` (by tensor; empty: of none), whatever its
+/// size. The same for the same numbers everywhere. `devices`: at least 1.
 [[nodiscard]] std::vector<std::vector<DeviceRange>> split_over_devices(std::span<const ElementCount> elements,
-                                                                       std::size_t devices);
+                                                                       std::size_t devices,
+                                                                       const std::vector<bool>& is_whole = {});
 
 }  // namespace gradsieve::codec::cuda

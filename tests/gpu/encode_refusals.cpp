@@ -59,12 +59,16 @@ void check_refusals(const Options& options, Report& report) {
                   "more workspace than is allowed");
     request.elements = 1000;
     for (const char* text : {"momentum(clip=2) | topk(0.1) | f32", "rotate | all | sign", "all | integer(100)",
-                             "lowrank(2)", "topk(0.1, scope=model) | f32", "similarity | all | sign"}) {
+                             "topk(0.1, scope=model) | f32", "similarity | all | sign"}) {
         const auto other = *codec::parse_pipeline(text);
         request.pipeline = &other;
         report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "on a device; allowed are"),
                       fmt::format("a stage that has no form here: {}", text));
     }
+    const auto phases = *codec::parse_pipeline("lowrank(2)");
+    request.pipeline = &phases;
+    report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "encode first_pass"),
+                  "a codec whose steps have two phases");
     request.pipeline = &pipeline;
     report.expect_ok(encoder.begin(requests), "a batch after refused ones");
     report.expect(is_refused(encoder.begin(requests), StatusCode::kFailedPrecondition, "call finish first"),

@@ -23,7 +23,8 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
     open_to_others(cluster, nodes);
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
-                              "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)"})
+                              "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)",
+                              "lowrank(2, columns=square)"})
         for (const std::size_t samples : {std::size_t{1}, std::size_t{2}}) {
             JobPlan plan;
             plan.codec = codec;
@@ -71,7 +72,7 @@ void check_staged(Report& report) {
         }
     plan.type = "f32";
     plan.samples = 1;
-    for (const char* codec : {"topk(0.01, scope=model) | pow2(bits=4) | auto", "lowrank(2, columns=square)"}) {
+    for (const char* codec : {"topk(0.01, scope=model) | pow2(bits=4) | auto"}) {
         plan.codec = codec;
         std::vector<std::string> hashes;
         for (const char* memory : {"host", "device"}) {
