@@ -3,7 +3,7 @@
 
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
-#include "codec/cuda/low_rank.hpp"
+#include "codec/cuda/gpu_low_rank.hpp"
 #include "codec/cuda/residual_norm.hpp"
 
 #include <array>

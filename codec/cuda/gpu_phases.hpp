@@ -6,7 +6,7 @@
 //     -> encode_second_phases -> payloads -> decode_last_phases
 #pragma once
 
-#include "codec/cuda/low_rank.hpp"
+#include "codec/cuda/gpu_low_rank.hpp"
 #include "codec/phases.hpp"
 
 #include <span>

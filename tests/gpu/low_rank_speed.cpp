@@ -1,7 +1,7 @@
 // How fast the products of lowrank are, beside a device-to-device copy of the same run: what is timed has the factors'
 // way over PCIe in it, there and back. Counted are the bytes of the matrix alone: one look at it for M Q; two and a
 // write for M^T P and what is left; one write of the average.
-#include "codec/cuda/low_rank.hpp"
+#include "codec/cuda/gpu_low_rank.hpp"
 #include "codec/cuda/runtime.hpp"
 #include "codec/pipeline.hpp"
 #include "gpu_check.hpp"

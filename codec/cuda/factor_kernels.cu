@@ -1,8 +1,8 @@
 // The products of lowrank with the matrix in device memory. M Q has a warp for some rows: its lanes are the 32 lanes of
 // the CPU's sums, and it folds them as those are folded. M^T P has a thread for each column of each factor, which adds
 // its rows up in order. What P Q'^T stands for has a thread for some rows of a column.
+#include "codec/cuda/factor_kernels.hpp"
 #include "codec/cuda/launch.hpp"
-#include "codec/cuda/low_rank_kernels.hpp"
 #include "codec/cuda/unit_results.cuh"
 #include "codec/element.hpp"
 #include "codec/low_rank_kernels.hpp"
@@ -28,7 +28,11 @@ __device__ inline std::uint32_t row_end(const DeviceMatrix& matrix, std::uint32_
     return min(matrix.columns, matrix.elements - static_cast<std::uint32_t>(first));
 }
 
-/// A warp for kRows rows and kFactors factors. Where a row or a factor is not, zeros are added to what nobody reads.
+/// Steps of a warp along its rows whose elements are on their way at once.
+constexpr unsigned kStepsAtOnce = 4;
+
+/// A warp for kRows rows and kFactors factors. In place of a row or a factor that is not there it works on the last
+/// one, for nobody.
 template <unsigned kRows, unsigned kFactors>
 __global__ void __launch_bounds__(kThreads) project(DeviceMatrix matrix, const float* __restrict__ values,
                                                     const float* __restrict__ factors, float* __restrict__ ret_left) {
@@ -40,28 +44,46 @@ __global__ void __launch_bounds__(kThreads) project(DeviceMatrix matrix, const f
     const std::uint32_t factor = blockIdx.x % groups * kFactors;
     const float* cells[kRows];
     std::uint32_t ends[kRows];
+    std::uint32_t whole = matrix.columns;  // that all the rows have, in whole steps
 #pragma unroll
     for (unsigned r = 0; r < kRows; ++r) {
-        cells[r] = values + (std::uint64_t{row} + r) * matrix.columns;
-        ends[r] = row_end(matrix, row + r);
+        const std::uint32_t own = min(row + r, matrix.rows - 1);
+        cells[r] = values + std::uint64_t{own} * matrix.columns;
+        ends[r] = row_end(matrix, own);
+        whole = min(whole, ends[r]);
     }
-    const float* own[kFactors];
+    whole -= whole % (kLanes * kStepsAtOnce);
+    const float* numbers[kFactors];
 #pragma unroll
     for (unsigned k = 0; k < kFactors; ++k)
-        own[k] = factors + std::uint64_t{min(factor + k, matrix.rank - 1)} * matrix.columns;
+        numbers[k] = factors + std::uint64_t{min(factor + k, matrix.rank - 1)} * matrix.columns;
     float sums[kRows][kFactors] = {};
-#pragma unroll 4
-    for (std::uint32_t column = lane; column < matrix.columns; column += kLanes) {
-        float value[kRows];
+    for (std::uint32_t column = lane; column < whole; column += kLanes * kStepsAtOnce) {
+        float held[kStepsAtOnce][kRows];
 #pragma unroll
-        for (unsigned r = 0; r < kRows; ++r) value[r] = column < ends[r] ? cut(cells[r][column], kFactorLimit) : 0.0F;
+        for (unsigned step = 0; step < kStepsAtOnce; ++step)
 #pragma unroll
-        for (unsigned k = 0; k < kFactors; ++k) {
-            const float number = own[k][column];
+            for (unsigned r = 0; r < kRows; ++r) held[step][r] = cells[r][column + step * kLanes];
 #pragma unroll
-            for (unsigned r = 0; r < kRows; ++r) sums[r][k] = sums[r][k] + value[r] * number;
+        for (unsigned step = 0; step < kStepsAtOnce; ++step) {
+#pragma unroll
+            for (unsigned r = 0; r < kRows; ++r) held[step][r] = cut(held[step][r], kFactorLimit);
+#pragma unroll
+            for (unsigned k = 0; k < kFactors; ++k) {
+                const float number = numbers[k][column + step * kLanes];
+#pragma unroll
+                for (unsigned r = 0; r < kRows; ++r) sums[r][k] = sums[r][k] + held[step][r] * number;
+            }
         }
     }
+    for (std::uint32_t column = whole + lane; column < matrix.columns; column += kLanes)
+#pragma unroll
+        for (unsigned r = 0; r < kRows; ++r) {
+            if (column >= ends[r]) continue;
+            const float value = cut(cells[r][column], kFactorLimit);
+#pragma unroll
+            for (unsigned k = 0; k < kFactors; ++k) sums[r][k] = sums[r][k] + value * numbers[k][column];
+        }
 #pragma unroll
     for (unsigned r = 0; r < kRows; ++r)
 #pragma unroll
@@ -78,25 +100,29 @@ __global__ void __launch_bounds__(kThreads) project(DeviceMatrix matrix, const f
 constexpr unsigned kHeldElements = 4096;
 constexpr unsigned kHeldPerThread = kHeldElements / kThreads;
 
-/// This thread's elements of kHeldElements / kStrip rows from `first_row` on, in the strip's columns.
+/// This thread's elements of kHeldElements / kStrip rows from `first_row` on, in the strip's columns; zeros where there
+/// is none.
 template <unsigned kStrip>
-__device__ inline void load_held(const DeviceMatrix& matrix, const float* values, std::uint32_t first_row,
+__device__ inline void load_held(const DeviceMatrix& matrix, const float* __restrict__ values, std::uint64_t first_row,
                                  std::uint32_t column, float (&ret_held)[kHeldPerThread]) {
+    const std::uint64_t first = (first_row + threadIdx.x / kStrip) * matrix.columns + column;
+    const std::uint64_t stride = std::uint64_t{kThreads / kStrip} * matrix.columns;
 #pragma unroll
     for (unsigned j = 0; j < kHeldPerThread; ++j) {
-        const std::uint64_t row = std::uint64_t{first_row} + threadIdx.x / kStrip + j * (kThreads / kStrip);
-        const std::uint64_t element = row * matrix.columns + column;
-        ret_held[j] = column < matrix.columns && element < matrix.elements ? cut(values[element], kFactorLimit) : 0.0F;
+        const std::uint64_t element = first + j * stride;
+        const bool is_there = column < matrix.columns && element < matrix.elements;
+        const float value = values[is_there ? element : 0];
+        ret_held[j] = is_there ? value : 0.0F;
     }
 }
 
-/// A block for kStrip columns and all rows; a thread for a column and every (kThreads / kStrip)-th factor.
-template <unsigned kStrip>
+/// A block for kStrip columns and all rows; a thread for a column and every (kThreads / kStrip)-th factor, of which
+/// there are kMostFactors at most.
+template <unsigned kStrip, unsigned kMostFactors>
 __global__ void __launch_bounds__(kThreads) add_outer(DeviceMatrix matrix, const float* __restrict__ values,
                                                       const float* __restrict__ left, float* __restrict__ ret_right) {
     constexpr unsigned kRows = kHeldElements / kStrip;
     constexpr unsigned kFactorStep = kThreads / kStrip;
-    constexpr unsigned kMostFactors = (kMostRank + kFactorStep - 1) / kFactorStep;
     __shared__ float held[2][kHeldElements];
     const std::uint32_t in_strip = threadIdx.x % kStrip;
     const std::uint32_t column = blockIdx.x * kStrip + in_strip;
@@ -107,10 +133,10 @@ __global__ void __launch_bounds__(kThreads) add_outer(DeviceMatrix matrix, const
     unsigned buffer = 0;
     for (std::uint64_t first = 0; first < matrix.rows; first += kRows, buffer ^= 1U) {
 #pragma unroll
-        for (unsigned j = 0; j < kHeldPerThread; ++j) held[buffer][threadIdx.x + j * kThreads] = next[j];
+        for (unsigned j = 0; j < kHeldPerThread; ++j)
+            held[buffer][threadIdx.x + j * kThreads] = cut(next[j], kFactorLimit);
         __syncthreads();
-        if (first + kRows < matrix.rows)
-            load_held<kStrip>(matrix, values, static_cast<std::uint32_t>(first + kRows), column, next);
+        if (first + kRows < matrix.rows) load_held<kStrip>(matrix, values, first + kRows, column, next);
         const auto rows = static_cast<std::uint32_t>(min(std::uint64_t{kRows}, matrix.rows - first));
         const float* shares = left + first * matrix.rank + factor;
         if (factor < matrix.rank) {
@@ -165,16 +191,24 @@ __global__ void __launch_bounds__(kThreads)
     subtract(DeviceMatrix matrix, SubtractStep step, const float* __restrict__ left, const float* __restrict__ right) {
     const Cells cells = own_cells(matrix);
     if (cells.rows == 0) return;
+    const bool filters = step.low_pass.take > 0.0F;
+    std::uint64_t elements[kRowsAtOnce];
+    float rests[kRowsAtOnce];
+    float before[kRowsAtOnce];
+#pragma unroll
+    for (unsigned r = 0; r < kRowsAtOnce; ++r) {
+        elements[r] = (std::uint64_t{cells.row} + min(r, cells.rows - 1)) * matrix.columns + cells.column;
+        rests[r] = step.residual[elements[r]];
+        before[r] = filters ? step.before[elements[r]] : 0.0F;
+    }
     float sums[kRowsAtOnce];
     stand_for(matrix, left, right, cells, sums);
 #pragma unroll
     for (unsigned r = 0; r < kRowsAtOnce; ++r) {
         if (r >= cells.rows) continue;
-        const std::uint64_t element = (std::uint64_t{cells.row} + r) * matrix.columns + cells.column;
-        float rest = cut(step.residual[element] - sums[r], FLT_MAX);
-        if (step.low_pass.take > 0.0F)
-            rest = element::low_passed(step.low_pass.keep, step.before[element], step.low_pass.take, rest);
-        step.residual[element] = rest;
+        float rest = cut(rests[r] - sums[r], FLT_MAX);
+        if (filters) rest = element::low_passed(step.low_pass.keep, before[r], step.low_pass.take, rest);
+        step.residual[elements[r]] = rest;
     }
 }
 
@@ -250,10 +284,14 @@ cudaError_t launch_project(const DeviceMatrix& matrix, const float* values, cons
 cudaError_t launch_add_outer(const DeviceMatrix& matrix, const float* values, const float* left, float* ret_right,
                              unsigned multiprocessors, cudaStream_t stream) {
     constexpr std::uint32_t kWide = 32, kNarrow = 8;
-    const auto blocks_of = [&](std::uint32_t strip) { return (matrix.columns + strip - 1) / strip; };
-    if (blocks_of(kWide) < multiprocessors)
-        return launch(&add_outer<kNarrow>, {blocks_of(kNarrow), kThreads}, stream, matrix, values, left, ret_right);
-    return launch(&add_outer<kWide>, {blocks_of(kWide), kThreads}, stream, matrix, values, left, ret_right);
+    const auto run = [&](std::uint32_t strip, auto few, auto all) {
+        const bool is_few = matrix.rank <= kThreads / strip;
+        return launch(is_few ? few : all, {(matrix.columns + strip - 1) / strip, kThreads}, stream, matrix, values,
+                      left, ret_right);
+    };
+    if (matrix.columns < kWide * multiprocessors)
+        return run(kNarrow, &add_outer<kNarrow, 1>, &add_outer<kNarrow, kMostRank * kNarrow / kThreads>);
+    return run(kWide, &add_outer<kWide, 1>, &add_outer<kWide, kMostRank * kWide / kThreads>);
 }
 
 cudaError_t launch_subtract(const DeviceMatrix& matrix, const SubtractStep& step, const float* left, const float* right,

@@ -1,6 +1,6 @@
-#include "codec/cuda/low_rank.hpp"
+#include "codec/cuda/gpu_low_rank.hpp"
 
-#include "codec/cuda/low_rank_kernels.hpp"
+#include "codec/cuda/factor_kernels.hpp"
 #include "codec/cuda/runtime.hpp"
 #include "codec/cuda/vector_bytes.hpp"
 
