@@ -1,8 +1,8 @@
 // The phases of lowrank with the matrix on the card against those of the CPU, on two nodes, one of which has no card:
 // payloads of both phases, r, momentum and factor, averages in every type and digests have the same bits.
-#include "codec/low_rank.hpp"
 #include "codec/cuda/device_values.hpp"
 #include "codec/cuda/gpu_phases.hpp"
+#include "codec/low_rank.hpp"
 #include "encoder_harness.hpp"
 #include "gpu_check.hpp"
 #include "host_work.hpp"
