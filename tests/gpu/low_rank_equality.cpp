@@ -114,6 +114,46 @@ public:
         }
     }
 
+    void run_refusals() {
+        const LowRankCase one{"lowrank(2, 50)", 5000};
+        name_ = "refusals";
+        case_ = &one;
+        pipeline_ = *codec::parse_pipeline(one.text);
+        step_ = 3;
+        DeviceNode node;
+        if (!prepare(node)) return;
+        const std::vector<const float*> samples = {node.samples.front().as<float>()};
+        EncodeRequest request = request_of(samples);
+        request.in = node.view(0);
+        request.out = node.view(1);
+        const GpuPhaseRequest phase_request{request, &*node.memory};
+        std::array<EncodeResult, 1> encoded;
+        const auto early = encode_second_phases(stream(), {&phase_request, 1}, *low_rank_, encoded);
+        expect(early.code() == StatusCode::kInvalidArgument &&
+                   early.text().find("call decode_first_phase") != std::string::npos,
+               "a second phase without a first: " + early.to_string());
+        Values result(one.elements);
+        codec::ResultTensor on_host(kTensor, result.data(), result.size());
+        codec::PhaseMemory memory(pipeline_, one.elements);
+        const Bytes garbage(17, std::byte{0xA5});
+        const codec::ChunkView chunk{0, garbage};
+        const codec::Contribution contribution{1.0F, {&chunk, 1}};
+        for (const bool has_first : {false, true}) {
+            if (has_first)
+                for (auto* each : {&*node.memory, &memory})
+                    report_.expect_ok(decode_first_phase(3, {}, *each), "nobody sends anything");
+            const codec::cuda::GpuPhaseDecode decode{
+                &*node.memory, kTensor, 3, {&contribution, 1}, {{.data = node.results.front().data()}}};
+            const std::array devices = {codec::cuda::GpuPhaseDevice{&stream(), &*low_rank_}};
+            std::array answers = {Result<DecodeResult>(DecodeResult{})};
+            report_.expect_ok(decode_last_phases(devices, {&decode, 1}, answers), "an error of one tensor alone");
+            const auto wanted = decode_last_phase(3, {&contribution, 1}, memory, on_host).status();
+            expect(wanted.code() == (has_first ? StatusCode::kVersionMismatch : StatusCode::kInvalidArgument) &&
+                       answers[0].status().to_string() == wanted.to_string(),
+                   "the CPU's verdict: " + answers[0].status().to_string());
+        }
+    }
+
 private:
     const Stream& stream() const { return encoder_->stream(); }
     void expect(bool holds, const std::string& what) {
@@ -366,6 +406,7 @@ void check_low_rank(const Options& options, Report& report) {
     LowRankRun run(options, report);
     if (!run.open()) return;
     for (const auto& one : low_rank_cases(options.is_small)) run.run(one, 4);
+    run.run_refusals();
 }
 
 }  // namespace gradsieve::gpu_check
