@@ -183,7 +183,7 @@ private:
         for (auto& result : ret_node.results)
             if (!make(result, bytes)) return false;
         ret_node.memory.emplace(pipeline_, case_->elements);
-        return true;
+        return report_.expect_ok(stream().synchronize(), "clearing");
     }
 
     /// Samples of the card's node, and as the host reads them.
