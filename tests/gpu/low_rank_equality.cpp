@@ -374,6 +374,7 @@ std::vector<LowRankCase> low_rank_cases(bool is_small) {
         {"lowrank(64, 40)", 1},
         {"lowrank(2, 5000)", 15'001},
         {"lowrank(2, 50)", 5000, {kF32}, DataKind::kNearMaximum},
+        {"lowrank(2, 300)", 9001, {kF32}, DataKind::kNearMaximum},
         {"lowrank(2, 50)", 5000, {kF32}, DataKind::kWideRange},
         {"lowrank(2, 50)", 5000, {kF32}, DataKind::kSubnormal},
         {"lowrank(2, 50)", 5000, {kF32}, DataKind::kZero},
