@@ -34,15 +34,25 @@ Result<bool> LowRankMemory::decode_first(const PhaseStep& at, std::span<const Co
     return decoded.touched_elements > 0;
 }
 
-Result<DecodeResult> LowRankMemory::decode_last(Step step, std::span<const Contribution> contributions,
-                                                ResultTensor& inout_result) {
+Result<bool> LowRankMemory::average_right(Step step, std::span<const Contribution> contributions) {
     GRADSIEVE_ASSIGN(const auto decoded, right_average.decode_average(step, contributions));
-    if (decoded.touched_elements == 0) return inout_result.decode_average(step, {});
+    if (decoded.touched_elements == 0) return false;
     for (const float value : right_mean)
         if (std::fabs(value) > kMostOfMean)
             return Status(StatusCode::kCorrupt, "mean of a factor: " + std::to_string(value) +
                                                     ": allowed are magnitudes up to 2^116; install the same release "
                                                     "on all nodes");
+    return true;
+}
+
+void LowRankMemory::keep_factor() {
+    if (factor_out != nullptr) std::ranges::copy(right_mean, factor_out);
+}
+
+Result<DecodeResult> LowRankMemory::decode_last(Step step, std::span<const Contribution> contributions,
+                                                ResultTensor& inout_result) {
+    GRADSIEVE_ASSIGN(const bool is_sent, average_right(step, contributions));
+    if (!is_sent) return inout_result.decode_average(step, {});
     const auto& kernels = low_rank_kernels();
     const auto result = inout_result.write_all(step, [&](ElementCount first, std::span<float> ret_values) {
         for (std::size_t at = 0; at < ret_values.size();) {
@@ -55,7 +65,7 @@ Result<DecodeResult> LowRankMemory::decode_last(Step step, std::span<const Contr
             at += count;
         }
     });
-    if (factor_out != nullptr) std::copy(right_mean.begin(), right_mean.end(), factor_out);
+    keep_factor();
     return result;
 }
 

@@ -27,6 +27,10 @@ struct LowRankMemory {
 
     /// Returns whether anybody sent anything. Errors: kCorrupt.
     [[nodiscard]] Result<bool> decode_first(const PhaseStep& at, std::span<const Contribution> contributions);
+    /// Q' of all from the second phase's payloads; false: nobody sent anything. Errors: as decode_last_phase.
+    [[nodiscard]] Result<bool> average_right(Step step, std::span<const Contribution> contributions);
+    /// The result is there: Q' of all is the next step's Q, if this node takes part.
+    void keep_factor();
     [[nodiscard]] Result<DecodeResult> decode_last(Step step, std::span<const Contribution> contributions,
                                                    ResultTensor& inout_result);
 };
@@ -74,5 +78,17 @@ struct PhaseMemory::Impl {
 
     Impl(const Pipeline& pipeline, ElementCount element_count);
 };
+
+// What phases do of what is sent alone, wherever the tensor lies.
+
+/// As encode_phase says.
+[[nodiscard]] Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemory::Impl& memory);
+/// A checked phase begins: the memory is this step's, and the second phase's `out.factor` is `in.factor` until
+/// keep_factor.
+void open_phase(unsigned phase, const EncodeRequest& request, PhaseMemory::Impl& inout_memory);
+/// The payloads that a phase's numbers travel in, as those of a tensor of its own.
+void append_numbers(std::span<const float> numbers, const PayloadPool& pool, EncodeResult& inout_result);
+/// The last phase of that step is to be decoded. Errors: as decode_last_phase, of the step.
+[[nodiscard]] Status close_phases(Step step, PhaseMemory::Impl& inout_memory);
 
 }  // namespace gradsieve::codec

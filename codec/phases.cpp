@@ -12,6 +12,8 @@ namespace {
 
 Status invalid(std::string text) { return {StatusCode::kInvalidArgument, std::move(text)}; }
 
+}  // namespace
+
 Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemory::Impl& memory) {
     GRADSIEVE_TRY(check_encode_request(request));
     if (!has_phases(*request.pipeline) || phase > 1)
@@ -26,7 +28,18 @@ Status check_phase(unsigned phase, const EncodeRequest& request, const PhaseMemo
     return {};
 }
 
-}  // namespace
+void open_phase(unsigned phase, const EncodeRequest& request, PhaseMemory::Impl& inout_memory) {
+    auto* low_rank = inout_memory.low_rank ? &*inout_memory.low_rank : nullptr;
+    if (low_rank != nullptr) low_rank->factor_out = nullptr;
+    if (phase == 0) {
+        inout_memory.stage = PhaseMemory::Impl::Stage::kSampled;
+        inout_memory.step = request.step;
+        return;
+    }
+    if (low_rank == nullptr) return;
+    if (request.elements > 0) std::copy_n(request.in.factor, low_rank->right.size(), request.out.factor);
+    low_rank->factor_out = request.out.factor;
+}
 
 PhaseMemory::Impl::Impl(const Pipeline& pipeline, ElementCount element_count) : elements(element_count) {
     if (has_factor(pipeline))
@@ -62,18 +75,12 @@ Result<EncodeResult> encode_phase_with(unsigned phase, const EncodeRequest& requ
     if (!is_cpu_form_supported(options.form)) return parse_cpu_form(cpu_form_name(options.form)).error();
     const bool waits = is_waiting(*request.pipeline, request.step);
     auto& scratch = workspace.impl();
+    open_phase(phase, request, memory);
     auto* low_rank = memory.low_rank ? &*memory.low_rank : nullptr;
     if (phase == 0) {
-        memory.stage = PhaseMemory::Impl::Stage::kSampled;
-        memory.step = request.step;
-        if (low_rank != nullptr) low_rank->factor_out = nullptr;
         if (waits) return encode_tensor_with(request, options, workspace);
         TensorEncoder encoder(request, options, scratch, scratch.candidates);
         return low_rank != nullptr ? encoder.run_left(*low_rank) : encoder.run_sketch(*memory.sketch);
-    }
-    if (low_rank != nullptr) {
-        if (request.elements > 0) std::copy_n(request.in.factor, low_rank->right.size(), request.out.factor);
-        low_rank->factor_out = request.out.factor;
     }
     if (waits) return EncodeResult{};
     TensorEncoder encoder(request, options, scratch, scratch.candidates);
@@ -99,13 +106,18 @@ Status decode_first_phase(const PhaseStep& at, std::span<const Contribution> con
     return {};
 }
 
+Status close_phases(Step step, PhaseMemory::Impl& inout_memory) {
+    if (inout_memory.stage != PhaseMemory::Impl::Stage::kAveraged || inout_memory.step != step)
+        return invalid("last phase of step " + std::to_string(step) +
+                       ": allowed once this step's first phase is decoded; call decode_first_phase");
+    inout_memory.stage = PhaseMemory::Impl::Stage::kNone;
+    return {};
+}
+
 Result<DecodeResult> decode_last_phase(Step step, std::span<const Contribution> contributions,
                                        PhaseMemory& inout_memory, ResultTensor& inout_result) {
     auto& memory = inout_memory.impl();
-    if (memory.stage != PhaseMemory::Impl::Stage::kAveraged || memory.step != step)
-        return invalid("last phase of step " + std::to_string(step) +
-                       ": allowed once this step's first phase is decoded; call decode_first_phase");
-    memory.stage = PhaseMemory::Impl::Stage::kNone;
+    GRADSIEVE_TRY(close_phases(step, memory));
     return memory.low_rank ? memory.low_rank->decode_last(step, contributions, inout_result)
                            : memory.sketch->decode_last(step, contributions, inout_result);
 }

@@ -183,10 +183,9 @@ constexpr std::array kStages = {
              "the tensor as a matrix of so many columns (auto: its extents behind the first, multiplied), sent as two "
              "factors of `rank` columns each, one after the other: M Q, made orthonormal of all nodes' mean, and the "
              "transposed M times that, which is the next step's Q; stands in place of selector, quantizer and index "
-             "coder; vectors, and what factors would not halve, are sent as all | f32; works on the host only",
+             "coder; vectors, and what factors would not halve, are sent as all | f32",
              "Vogels, Karimireddy, Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for Distributed "
-             "Optimization, arXiv:1905.13727",
-             "gather", "CPU"},
+             "Optimization, arXiv:1905.13727"},
     StageRow{"sketch", "whole codec", "ratio, rows=5, columns=auto|number", "tensor",
              "r: 4 B per element and generation",
              "every node sends a count sketch, `rows` rows of so many columns (auto: as many as the ratio's share of "

@@ -91,7 +91,6 @@ private:
     [[nodiscard]] bool has_gate() const { return plan_.rule == DenseRule::kGatedMagnitude; }
     void restore_dropped();
     void append_dense(std::uint32_t chunk, PayloadBytes bytes, std::size_t elements);
-    void append_numbers(std::span<const float> numbers);
     void append_payload(std::uint32_t chunk_index, PayloadBytes bytes, std::size_t sent);
 
     std::uint32_t chunk_count() const {

@@ -17,13 +17,13 @@ constexpr ElementCount kRowsAtOnce = 1024;
 
 }  // namespace
 
-/// What a phase sends travels as a tensor of its own.
-void TensorEncoder::append_numbers(std::span<const float> numbers) {
+void append_numbers(std::span<const float> numbers, const PayloadPool& pool, EncodeResult& inout_result) {
     for (std::size_t first = 0; first < numbers.size(); first += kChunkElements) {
         const auto part = numbers.subspan(first, std::min<std::size_t>(kChunkElements, numbers.size() - first));
-        DensePayload payload(pipeline_.quantizer, part.size(), scratch_.code.payloads);
+        DensePayload payload(Quantizer{}, part.size(), pool);
         std::memcpy(payload.values(), part.data(), part.size_bytes());
-        append_payload(static_cast<std::uint32_t>(first / kChunkElements), payload.take(), part.size());
+        inout_result.chunks.push_back({static_cast<std::uint32_t>(first / kChunkElements), payload.take()});
+        inout_result.kept_elements += part.size();
     }
 }
 
@@ -46,7 +46,7 @@ EncodeResult TensorEncoder::run_left(LowRankMemory& inout_memory) {
                             inout_memory.left.data() + row * shape.rank);
     }
     finish_dense_pass(plan_);
-    append_numbers(inout_memory.left);
+    append_numbers(inout_memory.left, scratch_.code.payloads, result_);
     return std::move(result_);
 }
 
@@ -68,7 +68,7 @@ EncodeResult TensorEncoder::run_right(LowRankMemory& inout_memory) {
         kernels.subtract(inout_memory.left.data() + row * shape.rank, shape.rank, inout_memory.right.data(),
                          shape.columns, shape.row_elements(row), residual + row * shape.columns);
     if (has_low_pass(pipeline_)) filter_residual();
-    append_numbers(inout_memory.right);
+    append_numbers(inout_memory.right, scratch_.code.payloads, result_);
     return std::move(result_);
 }
 

@@ -32,7 +32,7 @@ EncodeResult TensorEncoder::run_sketch(SketchMemory& inout_memory) {
     finish_dense_pass(plan_);
     finish_sketch(shape, inout_memory.cells, inout_memory.rows);
     if (std::ranges::any_of(inout_memory.rows, [](float cell) { return cell != 0.0F; }))
-        append_numbers(inout_memory.rows);
+        append_numbers(inout_memory.rows, scratch_.code.payloads, result_);
     return std::move(result_);
 }
 
@@ -49,7 +49,7 @@ EncodeResult TensorEncoder::run_chosen(SketchMemory& inout_memory, bool sends) {
             residual[chosen[at]] = 0.0F;
             if (momentum != nullptr) momentum[chosen[at]] = 0.0F;
         }
-        append_numbers(inout_memory.values);
+        append_numbers(inout_memory.values, scratch_.code.payloads, result_);
     }
     if (has_low_pass(pipeline_)) filter_residual();
     return std::move(result_);

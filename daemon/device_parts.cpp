@@ -37,8 +37,9 @@ shm::StatePlacement place_on_devices(const shm::StateTable& table, std::span<con
             shm::StatePiece piece{static_cast<std::uint32_t>(gpu), range.first, range.elements, {}};
             piece.offset_bytes.resize(tensor.arrays.size());
             for (std::size_t generation = 0; generation < 2; ++generation)
-                for (auto& offsets : piece.offset_bytes) {
-                    offsets[generation] = next[gpu];
+                for (std::size_t array = 0; array < tensor.arrays.size(); ++array) {
+                    if (!is_on_devices(tensor.arrays[array])) continue;
+                    piece.offset_bytes[array][generation] = next[gpu];
                     next[gpu] += padded(range.elements * sizeof(float), shm::kDeviceAlignBytes);
                 }
             placement.tensors[number].push_back(std::move(piece));

@@ -152,8 +152,8 @@ void GpuWorker::spin_for_work() const {
 }
 
 void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
-    std::vector<GpuTask*> encodes;
-    std::vector<CodecTask*> decodes;
+    std::vector<GpuTask*> encodes, second_phases;
+    std::vector<CodecTask*> decodes, last_phases;
     for (auto& task : batch) {
         if (task.bind) {
             task.bind->status = bind(*task.bind);
@@ -168,10 +168,14 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             task.state_check->status = check(*task.state_check);
             look_after(task.state_check->status);
         }
-        if (task.codec && task.codec->kind == CodecTask::Kind::kEncode) encodes.push_back(&task);
-        if (task.codec && task.codec->kind == CodecTask::Kind::kDecode) decodes.push_back(task.codec.get());
+        if (task.codec && task.codec->kind == CodecTask::Kind::kEncode)
+            (task.codec->step_phase == 0 ? encodes : second_phases).push_back(&task);
+        if (task.codec && task.codec->kind == CodecTask::Kind::kDecode)
+            (task.codec->step_phase == 0 ? decodes : last_phases).push_back(task.codec.get());
     }
+    if (!second_phases.empty()) encode_second_phases(second_phases);
     if (!encodes.empty()) encode(encodes);
+    if (!last_phases.empty()) decode_last_phases(last_phases);
     if (!decodes.empty()) decode(decodes);
     for (auto& task : batch)
         if (task.state_read) {
@@ -210,6 +214,7 @@ Status GpuWorker::ensure_context() {
         GRADSIEVE_ASSIGN(
             context->decoder,
             codec::cuda::GpuDecoder::make(ordinals_, {.multiprocessors = pace_.multiprocessors, .mirrors = mirrors}));
+        for (const auto& device : devices_) context->low_ranks.emplace_back(device.ordinal, device.multiprocessors);
         return context;
     };
     auto context = make();

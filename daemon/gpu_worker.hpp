@@ -79,6 +79,13 @@ private:
     void encode(std::span<GpuTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
     [[nodiscard]] Status take_norm(CodecTask& task);
+    // gpu_worker_phases.cpp
+    /// Of those of the tasks that are first phases: what the encoder's pass left becomes their payloads.
+    [[nodiscard]] Status finish_first_phases(std::span<GpuTask* const> tasks, const codec::cuda::GpuEncoder& encoder,
+                                             std::span<codec::EncodeResult> inout_results);
+    /// They are handed back at once.
+    void encode_second_phases(std::span<GpuTask* const> tasks);
+    void decode_last_phases(std::span<CodecTask* const> tasks);
     // gpu_worker.cpp
     void hand_back(std::span<GpuTask* const> tasks);
     /// After a failure: was it a device's last?

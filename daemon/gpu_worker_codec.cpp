@@ -1,4 +1,5 @@
 // What a worker codes: as many tensors at a time as are at hand, in batches of which two are under way.
+#include "codec/cuda/gpu_phases.hpp"
 #include "daemon/gpu_addresses.hpp"
 #include "daemon/gpu_context.hpp"
 #include "daemon/gpu_worker.hpp"
@@ -20,6 +21,7 @@ struct EncodeTurn {
     std::vector<std::vector<ElementType>> types;
     std::vector<std::vector<int>> sample_devices, moment_devices;
     std::vector<EncodeAddresses> addresses;
+    std::vector<codec::Pipeline> passes;  ///< of first phases
     std::vector<codec::EncodeResult> results;
 
     void ask(std::span<GpuTask*> batch, std::span<const int> ordinals);
@@ -33,6 +35,7 @@ void EncodeTurn::ask(std::span<GpuTask*> batch, std::span<const int> ordinals) {
     sample_devices.assign(count, {});
     moment_devices.assign(count, {});
     addresses.assign(count, {});
+    passes.assign(count, {});
     results.clear();
     results.resize(count);
     for (std::size_t number = 0; number < count; ++number) {
@@ -44,6 +47,10 @@ void EncodeTurn::ask(std::span<GpuTask*> batch, std::span<const int> ordinals) {
             if (!task.request.second_moments.empty()) moment_devices[number].push_back(buffer.device);
         }
         requests[number].request = task.request;
+        if (task.tensor->phases) {
+            passes[number] = codec::cuda::first_pass(task.tensor->pipeline, task.step);
+            requests[number].request.pipeline = &passes[number];
+        }
         requests[number].sample_types = types[number];
         addresses[number] = encode_addresses(task, ordinals);
         requests[number].parts = addresses[number].parts;
@@ -67,7 +74,7 @@ std::size_t batch_length(std::span<GpuTask* const> tasks, ElementCount elements)
 }  // namespace
 
 Status GpuWorker::take_norm(CodecTask& task) {
-    if (!task.wants_residual_norm || !codec::has_residual(task.tensor->pipeline)) return {};
+    if (!task.wants_residual_norm || !task.is_last_phase() || !codec::has_residual(task.tensor->pipeline)) return {};
     std::vector<codec::cuda::ResidualPart> parts;
     for (std::size_t place = 0; place < task.gpu_parts.size(); ++place) {
         const auto& part = task.gpu_parts[place];
@@ -92,6 +99,7 @@ void GpuWorker::encode(std::span<GpuTask*> tasks) {
         ++finished;
         const auto answer = encoder->finish(turn.results);
         if (status.is_ok()) status = answer;
+        if (status.is_ok()) status = finish_first_phases(turn.tasks, *encoder, turn.results);
         for (auto* task : turn.tasks)
             if (status.is_ok()) status = take_norm(*task->codec);
         if (!status.is_ok()) return;

@@ -219,7 +219,7 @@ void HostedJob::act(exchange::DecodeTensor& action, TimePoint now) {
 void HostedJob::dispatch(std::unique_ptr<CodecTask> task, TimePoint now) {
     ++tasks_out_;
     ++task->tensor->tasks_out;
-    if (task->tensor->on_device) {
+    if (task->is_for_gpu()) {
         if (task->kind == CodecTask::Kind::kDecode) ++gpu_decodes_out_;
         add_gpu_buffers(*task);
         return task->tensor->gpu->give({.codec = std::move(task)});
@@ -232,7 +232,7 @@ void HostedJob::dispatch(std::unique_ptr<CodecTask> task, TimePoint now) {
 void HostedJob::on_task_done(std::unique_ptr<CodecTask> task, TimePoint now) {
     --tasks_out_;
     --task->tensor->tasks_out;
-    if (task->tensor->on_device && task->kind == CodecTask::Kind::kDecode && --gpu_decodes_out_ == 0) say_held();
+    if (task->is_for_gpu() && task->kind == CodecTask::Kind::kDecode && --gpu_decodes_out_ == 0) say_held();
     if (is_ended_) return;
     if (task->kind == CodecTask::Kind::kScopePhase)
         on_phase_done(std::move(task), now);

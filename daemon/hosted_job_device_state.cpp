@@ -21,7 +21,7 @@ void for_each_range(const std::vector<shm::StatePiece>& pieces, Function functio
     for (const auto& piece : pieces)
         for (std::size_t array = 0; array < piece.offset_bytes.size(); ++array)
             for (std::size_t generation = 0; generation < 2; ++generation)
-                if (piece.elements > 0)
+                if (piece.elements > 0 && piece.offset_bytes[array][generation] > 0)  // 0: on the host
                     function(piece, array, generation,
                              StateRange{piece.part, piece.offset_bytes[array][generation], piece.elements});
 }
@@ -218,8 +218,9 @@ void HostedJob::place_state(HostedTensor& tensor) const {
     const auto& pieces = state_->placement()->tensors[tensor.number];
     for (std::size_t device = 0; device < pieces.size(); ++device)
         for (std::size_t generation = 0; generation < 2; ++generation) {
-            codec::StateView view;
+            auto view = tensor.generations[generation].arrays;  // what of them is on the host
             for (std::size_t array = 0; array < table.arrays.size(); ++array) {
+                if (!is_on_devices(table.arrays[array])) continue;
                 const auto offset = pieces[device].offset_bytes[array][generation];
                 auto* const values = gpu_memory_[pieces[device].part].as<float>(offset);
                 view.*codec::find_state_array(table.arrays[array].name)->values = values;
@@ -231,13 +232,15 @@ void HostedJob::place_state(HostedTensor& tensor) const {
         }
 }
 
-/// In the job's segment, at the addresses under which GPUs see it.
+/// In the job's segment, at the addresses under which GPUs see it; what only the host reads where it is.
 void HostedJob::place_host_state(HostedTensor& tensor) const {
     std::array<codec::StateView, 2> whole;
     for (const auto& array : state_->table().tensors[tensor.number].arrays)
         for (std::size_t generation = 0; generation < whole.size(); ++generation) {
+            const auto& known = *codec::find_state_array(array.name);
             auto* const values = reinterpret_cast<float*>(host_state_->data() + array.offset_bytes[generation]);
-            whole[generation].*codec::find_state_array(array.name)->values = values;
+            whole[generation].*known.values =
+                known.size == nullptr ? values : tensor.generations[generation].arrays.*known.values;
         }
     for (std::size_t generation = 0; generation < whole.size(); ++generation) {
         tensor.generations[generation].arrays = whole[generation];

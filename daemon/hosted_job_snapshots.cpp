@@ -154,7 +154,9 @@ bool HostedJob::is_held(const HostedTensor& tensor) const {
     const auto stamp = tensor.generations[1 - live].stamp;  // what the pass would overwrite
     const auto found = saving_.find(tensor.group);
     if (found != saving_.end() && found->second->head.step == stamp) {
-        const bool is_elsewhere = is_on_devices(state_->table().tensors[tensor.number]);
+        const auto& kept = state_->table().tensors[tensor.number];
+        const auto is_there = [](const shm::StateArray& array) { return is_on_devices(array); };
+        const bool is_elsewhere = is_on_devices(kept) && std::ranges::all_of(kept.arrays, is_there);
         return !(is_elsewhere ? found->second->is_off_devices
                               : found->second->is_copied.load(std::memory_order_acquire));  // pairs with Snapshotter
     }

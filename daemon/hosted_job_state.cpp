@@ -86,12 +86,15 @@ shm::StateTable HostedJob::state_table() const {
                                  .elements = tensor.elements,
                                  .codec = tensor.codec_text,
                                  .arrays = {}});
-        const auto part = tensor.on_device && !has_host_state_ ? shm::kDevicesPart : shm::kHostPart;
-        for (const auto& name : array_names(tensor))
+        for (const auto& name : array_names(tensor)) {
+            const auto& array = *codec::find_state_array(name);
+            // Parts on GPUs are ranges of elements: what has another size lies on the host.
+            const bool is_on_gpus = tensor.on_device && !has_host_state_ && array.size == nullptr;
             table.tensors.back().arrays.push_back(
                 {.name = name,
-                 .part = part,
-                 .bytes = size_of(*codec::find_state_array(name), tensor.pipeline, tensor.elements) * sizeof(float)});
+                 .part = is_on_gpus ? shm::kDevicesPart : shm::kHostPart,
+                 .bytes = size_of(array, tensor.pipeline, tensor.elements) * sizeof(float)});
+        }
     }
     return table;
 }

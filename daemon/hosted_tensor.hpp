@@ -152,6 +152,10 @@ struct CodecTask {
     void run(codec::EncodeWorkspace& workspace);
     /// Nothing of the step comes after it but what others send: encode and decode.
     [[nodiscard]] bool is_last_phase() const noexcept { return !tensor->has_two_phases() || step_phase == 1; }
+    /// Whether a GPU has a part in it: factors alone, as first phases decode to, are the host's.
+    [[nodiscard]] bool is_for_gpu() const noexcept {
+        return tensor->on_device && (kind == Kind::kEncode || fills_not_a_number || is_last_phase());
+    }
     /// Element visits, to decide whether it is worth a hop to another thread.
     [[nodiscard]] ElementCount work_elements() const noexcept;
 

@@ -64,8 +64,14 @@ Status check_piece(const StateTensor& tensor, const StatePiece& piece, const Sta
         return corrupt_state(subject + " in part " + std::to_string(piece.part),
                              "below " + std::to_string(placement.parts.size()));
     const auto& part = placement.parts[piece.part];
-    for (const auto& offsets : piece.offset_bytes)
-        for (const auto offset : offsets) {
+    for (std::size_t array = 0; array < piece.offset_bytes.size(); ++array)
+        for (const auto offset : piece.offset_bytes[array]) {
+            if (!is_on_devices(tensor.arrays[array])) {
+                if (offset == 0) continue;
+                return corrupt_state("array '" + tensor.arrays[array].name + "' of " + subject + " at byte " +
+                                         std::to_string(offset) + " on GPU " + part.gpu,
+                                     "0, since it lies on the host");
+            }
             const auto bytes = checked_multiply(piece.elements, sizeof(float));
             const auto end = bytes ? checked_add(offset, *bytes) : std::nullopt;
             if (offset % kDeviceAlignBytes != 0 || offset < kDeviceAlignBytes || !end || *end > part.bytes)

@@ -24,7 +24,7 @@ struct StatePiece {
     std::uint32_t part = 0;
     ElementCount first = 0;
     ElementCount elements = 0;
-    /// By array of the tensor and generation, in the part.
+    /// By array of the tensor and generation, in the part; 0 of arrays on the host.
     std::vector<std::array<std::uint64_t, 2>> offset_bytes{};
     bool operator==(const StatePiece&) const = default;
 };

@@ -61,9 +61,10 @@ Status check_array(const StateTensor& tensor, const StateArray& array, const Sta
                    std::set<std::uint64_t>& inout_offsets) {
     const auto subject = "array '" + array.name + "' of tensor '" + tensor.name + "'";
     const auto last_part = layout.placement_room_bytes > 0 ? kDevicesPart : kHostPart;
-    if (array.part != tensor.arrays.front().part || array.part > last_part)
+    const bool is_in_part = array.part == tensor.arrays.front().part || array.part == kHostPart;
+    if (!is_in_part || array.part > last_part)
         return corrupt_state(subject + " in part " + std::to_string(array.part),
-                             "one that the table has, and one for all arrays of a tensor");
+                             "one that the table has, and the first array's or the segment");
     if (!has_sound_size(tensor, array))
         return corrupt_state(
             subject + " of " + std::to_string(array.bytes) + " bytes",

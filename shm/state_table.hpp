@@ -52,7 +52,7 @@ struct StateTensor {
 /// A tensor's first array has a float for each of its elements. The others have so, too, or, on the host, a whole
 /// number of floats that are fewer: what its codec keeps besides.
 [[nodiscard]] bool has_sound_size(const StateTensor& tensor, const StateArray& array) noexcept;
-/// All arrays of a tensor lie in one part.
+/// The first array does, and with it all that have a float for each element; others may lie on the host.
 [[nodiscard]] inline bool is_on_devices(const StateTensor& tensor) noexcept {
     return !tensor.arrays.empty() && is_on_devices(tensor.arrays.front());
 }

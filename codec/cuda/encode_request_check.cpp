@@ -76,6 +76,10 @@ Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device
         !stage.name.empty())
         return invalid("codec stage '" + std::string(stage.name) + "' on a device; allowed are the others; " +
                        std::string(stage.remedy) + ", or encode on the host");
+    if (request.pipeline != nullptr && has_phases(*request.pipeline))
+        return invalid("codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
+                       "', whose steps have two phases, on a device; allowed is its first pass; encode first_pass, and "
+                       "see gpu_phases.hpp");
     GRADSIEVE_TRY(gpu_request.parts.empty() ? check_encode_request(request) : check_parts(gpu_request, device_count));
     if (request.elements > kMostElements) {
         return invalid("elements: " + std::to_string(request.elements) + "; allowed on a GPU are at most " +

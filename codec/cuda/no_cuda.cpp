@@ -2,6 +2,7 @@
 #include "codec/cuda/device_values.hpp"
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/gpu_low_rank.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/mirror_pool.hpp"
 #include "codec/cuda/residual_norm.hpp"
@@ -37,6 +38,10 @@ Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int>, const
 Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const GpuDecoderLimits&) {
     return not_built();
 }
+
+Status GpuLowRank::project(const Stream&, std::span<const ProjectWork>) { return not_built(); }
+Status GpuLowRank::settle(const Stream&, std::span<const SettleWork>) { return not_built(); }
+Status GpuLowRank::expand(const Stream&, std::span<const ExpandWork>) { return not_built(); }
 
 struct MirrorPool::State {};
 MirrorPool::MirrorPool() = default;

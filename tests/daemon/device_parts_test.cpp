@@ -37,6 +37,15 @@ TEST(DeviceParts, Arrays_follow_one_another_in_each_part_behind_its_mark) {
     const auto parsed = shm::parse_placement(shm::build_placement(placement), shm::gpu_table());
     ASSERT_TRUE(parsed.is_ok()) << parsed.error().to_string();
 }
+TEST(DeviceParts, Arrays_on_the_host_have_no_place) {
+    auto table = shm::gpu_table();
+    table.tensors[0].arrays.push_back({.name = "factor", .part = shm::kHostPart, .bytes = 40});
+    const auto placement = place_on_devices(table, kGpus, ranges(), 5);
+    EXPECT_EQ(placement.tensors[0][0].offset_bytes[2], (std::array<std::uint64_t, 2>{0, 0}));
+    EXPECT_EQ(placement.tensors[1], place_on_devices(shm::gpu_table(), kGpus, ranges(), 5).tensors[1]);
+    const auto parsed = shm::parse_placement(shm::build_placement(placement), table);
+    ASSERT_TRUE(parsed.is_ok()) << parsed.error().to_string();
+}
 TEST(DeviceParts, Without_ranges_a_tensor_lies_on_the_only_gpu) {
     const std::vector<std::vector<DeviceRange>> none(3);
     const auto placement = place_on_devices(shm::gpu_table(), std::span(kGpus).first(1), none, 5);

@@ -24,8 +24,8 @@ TEST(HostStages, Of_a_tensor_on_a_device_are_refused_with_what_to_do) {
     };
     for (const auto& [codec, stage, remedy] :
          {Refused{"topk(0.5, scope=model) | f32", "'topk(scope=model)' on a device", "use scope=tensor"},
-          Refused{"lowrank(2)", "'lowrank' on a device", "use topk"},
           Refused{"sketch(0.02)", "'sketch' on a device", "use topk"},
+          Refused{"delta | topk(0.5)", "'delta' on a device", "leave the stage out"},
           Refused{"similarity | topk(0.5)", "'similarity' on a device", "leave the stage out"}}) {
         const auto found =
             find_host_stages({}, request_of(codec, {{.name = "w", .shape = {64, 64}, .on_device = true}}));
@@ -39,17 +39,27 @@ TEST(HostStages, Are_found_by_index_in_the_request_whatever_the_order_of_names) 
                                                 {.name = "y", .shape = {64, 64}},
                                                 {.name = "small", .shape = {4}, .on_device = true},
                                                 {.name = "a", .shape = {64, 64}, .on_device = true}};
-    const auto found = find_host_stages({}, request_of("lowrank(2)", tensors));
+    const auto found = find_host_stages({}, request_of("topk(0.5, scope=model)", tensors));
     EXPECT_THAT(found.tensors, ElementsAre(0, 3)) << "a small tensor has a codec of its own";
     EXPECT_THAT(found.refusal.text(), HasSubstr("tensor 'a'"));
+}
+TEST(HostStages, Are_what_averages_of_the_sharded_plan_are_sent_by) {
+    Config config;
+    config.nodes = {{"a", "192.0.2.1"}, {"b", "192.0.2.2"}};
+    config.plan = "sharded";
+    const auto found =
+        find_host_stages(config, request_of("topk(0.01)", {{.name = "w", .shape = {64, 64}, .on_device = true}}));
+    EXPECT_THAT(found.tensors, ElementsAre(0));
+    EXPECT_THAT(found.refusal.text(), AllOf(HasSubstr("'down' on a device"), HasSubstr("set codec.plan to")));
 }
 TEST(HostStages, Are_none_in_host_memory_with_other_codecs_and_in_one_that_is_in_error) {
     const std::vector<shm::TensorEntry> on_host{{.name = "w", .shape = {64, 64}, .staged = true}};
     const std::vector<shm::TensorEntry> on_device{{.name = "w", .shape = {64, 64}, .on_device = true}};
-    for (const auto& found : {find_host_stages({}, request_of("lowrank(2)", on_host)),
+    for (const auto& found : {find_host_stages({}, request_of("topk(0.5, scope=model)", on_host)),
                               find_host_stages({}, request_of("topk(0.01)", on_device)),
                               find_host_stages({}, request_of("rotate | all | sign", on_device)),
                               find_host_stages({}, request_of("momentum(clip=2) | all | integer(100)", on_device)),
+                              find_host_stages({}, request_of("lowrank(2)", on_device)),
                               find_host_stages({}, request_of("lowrank(", on_device))}) {
         EXPECT_TRUE(found.tensors.empty());
         EXPECT_TRUE(found.refusal.is_ok());

@@ -215,6 +215,21 @@ TEST(HostedJobPhasesAlone, Factors_count_against_the_budget_until_the_job_ends) 
     plain.job->release_memory();
     EXPECT_EQ(host.budget.used_bytes, plain.budget.used_bytes);
 }
+TEST(HostedJobPhasesAlone, Factor_of_a_tensor_on_a_device_lies_on_the_host) {
+    Host host;
+    host.attach(make_request(0, 1, {{.name = "w", .shape = {100, 120}, .on_device = true}}, "lowrank(2)"));
+    const auto& kept = host.job->state()->table().tensors[0];
+    ASSERT_EQ(kept.arrays.size(), 2U);
+    EXPECT_EQ(kept.arrays[0].name, "residual");
+    EXPECT_EQ(kept.arrays[0].part, shm::kDevicesPart);
+    EXPECT_EQ(kept.arrays[1].name, "factor");
+    EXPECT_EQ(kept.arrays[1].part, shm::kHostPart);
+    EXPECT_EQ(kept.arrays[1].bytes, 4U * 2 * 120);
+    for (const auto& generation : host.job->tensors()[0].generations) {
+        EXPECT_NE(generation.arrays.factor, nullptr);
+        EXPECT_EQ(generation.arrays.residual, nullptr) << "until a rank binds memory";
+    }
+}
 
 }  // namespace
 }  // namespace gradsieve::daemon::test

@@ -23,7 +23,8 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
     open_to_others(cluster, nodes);
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
-                              "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)"})
+                              "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)",
+                              "lowrank(2, columns=square)"})
         for (const std::size_t samples : {std::size_t{1}, std::size_t{2}}) {
             JobPlan plan;
             plan.codec = codec;
@@ -34,6 +35,30 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
             plan.name = std::to_string(++number);
             check_against_host(cluster, nodes, plan, report);
         }
+}
+
+/// One node's ranks on a card, the other's in host memory: every rank gets what all get in host memory.
+void check_mixed(Report& report) {
+    const Cluster cluster(2, kOpenSocket);
+    JobPlan plan;
+    plan.elements = "33,4101,70000,600000";
+    for (const char* codec : {"topk(0.01) | pow2(bits=4) | auto", "lowrank(2, columns=square)",
+                              "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)"}) {
+        plan.codec = codec;
+        plan.name = fmt::format("mixed-host-{:.12}", codec);
+        plan.memory = "host";
+        const auto expected = hash_of(run_job(cluster, 2, plan, report));
+        plan.name = fmt::format("mixed-{:.12}", codec);
+        std::vector<Process> ranks;
+        for (std::size_t rank = 0; rank < plan.world; ++rank) {
+            plan.memory = rank * 2 < plan.world ? "device" : "host";
+            ranks.push_back(start_rank(cluster, plan, 2, rank));
+        }
+        for (const auto& answer : collect(ranks, plan, report))
+            report.expect(!expected.empty() && answer.value("hash", "") == expected,
+                          fmt::format("{} on a card and in host memory: {}, {} in host memory", codec,
+                                      answer.value("hash", ""), expected));
+    }
 }
 
 /// Many tensors in batches that follow each other: two under way, the last one alone.
@@ -71,7 +96,7 @@ void check_staged(Report& report) {
         }
     plan.type = "f32";
     plan.samples = 1;
-    for (const char* codec : {"topk(0.01, scope=model) | pow2(bits=4) | auto", "lowrank(2, columns=square)"}) {
+    for (const char* codec : {"topk(0.01, scope=model) | pow2(bits=4) | auto"}) {
         plan.codec = codec;
         std::vector<std::string> hashes;
         for (const char* memory : {"host", "device"}) {
@@ -186,6 +211,7 @@ void check_end_to_end(const Options& options, Report& report) {
     const auto devices = device_count();
     check_staged(report);
     check_batches(report);
+    check_mixed(report);
     if (!options.is_small) check_same_as_host(report, 1, 1, false);
     check_same_as_host(report, 2, 1, false);
     if (::geteuid() == 0)

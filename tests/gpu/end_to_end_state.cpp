@@ -19,6 +19,7 @@ using e2e::Milliseconds;
 using e2e::Process;
 using nlohmann::json;
 
+constexpr auto kUsualCodec = "variance(1.5) | pow2(bits=4) | auto";
 constexpr auto kLong = Milliseconds(120'000);
 constexpr int kKillStep = 6;
 constexpr std::size_t kHoldStep = 13;  ///< a fast card would be through before anybody has looked
@@ -28,10 +29,10 @@ const std::string kHostState = std::string(kOpenSocket) + "[gpu]\nstate = \"host
 const std::string kSnapshots = fmt::format("[state]\nsnapshot_steps = {}\n", kSnapshotSteps);
 
 /// With a tensor that GPUs share, or where that is not the point and a card is slow, without.
-JobPlan long_plan(std::size_t devices, const std::string& elements) {
+JobPlan long_plan(std::size_t devices, const std::string& elements, const std::string& codec = kUsualCodec) {
     JobPlan plan;
     plan.name = "kept";
-    plan.codec = "variance(1.5) | pow2(bits=4) | auto";
+    plan.codec = codec;
     plan.elements = elements;
     plan.world = 2;
     plan.devices = devices;
@@ -49,14 +50,15 @@ std::uint64_t first_of(const std::vector<json>& answers) {
 
 /// What every run of these tensors has to end with, on however many GPUs: computed by the CPU's codec, undisturbed.
 struct Expected {
-    Expected(std::string tensors, Report& report) : elements(std::move(tensors)) {
-        auto plan = long_plan(1, elements);
+    Expected(std::string tensors, Report& report, std::string other_codec = kUsualCodec)
+        : elements(std::move(tensors)), codec(std::move(other_codec)) {
+        auto plan = long_plan(1, elements, codec);
         plan.memory = "host";
         const Cluster quiet(1, kOpenSocket);
         hash = last_hash_of(run_job(quiet, 1, plan, report));
         report.expect(!hash.empty(), "state: the undisturbed run ends");
     }
-    std::string elements;
+    std::string elements, codec;
     std::string hash;
 };
 
@@ -69,7 +71,7 @@ public:
           report_(report),
           expected_(expected),
           cluster(1, configuration, "127.0.0.1", has_manager) {
-        auto plan = long_plan(devices, expected.elements);
+        auto plan = long_plan(devices, expected.elements, expected.codec);
         plan.hold = kHoldStep;
         for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, 1, rank));
         expect(wait_for("committed_step", kKillStep), "the job runs");
@@ -103,7 +105,7 @@ public:
     void restart_daemon() { cluster.restart_daemon(0); }
     /// The job's next run comes to the same end. Returns its first step.
     std::uint64_t run_again(std::size_t devices) {
-        const auto answers = run_job(cluster, 1, long_plan(devices, expected_.elements), report_);
+        const auto answers = run_job(cluster, 1, long_plan(devices, expected_.elements, expected_.codec), report_);
         expect(!answers.empty() && last_hash_of(answers) == expected_.hash,
                fmt::format("last averages {}, {} undisturbed", last_hash_of(answers), expected_.hash));
         return first_of(answers);
@@ -294,7 +296,7 @@ void check_state_end_to_end(const Options& options, Report& report) {
         const Cluster cluster(2, kHostState);
         int number = 0;
         for (const char* codec : {"all | sign", "variance(2) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto",
-                                  "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto"}) {
+                                  "lowrank(2, columns=square)", "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto"}) {
             JobPlan plan;
             plan.codec = codec;
             plan.elements = large;
@@ -314,6 +316,10 @@ void check_state_end_to_end(const Options& options, Report& report) {
     check_snapshots(shared, report, devices);
     check_clean_stop(whole, report, devices);
     check_room(whole, report);
+    // Its factor lies on the host, beside r on a GPU.
+    const Expected factored("33,70000,20000", report, "lowrank(2, columns=square)");
+    check_killed_daemon(factored, report, true, devices);
+    check_snapshots(factored, report, 1);
     for (const bool is_lost : {false, true}) check_two_nodes(whole.elements, report, devices, is_lost);
     if (devices < 2) return report.skip("state on several GPUs, and over to others: this host has one");
     check_killed_daemon(shared, report, true, devices);

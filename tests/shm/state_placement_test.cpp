@@ -81,6 +81,18 @@ TEST(StatePlacement, One_that_lies_is_refused_by_name) {
     refused([](auto& one) { one.tensors[0][0].offset_bytes[1][0] = 1024; }, "that reach into one another");
     refused([](auto& one) { one.parts.clear(); }, "a placement");
 }
+TEST(StatePlacement, Of_an_array_on_the_host_it_says_nothing) {
+    auto table = gpu_table();
+    table.tensors[1].arrays.push_back({.name = "factor", .part = kHostPart, .bytes = 40});
+    auto placement = small_placement();
+    for (auto& piece : placement.tensors[1]) piece.offset_bytes.push_back({0, 0});
+    const auto parsed = parse_placement(build_placement(placement), table);
+    ASSERT_TRUE(parsed.is_ok()) << parsed.error().to_string();
+    EXPECT_EQ(parsed->tensors, placement.tensors);
+    placement.tensors[1][1].offset_bytes[1][0] = 256;
+    EXPECT_THAT(parse_placement(build_placement(placement), table).status().text(),
+                HasSubstr("array 'factor' of tensor 'b' from element 1000 at byte 256 on GPU GPU-bb: allowed is 0"));
+}
 TEST(StatePlacement, Random_bytes_never_crash_and_never_lie_outside) {
     const auto seed = std::random_device()();
     SCOPED_TRACE(seed);

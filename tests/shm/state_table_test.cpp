@@ -187,6 +187,31 @@ TEST(StateTable, Arrays_on_gpus_take_no_pages_but_room_for_where_they_lie) {
     EXPECT_EQ(parsed->layout.placement_offset, layout.placement_offset);
     EXPECT_EQ(parsed->layout.placement_room_bytes, layout.placement_room_bytes);
 }
+TEST(StateTable, An_array_that_is_shorter_lies_on_the_host_beside_others_on_gpus) {
+    auto table = small_table();
+    for (auto& array : table.tensors[1].arrays) array.part = kDevicesPart;
+    table.tensors[1].arrays.push_back({.name = "factor", .part = kHostPart, .bytes = 40});
+    const auto layout = lay_out_state(table, 4).value();
+    const auto& factor = table.tensors[1].arrays.back();
+    EXPECT_EQ(factor.offset_bytes[1], factor.offset_bytes[0] + 4096);
+    EXPECT_EQ(layout.segment_bytes, layout.header_bytes + (4 + 2) * 4096) << "tensor a and the factor";
+    const auto parsed_of = [&](const StateTable& changed) {
+        auto bytes = build_state_table(changed, layout, kInode);
+        bytes.resize(layout.segment_bytes);
+        std::memcpy(bytes.data() + 56, &kStateReady, sizeof(kStateReady));
+        return parse_state_table(bytes, kInode);
+    };
+    const auto parsed = parsed_of(table);
+    ASSERT_TRUE(parsed.is_ok()) << parsed.error().to_string();
+    EXPECT_TRUE(is_on_devices(parsed->table.tensors[1]));
+    EXPECT_FALSE(is_on_devices(parsed->table.tensors[1].arrays.back()));
+    auto other = table;
+    other.tensors[1].arrays.back().part = kDevicesPart;
+    EXPECT_TRUE(has(parsed_of(other).status(), "of 40 bytes: allowed is 4 for each of its"));
+    other = table;
+    other.tensors[1].arrays.front().part = kHostPart;
+    EXPECT_FALSE(parsed_of(other).is_ok()) << "behind a first array on the host none is on GPUs";
+}
 TEST(StateTable, Random_bytes_with_a_good_checksum_never_crash) {
     const auto seed = std::random_device()();
     SCOPED_TRACE(seed);
