@@ -101,9 +101,10 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({5, 0x0B, 0x03, 7}), HasSubstr("minmax bucket code 7: allowed is 0 to 6"));
     EXPECT_THAT(refusal({5, 0x0B, 0x00}), HasSubstr("minmax width code 0"));
     EXPECT_THAT(refusal({5, 0x0B, 0x0B}), HasSubstr("minmax scale code 1"));
-    for (const unsigned quantizer : {12U, 13U, 31U})
+    for (const unsigned quantizer : {12U, 13U, 30U})
         EXPECT_THAT(refusal({2, quantizer, 0, 0}),
                     HasSubstr("quantizer " + std::to_string(quantizer) + ": allowed is 0"));
+    EXPECT_THAT(refusal({5, 31, 7, 0}), HasSubstr("form 31: allowed is one of a codec with similarity(skip=..)"));
     EXPECT_THAT(refusal({2, 0x03, 0x00, 0, 127}), HasSubstr("pow2 width code 0"));
     EXPECT_THAT(refusal({2, 0x03, 0x0B, 0, 127}), HasSubstr("pow2 scale code 1"));
     EXPECT_THAT(refusal({2, 0x03, 0x43, 0, 127}), HasSubstr("reserved value bits 1"));
