@@ -88,8 +88,8 @@ namespace {
 /// averages. One whose steps have two phases anyway, whose averages are votes, which keeps the average itself, or whose
 /// payloads are held by all is sent to all.
 std::optional<codec::Pipeline> down_of(const codec::Pipeline& pipeline, const codec::Pipeline& down) {
-    if (codec::has_phases(pipeline) || codec::has_model_scope(pipeline) || codec::has_delta(pipeline) || codec::has_reuse(pipeline) ||
-        codec::combine_of(pipeline.quantizer.kind) != codec::Combine::kGather)
+    if (codec::has_phases(pipeline) || codec::has_model_scope(pipeline) || codec::has_delta(pipeline) ||
+        codec::has_reuse(pipeline) || codec::combine_of(pipeline.quantizer.kind) != codec::Combine::kGather)
         return std::nullopt;
     if (pipeline.selector.kind != codec::SelectorKind::kAll || codec::has_rotation(pipeline)) return down;
     auto same = pipeline;

@@ -134,9 +134,8 @@ TEST(Momentum, Its_text_has_one_spelling_and_its_place_is_in_front) {
 TEST(StateArrays, Names_are_those_of_kept_states) {
     std::vector<std::string> names;
     for (const StateArray& array : state_arrays()) names.emplace_back(array.name);
-    EXPECT_THAT(names,
-                ::testing::ElementsAre("residual", "variance", "momentum", "factor", "average", "epoch", "down",
-                                       "sent"));
+    EXPECT_THAT(names, ::testing::ElementsAre("residual", "variance", "momentum", "factor", "average", "epoch", "down",
+                                              "sent"));
     EXPECT_EQ(find_state_array("residual")->values, &StateView::residual);
     EXPECT_EQ(find_state_array("nothing"), nullptr);
     EXPECT_EQ(kept_state_arrays(*parse_pipeline("all | f32")), 0U);
