@@ -67,9 +67,9 @@ TEST(CodecExplanation, A_large_model_is_scaled_from_a_trial_of_a_quarter_chunk) 
 }
 TEST(CodecExplanation, Codecs_of_two_phases_are_counted_for_all_elements) {
     EXPECT_THAT(render_explanation(explain("sketch(0.001)", 100'000'000), {100, 0, false, true}),
-                HasSubstr("2.40 MB a step and node for 100M elements, 167 times less than fp32"));
+                HasSubstr("2.40 MB a step and node for 100M elements, 166.7 times less than fp32"));
     EXPECT_THAT(render_explanation(explain("accumulate(4) | sketch(0.001)", 100'000'000), {100, 0, false, true}),
-                HasSubstr("600 kB a step and node for 100M elements, 667 times less than fp32"));
+                HasSubstr("600 kB a step and node for 100M elements, 666.7 times less than fp32"));
     EXPECT_THAT(render_explanation(explain("lowrank(4)", 100'000'000), {100, 0, false, true}),
                 HasSubstr("320 kB a step and node for 100M elements, 1,250 times less than fp32"));
 }
