@@ -52,6 +52,20 @@ TEST(State, Every_array_comes_back_with_the_residual) {
         EXPECT_NE(expected(), uninterrupted());
     }
 }
+TEST(State, Residuals_of_averages_of_the_sharded_plan_come_back) {
+    const std::string plan = "[network]\nheartbeat_ms = 100\nsilent_ms = 2000\n[codec]\nplan = \"sharded\"\n";
+    Training calm(false, plan);
+    calm.start_ranks();
+    calm.finish();
+    const auto expected = averages_of(calm.ranks[0]);
+    EXPECT_NE(expected, uninterrupted());
+    Training run(true, plan);
+    std::mt19937 random(7);
+    run.start_ranks();
+    kill_and_revive(run, 3, 30, random);
+    run.finish();
+    expect_averages(run, expected);
+}
 TEST(State, A_killed_rank_is_started_again_and_the_daemons_go_on_where_they_were) {
     Training run;
     std::mt19937 random(3);
