@@ -1,10 +1,6 @@
-#include "codec/decoder.hpp"
-
 #include "codec/decode_tile.hpp"
-#include "codec/dense_term.hpp"
+#include "codec/decoder_impl.hpp"
 #include "codec/digest.hpp"
-#include "codec/payload_kernels.hpp"
-#include "codec/payload_reader.hpp"
 #include "codec/rotation.hpp"
 #include "codec/vote.hpp"
 
@@ -18,8 +14,6 @@
 namespace gradsieve::codec {
 namespace {
 
-/// Larger tensors are no longer in the caches when a client reads them, so whole blocks go past the caches.
-constexpr ElementCount kStreamElements = kChunkElements;
 /// Longest list, as elements per listed one, that is added in place. In memory that streams, a list of 0.8 % already
 /// costs as much as writing everything (clear and add touch other cache lines; measured); in cached memory, more.
 constexpr ElementCount kStreamedListDivisor = 128;
@@ -29,22 +23,6 @@ constexpr std::size_t kLineBytes = 64;
 bool is_line_aligned(const float* memory) noexcept {
     return reinterpret_cast<std::uintptr_t>(memory) % kLineBytes == 0;
 }
-
-/// What the last step touched in one chunk.
-struct Touched {
-    bool is_whole = false;
-    std::vector<std::uint32_t> indices;  ///< ascending; with kIndexSlack of room behind `count`
-    std::uint32_t count = 0;
-};
-
-/// One node's payload of the chunk in hand.
-struct Source {
-    float factor = 0;
-    PayloadView view;
-    const DecodedList* list = nullptr;  ///< null: dense
-    std::uint32_t position = 0;         ///< list: first element not yet added
-    TermRoom* room = nullptr;           ///< for what the codes of a tile decode to
-};
 
 /// Rotations by more than one key.
 bool has_several_rotations(const std::vector<Source>& sources) noexcept {
@@ -74,41 +52,6 @@ void add_list(Source& inout_source, const Tile& tile, TileBits& inout_touched, O
 }
 
 }  // namespace
-
-struct ResultTensor::Impl {
-    TensorId tensor = 0;
-    float* memory = nullptr;
-    ElementCount elements = 0;
-    std::vector<Touched> chunks;
-
-    // Reused from call to call.
-    std::vector<std::size_t> cursors;  ///< per contribution: its next chunk
-    std::vector<DecodedList> lists;    ///< per contribution
-    std::vector<Bytes> expanded;       ///< per contribution: payloads whose values were coded
-    std::vector<Source> sources;       ///< of the chunk in hand
-    std::vector<TermRoom> rooms;       ///< per contribution
-    std::vector<DenseTerm> terms;      ///< of the tile in hand
-    Touched next_touched;
-
-    [[nodiscard]] ElementCount chunk_elements(std::size_t chunk) const noexcept {
-        return std::min<ElementCount>(kChunkElements, elements - chunk * kChunkElements);
-    }
-    [[nodiscard]] bool is_streamed() const noexcept { return elements >= kStreamElements; }
-    [[nodiscard]] float* chunk_memory(std::size_t chunk) const noexcept { return memory + chunk * kChunkElements; }
-    void forget() noexcept {
-        for (Touched& touched : chunks) touched.is_whole = true;
-    }
-
-    Status check_chunks(std::span<const Contribution> contributions) const;
-    Status collect_sources(std::size_t chunk, std::span<const Contribution> contributions);
-    Status decode_chunk(std::size_t chunk, Step step, DecodeResult& inout_result);
-    void decode_lists(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
-    Status decode_dense(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
-    Status decode_mixed(std::size_t chunk, std::uint64_t key, bool is_dense, DecodeResult& inout_result);
-    Status decode_streamed_lists(std::size_t chunk, std::uint64_t key, DecodeResult& inout_result);
-    Status finish_whole(std::size_t chunk, bool is_finite);
-    void clear_chunk(std::size_t chunk) noexcept;
-};
 
 Status ResultTensor::Impl::check_chunks(std::span<const Contribution> contributions) const {
     for (std::size_t node = 0; node < contributions.size(); ++node) {
@@ -301,16 +244,10 @@ Status ResultTensor::Impl::decode_chunk(std::size_t chunk, Step step, DecodeResu
 }
 
 ResultTensor::ResultTensor(TensorId tensor, float* memory, ElementCount elements) : impl_(std::make_unique<Impl>()) {
-    impl_->tensor = tensor;
-    impl_->memory = memory;
-    impl_->elements = elements;
-    impl_->chunks.resize((elements + kChunkElements - 1) / kChunkElements);
+    impl_->set(tensor, memory, elements);
 }
 void ResultTensor::move_to(TensorId tensor, float* memory, ElementCount elements) {
-    impl_->tensor = tensor;
-    impl_->memory = memory;
-    impl_->elements = elements;
-    impl_->chunks.resize((elements + kChunkElements - 1) / kChunkElements);
+    impl_->set(tensor, memory, elements);
     impl_->forget();
 }
 ResultTensor::ResultTensor(ResultTensor&&) noexcept = default;
@@ -334,70 +271,6 @@ Result<DecodeResult> ResultTensor::decode_average(Step step, std::span<const Con
         impl.forget();
         return status;
     }
-    return result;
-}
-
-void ResultTensor::fill_not_a_number() noexcept {
-    std::fill_n(impl_->memory, impl_->elements, std::numeric_limits<float>::quiet_NaN());
-    impl_->forget();
-}
-
-DecodeResult ResultTensor::copy_exact(Step step, std::span<const float> values) noexcept {
-    GRADSIEVE_CHECK(values.size() == impl_->elements);
-    return write_all(step, [&](ElementCount first, std::span<float> ret_values) {
-        std::memcpy(ret_values.data(), values.data() + first, ret_values.size_bytes());
-    });
-}
-
-DecodeResult ResultTensor::write_all(
-    Step step, const std::function<void(ElementCount first, std::span<float> inout_values)>& write) {
-    Impl& impl = *impl_;
-    DecodeResult result;
-    for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {
-        const std::uint64_t key = digest_key(impl.tensor, step, static_cast<std::uint32_t>(chunk));
-        const auto count = static_cast<std::uint32_t>(impl.chunk_elements(chunk));
-        for (std::uint32_t first = 0; first < count; first += kTileElements) {
-            const std::uint32_t run = std::min(static_cast<std::uint32_t>(kTileElements), count - first);
-            float* out = impl.chunk_memory(chunk) + first;
-            write(chunk * kChunkElements + first, {out, run});
-            result.digest += payload_kernels().digest_run(out, first, run, key);
-        }
-    }
-    result.touched_elements = impl.elements;
-    impl.forget();
-    return result;
-}
-
-DecodeResult ResultTensor::write_list(Step step, std::span<const ElementCount> elements,
-                                      std::span<const float> values) {
-    constexpr std::size_t kRun = 1024, kPrefetchCells = 24;
-    Impl& impl = *impl_;
-    DecodeResult result;
-    std::size_t next = 0;
-    for (std::size_t chunk = 0; chunk < impl.chunks.size(); ++chunk) {
-        impl.clear_chunk(chunk);
-        Touched& touched = impl.chunks[chunk];
-        float* out = impl.chunk_memory(chunk);
-        const std::uint64_t key = digest_key(impl.tensor, step, static_cast<std::uint32_t>(chunk));
-        const ElementCount begin = chunk * kChunkElements;
-        const std::size_t first = next;
-        while (next < elements.size() && elements[next] < begin + impl.chunk_elements(chunk)) ++next;
-        touched.count = static_cast<std::uint32_t>(next - first);
-        if (touched.indices.size() < touched.count + kIndexSlack) touched.indices.resize(touched.count + kIndexSlack);
-        std::uint32_t* indices = touched.indices.data();
-        for (std::size_t i = 0; i < touched.count; ++i)
-            indices[i] = static_cast<std::uint32_t>(elements[first + i] - begin);
-        for (std::size_t run = 0; run < touched.count; run += kRun) {
-            const std::size_t end = std::min<std::size_t>(run + kRun, touched.count);
-            for (std::size_t i = run; i < end; ++i) {
-                __builtin_prefetch(out + indices[std::min<std::size_t>(i + kPrefetchCells, touched.count - 1)], 1);
-                out[indices[i]] = values[first + i];
-            }
-            result.digest +=
-                payload_kernels().digest_list(out, indices + run, 0, static_cast<std::uint32_t>(end - run), key);
-        }
-    }
-    result.touched_elements = next;
     return result;
 }
 
