@@ -45,10 +45,9 @@ void check_mixed(Report& report) {
     for (const char* codec : {"topk(0.01) | pow2(bits=4) | auto", "lowrank(2, columns=square)",
                               "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)"}) {
         plan.codec = codec;
-        plan.name = fmt::format("mixed-host-{:.12}", codec);
+        plan.name = fmt::format("mixed-{:.12}", codec);
         plan.memory = "host";
         const auto expected = hash_of(run_job(cluster, 2, plan, report));
-        plan.name = fmt::format("mixed-{:.12}", codec);
         std::vector<Process> ranks;
         for (std::size_t rank = 0; rank < plan.world; ++rank) {
             plan.memory = rank * 2 < plan.world ? "device" : "host";
