@@ -54,7 +54,6 @@ exchange::JobSpec spec_of(const shm::AttachRequest& request, std::span<const shm
     return spec;
 }
 
-/// A stage that works on the host alone, where the tensor is on a device.
 }  // namespace
 
 bool Session::complete(const shm::Completion& completion) {
