@@ -204,7 +204,7 @@ TEST(Shard, Steps_that_only_add_up_send_nothing_and_keep_what_is_owed) {
 }
 TEST(Shard, Chunks_of_another_nodes_shard_are_corrupt) {
     Shard shard(kTensor, kElements, {1});
-    EXPECT_EQ(shard.elements(), kChunkElements);
+    EXPECT_EQ(shard.elements(), kElements - kChunkElements);
     const auto payload = build_exact_chunk(std::vector<float>(kChunkElements, 1.0F));
     const std::vector<ChunkView> views{{0, payload}};
     const std::vector<Contribution> contributions{{1.0F, views}};

@@ -73,6 +73,8 @@ default = "topk(0.01) | pow2(bits=4) | auto"
 small = "all | f32"
 small_elements = 100
 small_share = 0.25
+plan = "sharded"
+down = "topk(0.02) | f32"
 [[node]]
 name = "a"
 address = "192.0.2.7"
@@ -115,6 +117,8 @@ public_key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
     EXPECT_EQ(config->small_codec, "all | f32");
     EXPECT_EQ(config->small_elements, 100U);
     EXPECT_EQ(config->small_share, 0.25);
+    EXPECT_EQ(config->plan, "sharded");
+    EXPECT_EQ(config->down_codec, "topk(0.02) | f32");
     ASSERT_EQ(config->nodes.size(), 2U);
     EXPECT_EQ(config->nodes[0].port, kDefaultPort);
     EXPECT_EQ(config->nodes[1].name, "b");
@@ -165,12 +169,13 @@ const std::vector<Refused> kRefused = {
      "state_directory; "
      "'lanes' belongs in [network]"},
     {"[codec]\nheartbeat = 2\n",
-     "gradsieved.toml:2: unknown key 'heartbeat' in [codec]: allowed are default, small, small_elements, small_share; "
+     "gradsieved.toml:2: unknown key 'heartbeat' in [codec]: allowed are default, small, small_elements, small_share, "
+     "plan, down; "
      "did you mean "
      "'heartbeat_ms' in [network]?"},
     {"[codec]\ncolour_of_the_bikeshed = 2\n",
      "gradsieved.toml:2: unknown key 'colour_of_the_bikeshed' in [codec]: allowed are default, small, small_elements, "
-     "small_share; "
+     "small_share, plan, down; "
      "remove the line"},
     {"\n[netwrk]\nlanes = 2\n",
      "gradsieved.toml:2: unknown section 'netwrk': allowed are [daemon], [socket], [network], [gpu], [state], [codec] "
@@ -234,6 +239,8 @@ const std::vector<Refused> kRefused = {
          kAdvice},
     {"[codec]\nsmall_elements = -1\n",
      "gradsieved.toml:2: codec.small_elements = -1: allowed is 0 to 1000000000 elements" + kAdvice},
+    {"[codec]\nplan = \"ring\"\n",
+     "gradsieved.toml:2: codec.plan = \"ring\": allowed is \"gather\" or \"sharded\"" + kAdvice},
     {"[codec]\nsmall_share = 1.01\n", "gradsieved.toml:2: codec.small_share = 1.01: allowed is 0 to 1" + kAdvice},
     {"[[node]]\nname = \"a b\"\naddress = \"192.0.2.7\"\n",
      "gradsieved.toml:2: node.name = \"a b\": allowed is 1 to 64 letters, digits, '.', '_' or '-'" + kAdvice},
@@ -348,16 +355,18 @@ TEST_F(ConfigTest, Reloadable_keys_need_no_restart_and_all_others_are_named) {
         "[network]\nkey_file = \"/x\"\ninterface = \"x\"\nlanes = 2\nheartbeat_ms = 100\nsilent_ms = "
         "900\n[codec]\ndefault = \"all | "
         "bf16\"\nsmall = "
-        "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\n[[node]]\nname = \"z\"\naddress = "
+        "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\nplan = \"sharded\"\ndown = \"all | sign\"\n[[node]]\nname "
+        "= \"z\"\naddress = "
         "\"192.0.2.8\"\npublic_key = "
         "\"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\"\n" +
         nodes + "public_key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n");
     ASSERT_TRUE(others.is_ok()) << others.error().to_string();
-    EXPECT_THAT(changed_keys_needing_restart(*running, *others),
-                ElementsAre("daemon.threads", "daemon.cpus", "daemon.state_directory", "socket.path", "socket.mode",
-                            "socket.group", "network.security", "network.key_file", "network.interface",
-                            "network.lanes", "network.heartbeat_ms", "network.silent_ms", "codec.default",
-                            "codec.small", "codec.small_elements", "codec.small_share", "node"));
+    EXPECT_THAT(
+        changed_keys_needing_restart(*running, *others),
+        ElementsAre("daemon.threads", "daemon.cpus", "daemon.state_directory", "socket.path", "socket.mode",
+                    "socket.group", "network.security", "network.key_file", "network.interface", "network.lanes",
+                    "network.heartbeat_ms", "network.silent_ms", "codec.default", "codec.small", "codec.small_elements",
+                    "codec.small_share", "codec.plan", "codec.down", "node"));
 }
 
 TEST_F(ConfigTest, Reload_takes_over_exactly_the_reloadable_keys) {
@@ -374,7 +383,7 @@ TEST_F(ConfigTest, Reload_takes_over_exactly_the_reloadable_keys) {
         "3\npinned_snapshots = 4\npinned_limit_mib = 5\npinned_days = 6\n[codec]\ndefault "
         "= \"all | "
         "bf16\"\nsmall = "
-        "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\n" +
+        "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\nplan = \"sharded\"\ndown = \"all | sign\"\n" +
         nodes + "[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n");
     ASSERT_TRUE(running.is_ok() && fresh.is_ok()) << fresh.status().to_string();
     take_reloadable_keys(*running, *fresh);

@@ -356,14 +356,6 @@ TEST_F(HostedJobScope, Candidates_count_against_the_budget_until_the_job_ends) {
     plain.job->release_memory();
     EXPECT_EQ(host.budget.used_bytes, plain.budget.used_bytes);
 }
-TEST(HostedJobScopePlaces, Tensor_on_a_device_is_refused_with_what_to_do) {
-    Host host;
-    const auto status = host.make_job(
-        make_request(0, 1, {{.name = "w", .shape = {4}, .on_device = true}}, "topk(0.5, scope=model) | f32"));
-    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr("topk(scope=model)"),
-                                          HasSubstr("use scope=tensor")));
-    EXPECT_EQ(host.budget.used_bytes, 0U);
-}
 
 }  // namespace
 }  // namespace gradsieve::daemon::test

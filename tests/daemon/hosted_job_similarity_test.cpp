@@ -63,13 +63,6 @@ TEST_F(HostedJobSimilarity, Signatures_count_against_the_budget_until_the_job_en
     plain.job->release_memory();
     EXPECT_EQ(host.budget.used_bytes, plain.budget.used_bytes);
 }
-TEST(HostedJobSimilarityPlaces, Tensor_on_a_device_is_refused_with_what_to_do) {
-    Host host;
-    const auto status = host.make_job(make_request(0, 1, {{.name = "w", .shape = {4}, .on_device = true}}, kCodec));
-    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("invalid-argument: tensor 'w'"), HasSubstr("similarity"),
-                                          HasSubstr("leave the stage out")));
-    EXPECT_EQ(host.budget.used_bytes, 0U);
-}
 
 }  // namespace
 }  // namespace gradsieve::daemon::test

@@ -16,6 +16,7 @@ constexpr std::uint32_t kMostElements = 3 * 4096 + 17;
 
 Bytes with_elements(std::uint32_t elements, ByteView payload) {
     Bytes seed;
+    seed.reserve(sizeof(elements) + payload.size());
     ByteWriter writer(seed);
     writer.write(elements - 1);
     writer.write_bytes(payload);
@@ -55,7 +56,7 @@ void run_sketch(std::uint32_t elements, ByteView payload, bool is_valid) {
         pipeline.whole.rows = 1;
         pipeline.whole.columns = is_first ? std::int64_t{std::max(elements, 64U)} : 64;
         pipeline.whole.ratio = 0.25;
-        const ElementCount whole = is_first ? 300 : ElementCount{4} * elements;
+        const ElementCount whole = is_first ? std::max(elements, 300U) : ElementCount{4} * elements;
         codec::PhaseMemory memory(pipeline, whole);
         std::vector<float> values(whole);
         codec::ResultTensor result(7, values.data(), whole);

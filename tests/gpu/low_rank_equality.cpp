@@ -133,7 +133,7 @@ public:
         for (const bool has_first : {false, true}) {
             if (has_first)
                 for (auto* each : {&*node.memory, &memory})
-                    report_.expect_ok(decode_first_phase(3, {}, *each), "nobody sends anything");
+                    report_.expect_ok(decode_first_phase({.step = 3}, {}, *each), "nobody sends anything");
             const codec::cuda::GpuPhaseDecode decode{
                 &*node.memory, kTensor, 3, {&contribution, 1}, {{.data = node.results.front().data()}}};
             const std::array devices = {codec::cuda::GpuPhaseDevice{&stream(), &*low_rank_}};
@@ -287,7 +287,7 @@ private:
         const Contributions contributions(results);
         const auto step = static_cast<Step>(step_);
         for (auto* memory : {&*node.memory, &shadow.memory, &other.memory})
-            if (!report_.expect_ok(decode_first_phase(step, contributions.all, *memory), name_)) return false;
+            if (!report_.expect_ok(decode_first_phase({.step = step}, contributions.all, *memory), name_)) return false;
         return true;
     }
 

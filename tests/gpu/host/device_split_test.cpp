@@ -20,14 +20,6 @@ TEST(DeviceSplit, Large_tensors_are_cut_at_chunks_and_small_ones_go_where_least_
     EXPECT_EQ(split_over_devices(elements, 2), expected);
 }
 
-TEST(DeviceSplit, Tensors_that_are_not_cut_go_where_least_is_whatever_their_size) {
-    const std::vector<ElementCount> elements = {4 * kChunkElements + 1, 3 * kChunkElements, 2 * kChunkElements};
-    const Ranges expected = {{{0, 4 * kChunkElements + 1}, {4 * kChunkElements + 1, 0}},
-                             {{0, 0}, {0, 3 * kChunkElements}},
-                             {{0, kChunkElements}, {kChunkElements, kChunkElements}}};
-    EXPECT_EQ(split_over_devices(elements, 2, {true, true, false}), expected);
-}
-
 TEST(DeviceSplit, Many_tensors_of_one_size_do_not_pile_up_on_a_device) {
     for (const ElementCount size : {ElementCount{1000}, kChunkElements + 5000, 3 * kChunkElements - 7}) {
         const std::vector<ElementCount> elements(120, size);
