@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codec/cuda/gpu_encoder.hpp"
-#include "encoder_harness.hpp"
+#include "tests/codec/encoder_harness.hpp"
 
 #include <vector>
 
