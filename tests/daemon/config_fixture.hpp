@@ -10,6 +10,9 @@
 
 namespace gradsieve::daemon {
 
+/// For lists of several nodes where keys are beside the point.
+inline const std::string kPlain = "[network]\nsecurity = \"plain\"\n";
+
 struct ConfigTest : testing::Test {
     std::filesystem::path folder;
     HostFacts host;
