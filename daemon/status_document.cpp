@@ -220,6 +220,7 @@ Json tensors_part(const HostedJob& job) {
              {"residual_norm", totals.residual_step > 0 ? Json(totals.residual_norm) : Json(nullptr)},
              {"residual_step", totals.residual_step},
              {"variance_source", std::string(codec::variance_source_name(totals.variance_source))}});
+        if (tensor.down) tensors.back()["averages"] = codec::canonical_text(*tensor.down, codec::Knobs::kKeep);
         if (!tensor.pipeline.measures_similarity) continue;
         tensors.back()["similarity"] = totals.similarity ? Json(rounded(*totals.similarity, 10000)) : Json(nullptr);
         tensors.back()["similarity_bits_differ"] = totals.bits_differ ? Json(*totals.bits_differ) : Json(nullptr);

@@ -63,6 +63,9 @@ TEST(State, Residuals_of_averages_of_the_sharded_plan_come_back) {
     std::mt19937 random(7);
     run.start_ranks();
     kill_and_revive(run, 3, 30, random);
+    EXPECT_TRUE(run.cluster.wait_for_status(0, [](const auto& json) {
+        return !json["jobs"].empty() && json["jobs"][0]["tensors"][0].contains("averages");
+    }));
     run.finish();
     expect_averages(run, expected);
 }
