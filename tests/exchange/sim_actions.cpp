@@ -184,9 +184,9 @@ void Sim::act(std::size_t index, const EncodeTensor& action) {
         if (!mine.is_alive || !mine.machine) return;
         mine.encoding.erase(action.tensor);
         std::optional<Rank> bad;
+        const bool is_of_all_nodes = is_sharded(action.tensor) && action.phase == 1;
         for (const auto rank : mine.ranks)
-            if (non_finite_.contains({rank, action.tensor, action.step})) bad = rank;
-        if (is_sharded(action.tensor) && action.phase == 1) bad.reset();  // it is of all nodes
+            if (!is_of_all_nodes && non_finite_.contains({rank, action.tensor, action.step})) bad = rank;
         const auto failure = fail_encode ? fail_encode(index, action) : Status{};
         if (!failure.is_ok())
             mine.machine->on_encode_failed(action.tensor, action.step, failure, now_);
