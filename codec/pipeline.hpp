@@ -122,8 +122,8 @@ struct Whole {
 };
 /// similarity(skip=..): in place of a payload, a record that stands for the node's last one (reuse.hpp).
 struct Reuse {
-    double share =
-        0;         ///< of |p|^2, p being what is to be sent, that the same again takes away at least; (0, 1), 0: none
+    /// Of |p|^2, p being what is to be sent, that the same again takes away at least; (0, 1), 0: none.
+    double share = 0;
     int most = 7;  ///< such steps in a row, 1..100
     bool operator==(const Reuse&) const = default;
 };
