@@ -1,14 +1,7 @@
 // Bits of skipped steps never change: which steps are skipped, results and what is kept, of two nodes whose gradients
 // change slowly. tests/codec/golden/reuse.txt pins them, in every form that readers have.
+#include "golden_digests.hpp"
 #include "reuse_loop.hpp"
-
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <map>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 namespace gradsieve::codec {
 namespace {
@@ -40,37 +33,17 @@ std::map<std::string, std::string> make_digests() {
                 result = mix64(result + outcome.decoded[1].digest);
                 skipped += outcome.is_reuse[0] ? 's' : '.';
             }
-            char line[80];
-            const auto& left = loop.residual(1);
-            std::snprintf(line, sizeof(line), "%s %016llx %016llx", skipped.c_str(),
-                          static_cast<unsigned long long>(result),
-                          static_cast<unsigned long long>(XXH3_64bits(left.data(), left.size() * sizeof(float))));
-            digests[std::string(codec) + "; n=" + std::to_string(elements)] = line;
+            digests[std::string(codec) + "; n=" + std::to_string(elements)] =
+                skipped + " " + hex_digest(result) + " " + hex_digest(loop.residual(1));
         }
     return digests;
 }
 
 TEST(PayloadGoldenReuse, Bits_never_change) {
-    const auto now = make_digests();
-    if (std::getenv("GRADSIEVE_UPDATE_GOLDEN") != nullptr) {
-        std::ofstream out(kFile);
-        out << "# Of two nodes and eight steps: those that node 0 skipped, digests of the results mixed, XXH3-64 of "
-               "node "
-               "1's residual.\n";
-        for (const auto& [name, digest] : now) out << name << ": " << digest << "\n";
-        ASSERT_TRUE(out.flush().good());
-        GTEST_SKIP() << "wrote the file: review it, then run again without GRADSIEVE_UPDATE_GOLDEN";
-    }
-    std::map<std::string, std::string> pinned;
-    std::ifstream in(kFile);
-    for (std::string line; std::getline(in, line);) {
-        const auto colon = line.find(": ");
-        if (line[0] != '#' && colon != std::string::npos) pinned[line.substr(0, colon)] = line.substr(colon + 2);
-    }
-    EXPECT_EQ(pinned.size(), now.size());
-    for (const auto& [name, digest] : now)
-        EXPECT_EQ(pinned[name], digest) << name << "\nNodes of different releases would disagree. If that is meant: "
-                                        << "docs/payload-format.md, the version and the changelog change with it.";
+    expect_pinned(kFile,
+                  "Of two nodes and eight steps: those that node 0 skipped, digests of the results mixed, XXH3-64 of "
+                  "node 1's residual.",
+                  make_digests());
 }
 
 }  // namespace
