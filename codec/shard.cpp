@@ -4,6 +4,7 @@
 #include "codec/pipeline_text.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 namespace gradsieve::codec {
 namespace {
@@ -51,6 +52,15 @@ bool Shard::owns(std::uint32_t chunk) const noexcept { return std::ranges::binar
 
 ElementCount Shard::chunk_elements(std::uint32_t chunk) const noexcept {
     return std::min(kChunkElements, all_elements_ - chunk * kChunkElements);
+}
+
+void Shard::give_up(std::uint32_t chunk, float* down, float* residual, float share) const noexcept {
+    const ElementCount first = chunk * kChunkElements;
+    for (ElementCount element = first; element < first + chunk_elements(chunk); ++element) {
+        if (down[element] == 0) continue;
+        residual[element] += down[element] / share;
+        std::atomic_ref(down[element]).store(0, std::memory_order_release);  // behind the other store
+    }
 }
 
 Status Shard::decode_part(Step step, std::span<const Contribution> contributions) {

@@ -33,6 +33,12 @@ public:
     /// Elements of the chunks.
     [[nodiscard]] ElementCount elements() const noexcept { return elements_; }
     [[nodiscard]] bool owns(std::uint32_t chunk) const noexcept;
+    [[nodiscard]] ElementCount chunk_elements(std::uint32_t chunk) const noexcept;
+
+    /// The node does not own the chunk any more: its residual of averages in `down` goes on in the node's own, which
+    /// counts with `share` in the mean, (0, 1], and is zero then. Both arrays are the whole tensor's. Element by
+    /// element, so that a process that is killed meanwhile leaves one of them half done at most.
+    void give_up(std::uint32_t chunk, float* down, float* residual, float share) const noexcept;
 
     /// The weighted mean of what all nodes sent of the chunks; contributions have no others. Errors: kCorrupt, as
     /// ResultTensor::decode_average.
@@ -45,8 +51,6 @@ public:
                                                    EncodeWorkspace& workspace);
 
 private:
-    [[nodiscard]] ElementCount chunk_elements(std::uint32_t chunk) const noexcept;
-
     TensorId tensor_;
     ElementCount all_elements_;
     std::vector<std::uint32_t> chunks_;

@@ -265,6 +265,7 @@ private:
     // hosted_job_shards.cpp
     [[nodiscard]] Status lay_out_shards();
     void fold_shards();
+    static void clear_stale(HostedTensor& tensor, std::size_t generation);
     // hosted_job_gpu.cpp
     [[nodiscard]] Status check_places(std::span<const shm::TensorEntry> sorted) const;
     [[nodiscard]] Status check_binding(const Session& session, const shm::BindRequest& request,

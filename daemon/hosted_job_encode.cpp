@@ -108,6 +108,7 @@ void HostedJob::act(exchange::EncodeTensor& action, TimePoint now) {
     auto task = make_encode_task(tensor, action.step);
     if (!task.is_ok()) return machine_.on_encode_failed(action.tensor, action.step, task.error(), now);
     (*task)->step_phase = action.phase;
+    clear_stale(tensor, (*task)->out_generation);
     dispatch(std::move(*task), now);
 }
 

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
-#include <numeric>
 
 namespace gradsieve::daemon {
 namespace {
@@ -17,14 +16,6 @@ void give_pages_back(float* values, ElementCount elements) {
     const auto begin = (reinterpret_cast<std::uintptr_t>(values) + page - 1) / page * page;
     const auto end = reinterpret_cast<std::uintptr_t>(values + elements) / page * page;
     if (end > begin) static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_REMOVE));
-}
-
-/// The mean gets `share` of this node's residual.
-void fold(float* down, float* residual, ElementCount elements, float share) {
-    if (std::all_of(down, down + elements, [](float value) { return value == 0; })) return;
-    if (residual != nullptr)
-        for (ElementCount element = 0; element < elements; ++element) residual[element] += down[element] / share;
-    std::fill_n(down, elements, 0.0F);
 }
 
 }  // namespace
@@ -52,14 +43,30 @@ void HostedJob::fold_shards() {
     const float share = factors_.at(surroundings_.config->self);
     for (auto& tensor : tensors_) {
         if (!tensor.shard) continue;
-        auto& arrays = tensor.generations[tensor.live_generation(groups_[tensor.group].committed)].arrays;
-        if (arrays.down == nullptr) continue;
-        for (ElementCount first = 0; first < tensor.elements; first += kChunkElements) {
-            if (tensor.shard->owns(static_cast<std::uint32_t>(first / kChunkElements))) continue;
-            const auto elements = std::min(kChunkElements, tensor.elements - first);
-            fold(arrays.down + first, arrays.residual == nullptr ? nullptr : arrays.residual + first, elements, share);
-            give_pages_back(arrays.down + first, elements);
+        const auto live = tensor.live_generation(groups_[tensor.group].committed);
+        auto& arrays = tensor.generations[live].arrays;
+        if (arrays.down == nullptr || arrays.residual == nullptr) continue;
+        tensor.stale_down = 1 - live;
+        const auto chunks = (tensor.elements + kChunkElements - 1) / kChunkElements;
+        for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+            if (tensor.shard->owns(chunk)) continue;
+            tensor.shard->give_up(chunk, arrays.down, arrays.residual, share);
+            give_pages_back(arrays.down + chunk * kChunkElements, tensor.shard->chunk_elements(chunk));
         }
+    }
+}
+
+/// The first step of a life writes the chunks that are its own: those of others, which an earlier life left there,
+/// would be taken over once more.
+void HostedJob::clear_stale(HostedTensor& tensor, std::size_t generation) {
+    if (tensor.stale_down != generation) return;
+    tensor.stale_down.reset();
+    float* const down = tensor.generations[generation].arrays.down;
+    for (ElementCount first = 0; first < tensor.elements; first += kChunkElements) {
+        const auto chunk = static_cast<std::uint32_t>(first / kChunkElements);
+        if (tensor.shard->owns(chunk)) continue;
+        std::fill_n(down + first, tensor.shard->chunk_elements(chunk), 0.0F);
+        give_pages_back(down + first, tensor.shard->chunk_elements(chunk));
     }
 }
 

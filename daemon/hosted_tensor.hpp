@@ -95,6 +95,8 @@ struct HostedTensor {
 
     std::optional<codec::Pipeline> down;  ///< under the sharded plan: what averages are sent on by
     std::optional<codec::Shard> shard;    ///< likewise; from the job's start on
+    /// The generation whose `down` still has what an earlier life kept of chunks that are others' by now.
+    std::optional<std::size_t> stale_down;
 
     /// Rounds of payloads of a step: 2 of codecs that have phases, and under the sharded plan.
     [[nodiscard]] bool has_two_phases() const noexcept { return phases || down; }

@@ -202,6 +202,17 @@ TEST(Shard, Steps_that_only_add_up_send_nothing_and_keep_what_is_owed) {
         EXPECT_EQ(cluster.down(0) == before, step % 2 == 1);
     }
 }
+TEST(Shard, What_is_owed_of_a_chunk_that_is_given_up_goes_on_in_the_nodes_own_residual) {
+    const Shard shard(kTensor, kElements, {1});
+    std::vector<float> down(kElements, 3), residual(kElements, 1);
+    down[5] = 0;
+    shard.give_up(0, down.data(), residual.data(), 0.25F);
+    for (ElementCount element = 0; element < kElements; ++element) {
+        const bool is_given_up = element < kChunkElements;
+        ASSERT_EQ(down[element], is_given_up ? 0 : 3) << element;
+        ASSERT_EQ(residual[element], is_given_up && element != 5 ? 1 + 3 / 0.25F : 1) << "a quarter of it in the mean";
+    }
+}
 TEST(Shard, Chunks_of_another_nodes_shard_are_corrupt) {
     Shard shard(kTensor, kElements, {1});
     EXPECT_EQ(shard.elements(), kElements - kChunkElements);
