@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -187,6 +188,21 @@ private:
         if (begin)
             step_us_.push_back(
                 std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - *begin).count());
+        take_averages(step);
+    }
+
+    /// Of a step that may fail none counts before all do: some rank may have had one of its averages, and others not.
+    void take_averages(std::uint64_t step) {
+        const auto averages = std::exchange(averages_, {});
+        if (options_.number("go-on", 0) != 0 && !job_->finish(step, timeout_, options_.text("group")).is_ok()) return;
+        for (const auto& [name, average] : averages) {
+            if (name == "fc1.bias")
+                for (std::size_t element = 0; element < parameters_.size(); ++element)
+                    parameters_[element] -= 0.125F * average[element];
+            // a sum, since the digest must not depend on this rank's own order of tensors
+            const auto of_name = gradsieve::digest_of(std::as_bytes(std::span(name)));
+            digest_ += gradsieve::digest_of(std::as_bytes(average)) * (2 * step + 1) * (of_name | 1U);
+        }
     }
 
     /// `drift-at`: from that step on this rank's parameters are wrong by the last bit of one of them.
@@ -216,9 +232,6 @@ private:
             std::fflush(stdout);
             return;
         }
-        if (tensor.name() == "fc1.bias")
-            for (std::size_t element = 0; element < parameters_.size(); ++element)
-                parameters_[element] -= 0.125F * (*result)[element];
         if (options_.number("exact", 0) != 0) check_exact(tensor, step, *result);
         for (const float value : *result)
             if (!std::isfinite(value)) ++non_finite_;
@@ -226,9 +239,7 @@ private:
             std::printf("non-finite %llu in step %llu\n",
                         static_cast<unsigned long long>(std::exchange(non_finite_, 0)),
                         static_cast<unsigned long long>(step));
-        // a sum, since the digest must not depend on this rank's own order of tensors
-        const auto name = gradsieve::digest_of(std::as_bytes(std::span(tensor.name())));
-        digest_ += gradsieve::digest_of(std::as_bytes(*result)) * (2 * step + 1) * (name | 1U);
+        averages_.emplace_back(tensor.name(), *result);
     }
 
     void check_exact(const Tensor& tensor, std::uint64_t step, std::span<const float> result) {
@@ -258,6 +269,7 @@ private:
     std::uint64_t digest_ = 1;
     std::uint64_t non_finite_ = 0;
     std::vector<double> step_us_;
+    std::vector<std::pair<std::string, std::span<const float>>> averages_;  ///< of the step that is under way
     std::vector<float> parameters_;  ///< a model of one layer, trained on fc1.bias
 };
 
