@@ -41,10 +41,10 @@ private:
 std::string quoted(const std::string& text) { return '"' + text + '"'; }
 
 void write_operators(const std::filesystem::path& path, const std::vector<OperatorPoint>& points) {
-    CsvFile file(path, "curve,codec,knob,bits_per_element,bits_with_ideal_positions,normalized_error,delta");
+    CsvFile file(path, "panel,curve,codec,knob,bits_per_element,bits_with_ideal_positions,normalized_error,delta");
     for (const OperatorPoint& point : points)
-        file.row(quoted(point.curve), quoted(point.codec), point.knob, point.bits, point.ideal_bits, point.error,
-                 point.delta);
+        file.row(quoted(point.panel), quoted(point.curve), quoted(point.codec), point.knob, point.bits,
+                 point.ideal_bits, point.error, point.delta);
     file.finish();
 }
 void write_all(const std::filesystem::path& folder, const std::string& dataset_folder) {

@@ -13,6 +13,7 @@ inline constexpr std::uint64_t kFigureElements = 10'000;
 
 /// One vector through one operator.
 struct OperatorPoint {
+    std::string panel;  ///< of figure 3
     std::string curve;
     std::string codec;
     double knob = 0;        ///< what the curve varies: share kept, levels, bits; 0: nothing

@@ -1,6 +1,8 @@
 // The figures' data against the captions of Beznosikov et al. 2020 and against numbers computed apart from this code.
 #include "figure_data.hpp"
 
+#include "codec/pipeline.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,6 +52,7 @@ TEST(FigureData, Deltas_on_gaussian_vectors_are_the_known_ones) {
     std::map<std::string, std::pair<double, double>> found;  // codec: delta, bits; the mean of vectors
     constexpr int kVectors = 3;
     for (const OperatorPoint& point : operator_points(kVectors)) {
+        if (point.panel == "which elements, as f32") continue;  // Top-k has a curve in two
         auto& [delta, bits] = found[point.codec];
         delta += point.delta / kVectors;
         bits += point.bits / kVectors;
@@ -75,6 +78,36 @@ TEST(FigureData, Deltas_on_gaussian_vectors_are_the_known_ones) {
         EXPECT_NEAR(found[row.codec].first / row.delta, 1, row.tolerance) << row.codec;
         EXPECT_NEAR(found[row.codec].second, row.bits, 0.02 + 0.01 * row.bits) << row.codec;
     }
+}
+/// variance and variance_hybrid are no operators on a vector: what they send goes by the steps before.
+TEST(FigureData, Every_operator_of_the_stage_table_has_a_curve) {
+    std::string codecs;
+    for (const OperatorPoint& point : operator_points(1)) codecs += " " + point.codec;
+    for (const StageRow& stage : stage_table()) {
+        const bool is_operator = stage.role == "quantizer" || stage.role == "whole codec" ||
+                                 (stage.role == "selector" && !stage.name.starts_with("variance"));
+        if (!is_operator && stage.name != "rotate") continue;
+        EXPECT_NE(codecs.find(" " + std::string(stage.name)), std::string::npos) << stage.name;
+    }
+}
+/// Bentley and Floyd's subsets and independent draws lose the same; the largest elements are the best ones of f32.
+TEST(FigureData, Selectors_are_in_the_order_that_theory_gives) {
+    std::map<std::string, std::map<double, double>> errors;  // curve: share, error
+    for (const OperatorPoint& point : operator_points(1))
+        if (point.panel == "which elements, as f32") errors[point.curve][point.knob] = point.error;
+    for (const auto& [share, least] : errors.at("Top-k")) {
+        for (const char* curve : {"block Top-k", "gaussian_k", "sidco", "adaptive random", "Rand-k", "Bernoulli"})
+            if (share <= 0.3) {  // the estimators may send a third more than k
+                EXPECT_GE(errors.at(curve).at(share), curve[0] == 'g' || curve[0] == 's' ? 0.8 * least : least - 1e-6)
+                    << curve << ' ' << share;
+            }
+        EXPECT_NEAR(errors.at("Bernoulli").at(share), 1 - share, 0.03) << share;
+        if (errors.at("sketch").contains(share)) {
+            EXPECT_GE(errors.at("sketch").at(share), least) << share;
+        }
+    }
+    for (const auto& [rank, error] : errors.at("low rank, of 100 x 100"))
+        EXPECT_LT(error, 1 - rank / 100) << "a rank holds more of a matrix than its share";
 }
 TEST(FigureData, Positions_chosen_by_auto_are_never_dearer_and_near_the_entropy) {
     std::map<double, double> least;

@@ -89,36 +89,54 @@ def energies(folder):
     print(folder / "energy.png")
 
 
+def lower_envelope(points):
+    """The best of all operators: the least delta that so many bits, or fewer, reach."""
+    best, least = [], math.inf
+    for bits, delta in sorted(points):
+        if delta < least:
+            best.append((bits, delta))
+            least = delta
+    return best
+
+
 def deltas(folder):
-    curves = by(rows_of(folder / "delta.csv"), "curve")
-    legend_inches = 0.45 + 0.185 * math.ceil(len(curves) / 3)
-    height = 7.6 + legend_inches
-    figure, (whole, part) = plt.subplots(2, 1, figsize=(9.2, height), dpi=110, sharex=True, height_ratios=(3, 2))
-    for number, (name, rows) in enumerate(curves.items()):
-        points = sorted((float(row["bits_per_element"]), math.log10(float(row["delta"]))) for row in rows)
-        style = {"color": plt.get_cmap("tab20")(number % 20), "marker": MARKERS[number % len(MARKERS)], "markersize": 4.5, "linewidth": 1}
-        if len(points) == 1:
-            style.update(markersize=10, linestyle="none", color="black")
-        if "scaled by its bound" in name:
-            style.update(linestyle=":", markerfacecolor="white")
-        for axes in (whole, part):
-            axes.plot(*zip(*points), label=name, **style)
-    whole.set_title("Every operator on one vector of 10,000 standard normal numbers", fontsize=11)
-    whole.set_ylim(-0.03, 2)
-    part.set_title("The same, near exact", fontsize=10)
-    part.set_ylim(-0.006, 0.3)
-    part.set_xlabel("bits per element of the vector (payload, headers included)")
-    part.set_xscale("log")
-    part.set_xlim(0.02, 40)
-    part.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-    for axes in (whole, part):
-        axes.set_ylabel("log₁₀ δ   (0 is exact)")
+    rows = rows_of(folder / "delta.csv")
+    point_of = lambda row: (float(row["bits_per_element"]), math.log10(max(1, float(row["delta"]))))  # noqa: E731
+    envelope = lower_envelope([point_of(row) for row in rows])
+    figure, grid = plt.subplots(2, 2, figsize=(11.5, 9.6), dpi=110, sharex="row")
+    for axes, (panel, panel_rows) in zip(grid.flat, by(rows, "panel").items()):
+        axes.plot(*zip(*envelope), color="#cccccc", linewidth=6, solid_capstyle="round", label="best of all panels", zorder=1)
+        plain = 0
+        for name, curve in by(panel_rows, "curve").items():
+            points = sorted(point_of(row) for row in curve)
+            variant = any(word in name for word in (", scaled", ", biased", ", to the nearest")) and len(points) > 1
+            if not variant or plain == 0:  # a variant has the color of the curve before it
+                plain += 1
+            number = plain - 1
+            style = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[(number + number // len(COLORS)) % len(MARKERS)], "markersize": 4.5, "linewidth": 1}
+            if variant:
+                style.update(linestyle=":", markerfacecolor="white")
+            if len(points) == 1:
+                style.update(markersize=9, linestyle="none", markeredgecolor="black", markeredgewidth=0.8)
+            axes.plot(*zip(*points), label=name, zorder=2, **style)
+        axes.set_title(panel, fontsize=11)
+        axes.set_xscale("log")
+        is_sparse = min(bits for bits, _ in map(point_of, panel_rows)) < 0.5
+        axes.set_xlim(0.02 if is_sparse else 0.7, 40 if is_sparse else 140)  # room for a legend
+        axes.set_xticks([0.03, 0.1, 0.3, 1, 3, 10, 30] if is_sparse else [1, 2, 4, 8, 16, 32])
+        axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+        axes.set_ylim(-0.02, 2 if is_sparse else 0.6)
+        axes.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
         axes.grid(True, color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
-    handles, labels = whole.get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8.5, ncol=3, loc="lower center", frameon=False,
-                  title="δ = 1 / (1 − ‖C(x) − x‖² / ‖x‖²);  of unbiased operators ‖C(x)‖² / ‖x‖²", title_fontsize=9)
-    figure.tight_layout(rect=(0, legend_inches / height, 1, 1))
+        axes.legend(fontsize=8, loc="lower left" if panel.endswith("f32") else "upper right")
+    for axes in grid[1]:
+        axes.set_xlabel("bits per element of the vector (payload, headers included)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("log₁₀ δ   (0 is exact)")
+    figure.suptitle("Every operator on one vector of 10,000 standard normal numbers\n"
+                    "δ = 1 / (1 − ‖C(x) − x‖² / ‖x‖²);  of unbiased operators ‖C(x)‖² / ‖x‖²", fontsize=12)
+    figure.tight_layout()
     figure.savefig(folder / "delta.png", metadata=METADATA)
     plt.close(figure)
     print(folder / "delta.png")
