@@ -4,6 +4,9 @@
 #include "cli/commands.hpp"
 #include "cli/plan_report.hpp"
 
+#include "codec/shard.hpp"
+#include "daemon/config.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,8 +25,7 @@ constexpr const char* kCodecs[] = {"all | bf16",
                                    "topk(0.01) | pow2(bits=4)",
                                    "topk(0.001) | pow2(bits=4)"};
 
-Result<exchange::CodecFacts> facts_of(const std::string& codec, const PlanOptions& options, double workers) {
-    GRADSIEVE_ASSIGN(const auto pipeline, pipeline_alone(codec));
+Result<exchange::CodecFacts> facts_of(const codec::Pipeline& pipeline, const PlanOptions& options, double workers) {
     GRADSIEVE_ASSIGN(const auto explanation, explain_codec(pipeline, options.elements));
     const auto& trial = explanation.trial;
     const auto elements = static_cast<double>(trial.elements);
@@ -32,6 +34,27 @@ Result<exchange::CodecFacts> facts_of(const std::string& codec, const PlanOption
         trial.payload_bytes / elements,
         is_given ? 1 / options.codec_speed : trial.encode_milliseconds / 1000 / elements / workers,
         is_given ? trial.sent_fraction / options.codec_speed : trial.decode_milliseconds / 1000 / elements / workers};
+}
+
+/// A step by the sharded plan has to be a fiftieth shorter, for it is one of two phases.
+constexpr double kShardedPaysFrom = 1.02;
+
+/// By gather, or by the sharded plan where that pays.
+Result<PlanRow> codec_row(const std::string& codec, const PlanOptions& options, double workers,
+                          const PlanReport& report) {
+    GRADSIEVE_ASSIGN(const auto pipeline, pipeline_alone(codec));
+    GRADSIEVE_ASSIGN(const auto facts, facts_of(pipeline, options, workers));
+    PlanRow row{codec, true, exchange::gather_cost(report.step, report.link, facts)};
+    GRADSIEVE_ASSIGN(const auto of_averages, codec::parse_pipeline(daemon::Config{}.down_codec));
+    const auto down = codec::down_pipeline(pipeline, of_averages);
+    if (!down || report.step.nodes < 3) return row;  // of two nodes each sends as much by either
+    GRADSIEVE_ASSIGN(const auto down_facts, facts_of(*down, options, workers));
+    const auto sharded = exchange::sharded_cost(report.step, report.link, facts, down_facts);
+    if (kShardedPaysFrom * sharded.step_seconds <= row.cost.step_seconds) {
+        row.cost = sharded;
+        row.is_sharded = true;
+    }
+    return row;
 }
 
 Result<PlanReport> make_report(const PlanOptions& options) {
@@ -54,8 +77,8 @@ Result<PlanReport> make_report(const PlanOptions& options) {
     std::vector<std::string> codecs = options.codecs;
     if (codecs.empty()) codecs.assign(std::begin(kCodecs), std::end(kCodecs));
     for (const auto& codec : codecs) {
-        GRADSIEVE_ASSIGN(const auto facts, facts_of(codec, options, workers));
-        report.rows.push_back({codec, true, exchange::gather_cost(report.step, report.link, facts)});
+        GRADSIEVE_ASSIGN(auto row, codec_row(codec, options, workers, report));
+        report.rows.push_back(std::move(row));
     }
     return report;
 }

@@ -25,6 +25,8 @@ std::string speed(double bits_per_second) {
                                   : fmt::format("{:g} Mbit/s", bits_per_second / 1e6);
 }
 
+std::string plan_of(const PlanRow& row) { return !row.is_codec ? "" : row.is_sharded ? "sharded" : "gather"; }
+
 std::string answer(const PlanReport& report, const PlanChoice& choice) {
     const auto& plain = report.rows[choice.plain];
     const auto& codec = report.rows[choice.codec];
@@ -32,7 +34,8 @@ std::string answer(const PlanReport& report, const PlanChoice& choice) {
     const auto with_plain =
         fmt::format("with {} a step takes {}, {:.0f} % more than computing alone", plain.name,
                     duration(plain.cost.step_seconds), 100 * plain.cost.exposed_seconds / report.step.step_seconds);
-    const auto with_codec = fmt::format("with {} {}", codec.name, duration(codec.cost.step_seconds));
+    const auto with_codec = fmt::format("with {}{} {}", codec.name, codec.is_sharded ? " by the sharded plan" : "",
+                                        duration(codec.cost.step_seconds));
     switch (choice.verdict) {
         case PlanVerdict::kPays:
             return fmt::format("It pays: {}; {}, {:.1f} times faster.", with_plain, with_codec, gain);
@@ -77,15 +80,16 @@ std::string render_plan(const PlanReport& report, const Look& look) {
         fmt::format("{} parameters on {} nodes at {}, {} of computing a step, gradients during its last {}\n\n",
                     count_text(step.elements), step.nodes, speed(report.link.bits_per_second),
                     duration(step.step_seconds), duration(step.step_seconds * step.backward_share));
-    const std::vector<Column> columns = {{"exchange", false, 24, 9}, {"sent per node", true, 0, 8},
-                                         {"link busy", true, 0, 5},  {"exchange takes", true, 0, 6},
-                                         {"not hidden", true, 0, 7}, {"step", true, 0, 9}};
+    const std::vector<Column> columns = {{"exchange", false, 24, 9}, {"plan", false, 0, 7}, {"sent a node", true, 0, 8},
+                                         {"link busy", true, 0, 5},  {"takes", true, 0, 6}, {"not hidden", true, 0, 7},
+                                         {"step", true, 0, 9}};
     std::vector<Row> rows;
     for (std::size_t at = 0; at < report.rows.size(); ++at) {
-        const auto& [name, is_codec, cost] = report.rows[at];
+        const auto& [name, is_codec, cost, is_sharded] = report.rows[at];
         const bool is_chosen = at == (choice.verdict == PlanVerdict::kPays ? choice.codec : choice.plain);
         const Ink ink = is_chosen ? Ink::kGood : Ink::kPlain;
         rows.push_back({{name, ink},
+                        {plan_of(report.rows[at]), ink},
                         {bytes_text(static_cast<std::uint64_t>(cost.sent_bytes)), ink},
                         {fmt::format("{:.0f} %", 100 * cost.link_seconds / cost.step_seconds), ink},
                         {duration(cost.exchange_seconds), ink},
@@ -113,9 +117,11 @@ std::string plan_json(const PlanReport& report) {
     root["compute_s"] = report.step.step_seconds;
     root["backward_share"] = report.step.backward_share;
     auto rows = nlohmann::ordered_json::array();
-    for (const auto& [name, is_codec, cost] : report.rows)
+    for (const auto& [name, is_codec, cost, is_sharded] : report.rows)
         rows.push_back({{"name", name},
                         {"codec", is_codec},
+                        {"plan", is_codec ? nlohmann::ordered_json(is_sharded ? "sharded" : "gather")
+                                          : nlohmann::ordered_json(nullptr)},
                         {"sent_bytes", cost.sent_bytes},
                         {"link_s", cost.link_seconds},
                         {"exchange_s", cost.exchange_seconds},

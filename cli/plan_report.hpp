@@ -15,6 +15,7 @@ struct PlanRow {
     std::string name;  ///< "all-reduce, fp32", or the codec
     bool is_codec = false;
     exchange::StepCost cost;
+    bool is_sharded = false;  ///< the codec's plan
 };
 struct PlanReport {
     exchange::StepFacts step;

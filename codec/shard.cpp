@@ -36,6 +36,17 @@ Status check_down_pipeline(const Pipeline& down) {
     return {};
 }
 
+std::optional<Pipeline> down_pipeline(const Pipeline& pipeline, const Pipeline& down) {
+    if (has_phases(pipeline) || has_model_scope(pipeline) || has_delta(pipeline) || has_reuse(pipeline) ||
+        combine_of(pipeline.quantizer.kind) != Combine::kGather)
+        return std::nullopt;
+    if (pipeline.selector.kind != SelectorKind::kAll || has_rotation(pipeline)) return down;
+    auto same = pipeline;
+    same.front = {};
+    same.measures_similarity = false;
+    return same;
+}
+
 Shard::Shard(TensorId tensor, ElementCount elements, std::vector<std::uint32_t> chunks)
     : tensor_(tensor),
       all_elements_(elements),

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,12 @@ namespace gradsieve::codec {
 /// What an average may be sent on by: no front, no state but a residual, one phase, values that are averaged, a
 /// selection within one tensor. Errors: kInvalidArgument (what of it does not fit, and what does).
 [[nodiscard]] Status check_down_pipeline(const Pipeline& down);
+
+/// What averages of a tensor are sent on by: its own quantizer where its codec sends every element, so that what is
+/// exact stays so, else `down`, which check_down_pipeline takes. Nothing where it cannot be sharded: its steps have two
+/// phases anyway, its averages are votes, it keeps the average itself (delta), or all nodes hold its payloads
+/// (similarity's skip) or select together.
+[[nodiscard]] std::optional<Pipeline> down_pipeline(const Pipeline& pipeline, const Pipeline& down);
 
 class Shard {
 public:

@@ -84,20 +84,6 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline, ElementCount 
 
 namespace {
 
-/// Of the sharded plan, if the tensor can go by it: its own codec if that sends every element, else the one for
-/// averages. One whose steps have two phases anyway, whose averages are votes, which keeps the average itself, or whose
-/// payloads are held by all is sent to all.
-std::optional<codec::Pipeline> down_of(const codec::Pipeline& pipeline, const codec::Pipeline& down) {
-    if (codec::has_phases(pipeline) || codec::has_model_scope(pipeline) || codec::has_delta(pipeline) ||
-        codec::has_reuse(pipeline) || codec::combine_of(pipeline.quantizer.kind) != codec::Combine::kGather)
-        return std::nullopt;
-    if (pipeline.selector.kind != codec::SelectorKind::kAll || codec::has_rotation(pipeline)) return down;
-    auto same = pipeline;
-    same.front = {};
-    same.measures_similarity = false;
-    return same;
-}
-
 Result<CodecChoice> choose_pipelines(const Config& config, const std::string& client_codec,
                                      std::span<const shm::TensorEntry> tensors) {
     const auto named = named_codec(config, client_codec, tensors);
@@ -169,7 +155,7 @@ Result<CodecChoice> choose_codecs(const Config& config, const std::string& clien
     GRADSIEVE_ASSIGN(const auto down, codec::parse_pipeline(config.down_codec));
     GRADSIEVE_TRY(codec::check_down_pipeline(down));
     for (std::size_t index = 0; index < tensors.size(); ++index)
-        if (tensors[index].elements() > 0) choice.downs[index] = down_of(choice.pipelines[index], down);
+        if (tensors[index].elements() > 0) choice.downs[index] = codec::down_pipeline(choice.pipelines[index], down);
     return choice;
 }
 

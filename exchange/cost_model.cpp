@@ -15,7 +15,7 @@ constexpr unsigned kPieces = 16;
 /// takes `stages[s]` seconds for one, in order; counted from the step's begin.
 double end_of_pipe(const StepFacts& step, std::span<const double> stages) {
     const double backward = step.step_seconds * step.backward_share;
-    std::array<double, 4> free{};
+    std::array<double, 5> free{};
     double left = 0;
     for (unsigned piece = 0; piece < kPieces; ++piece) {
         left = step.step_seconds - backward + backward * (piece + 1) / kPieces;
@@ -25,6 +25,11 @@ double end_of_pipe(const StepFacts& step, std::span<const double> stages) {
         }
     }
     return left;
+}
+
+/// When the first piece comes out of the backward pass.
+double first_piece(const StepFacts& step) {
+    return step.step_seconds - step.step_seconds * step.backward_share * (1 - 1.0 / kPieces);
 }
 
 void settle(const StepFacts& step, double end, StepCost& inout_cost) {
@@ -46,8 +51,31 @@ StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFa
     cost.exchange_seconds = encode + cost.link_seconds + latency + decode;
     const double stages[] = {encode / kPieces, cost.link_seconds / kPieces, decode / kPieces};
     // The same workers encode and decode: from the first piece on, they have both to do.
-    const double first_piece = step.step_seconds - step.step_seconds * step.backward_share * (1 - 1.0 / kPieces);
-    settle(step, std::max(end_of_pipe(step, stages), first_piece + encode + decode) + latency, cost);
+    settle(step, std::max(end_of_pipe(step, stages), first_piece(step) + encode + decode) + latency, cost);
+    return cost;
+}
+
+StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec, const CodecFacts& down) {
+    const auto elements = static_cast<double>(step.elements);
+    const double share = elements / step.nodes;
+    const double others = step.nodes - 1.0;
+    StepCost cost;
+    const double up_bytes = others * share * codec.bytes_per_element;
+    const double down_bytes = others * share * down.bytes_per_element;
+    cost.sent_bytes = up_bytes + down_bytes;
+    cost.link_seconds = 8 * cost.sent_bytes / link.bits_per_second;
+    const double encode = elements * codec.encode_seconds_per_element;
+    const double average =
+        step.nodes * share * codec.decode_seconds_per_element + share * down.encode_seconds_per_element;
+    const double decode = elements * down.decode_seconds_per_element;
+    const double latency = others > 0 ? 2 * link.latency_seconds : 0;
+    cost.exchange_seconds = encode + average + decode + cost.link_seconds + latency;
+    const double stages[] = {encode / kPieces, 8 * up_bytes / link.bits_per_second / kPieces, average / kPieces,
+                             8 * down_bytes / link.bits_per_second / kPieces, decode / kPieces};
+    // One link for both ways, and the same workers for all coding.
+    const double coded = first_piece(step) + encode + average + decode;
+    const double sent = first_piece(step) + (encode + average + decode) / kPieces + cost.link_seconds;
+    settle(step, std::max({end_of_pipe(step, stages), coded, sent}) + latency, cost);
     return cost;
 }
 

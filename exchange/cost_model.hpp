@@ -35,6 +35,10 @@ struct StepCost {
 
 /// The gather plan: every node sends its payloads to every other one and decodes all.
 [[nodiscard]] StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec);
+/// The sharded plan (shards.hpp): every node sends (N - 1) / N of its payloads to the owners, who decode them, encode
+/// the average with `down` and send that to all. Everybody decodes all averages, and encodes those of its share.
+[[nodiscard]] StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec,
+                                    const CodecFacts& down);
 /// A ring all-reduce of plain values, in buckets during the backward pass: 2 (N - 1) / N of the bytes, in 2 (N - 1)
 /// messages of each bucket, one behind the other. `bytes_per_element`: 4, or 2 for 16-bit values.
 [[nodiscard]] StepCost ring_cost(const StepFacts& step, const LinkFacts& link, double bytes_per_element);

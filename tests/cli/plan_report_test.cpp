@@ -69,6 +69,21 @@ TEST_F(CliTest, Plan_with_a_speed_of_ones_own_is_arithmetic_alone) {
     EXPECT_NEAR(root["rows"][2]["sent_bytes"], 2e6, 2e3);
     EXPECT_NEAR(root["rows"][2]["exchange_s"], 3 * 1e6 / 1e11 + 16e6 / 100e9 + 50e-6, 1e-6);
 }
+/// 7 payloads go out of each of 8 nodes by gather, 2 times 7 eighths of one by shards.
+TEST_F(CliTest, Plan_takes_the_sharded_plan_from_where_it_is_faster) {
+    const auto ran =
+        run_here({"plan", "-p", "100M", "-n", "8", "-l", "1Gbit", "-s", "100", "--codec", "all | bf16", "--codec",
+                  "all | sign(scale=none)", "--codec", "topk(0.001) | pow2", "--codec-speed", "1e11", "--json"});
+    ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
+    const auto rows = nlohmann::json::parse(ran.out)["rows"];
+    EXPECT_TRUE(rows[0]["plan"].is_null());
+    EXPECT_EQ(rows[2]["plan"], "sharded");
+    EXPECT_NEAR(rows[2]["sent_bytes"], 2 * 2e8 * 7 / 8, 1e6);
+    EXPECT_EQ(rows[3]["plan"], "gather") << "votes go to all";
+    EXPECT_EQ(rows[4]["plan"], "gather") << "few bytes, hidden by the backward pass";
+    const auto two = run_here({"plan", "-p", "1M", "-n", "2", "-l", "1Gbit", "-s", "100", "--codec", "all | bf16"});
+    EXPECT_THAT(two.out, HasSubstr("all | bf16        gather  "));
+}
 TEST_F(CliTest, Plan_measures_a_codec_on_this_machine) {
     const auto ran =
         run_here({"plan", "-p", "10k", "-n", "2", "-l", "1Gbit", "-s", "100", "-c", "all | bf16", "--json"});
