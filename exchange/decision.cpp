@@ -12,7 +12,7 @@ constexpr Duration kGoneGrace = std::chrono::seconds(2);
 
 }  // namespace
 
-Decision::Decision(JobContext& context, std::vector<GatherPlan>& plans) : context_(context), plans_(plans) {}
+Decision::Decision(JobContext& context, std::vector<GroupRounds>& rounds) : context_(context), rounds_(rounds) {}
 
 /// Members stand in the order of their lowest rank: the first one that is alive leads.
 std::size_t Decision::coordinator() const {
@@ -22,7 +22,7 @@ std::size_t Decision::coordinator() const {
 }
 
 void Decision::freeze() {
-    for (auto& plan : plans_) plan.freeze();
+    for (auto& rounds : rounds_) rounds.freeze();
 }
 
 void Decision::start(const Complaint& complaint, TimePoint now) {
@@ -69,8 +69,8 @@ void Decision::ask(std::size_t member) {
 
 Report Decision::own_report() const {
     Report report;
-    for (const auto& plan : plans_)
-        report.groups.push_back({.done = plan.done_step(), .is_complete = plan.is_complete()});
+    for (const auto& rounds : rounds_)
+        report.groups.push_back({.done = rounds.done_step(), .is_complete = rounds.is_complete()});
     return report;
 }
 
@@ -110,7 +110,7 @@ void Decision::on_report(std::size_t from, const Report& report, TimePoint now) 
                         context_.node_text(context_.members[from].peer) + " still reaches";
         return;
     }
-    if (report.groups.size() != plans_.size())
+    if (report.groups.size() != rounds_.size())
         return context_.refuse(context_.members[from].peer, "report of another number of groups");
     reports_[from] = report;
     check_reports(now);
@@ -131,7 +131,7 @@ void Decision::check_reports(TimePoint now) {
 void Decision::decide(TimePoint now) {
     reports_[context_.own] = own_report();
     Verdict verdict{.reason = cause_, .groups = {}};
-    for (std::size_t group = 0; group < plans_.size(); ++group) {
+    for (std::size_t group = 0; group < rounds_.size(); ++group) {
         Verdict::Group chosen{.target = 0, .source = context_.self};
         for (const auto& [member, report] : reports_) {
             const auto& state = report.groups[group];
@@ -147,7 +147,7 @@ void Decision::decide(TimePoint now) {
 void Decision::on_verdict(std::size_t from, const Verdict& verdict, TimePoint now) {
     echoed_.insert(from);
     if (verdict_ || stage_ == Stage::kGivenUp) return;
-    const bool is_sound = verdict.groups.size() == plans_.size() && verdict.reason.code != StatusCode::kOk &&
+    const bool is_sound = verdict.groups.size() == rounds_.size() && verdict.reason.code != StatusCode::kOk &&
                           std::ranges::all_of(verdict.groups, [this](const auto& group) {
                               return context_.member_of(group.source).has_value();
                           });
@@ -165,19 +165,19 @@ void Decision::adopt(const Verdict& verdict, TimePoint now) {
 }
 
 void Decision::carry_out(TimePoint now) {
-    for (std::size_t group = 0; group < plans_.size(); ++group) {
-        auto& plan = plans_[group];
+    for (std::size_t group = 0; group < rounds_.size(); ++group) {
+        auto& rounds = rounds_[group];
         const auto& [target, source] = verdict_->groups[group];
-        if (plan.done_step() + 1 == target)
-            plan.resume(*context_.member_of(source), now);
+        if (rounds.done_step() + 1 == target)
+            rounds.resume(*context_.member_of(source), now);
         else
-            plan.end_open(verdict_->reason.status());
+            rounds.end_open(verdict_->reason.status());
     }
 }
 
 bool Decision::is_carried_out() const {
-    for (std::size_t group = 0; group < plans_.size(); ++group)
-        if (plans_[group].done_step() + 1 == verdict_->groups[group].target) return false;
+    for (std::size_t group = 0; group < rounds_.size(); ++group)
+        if (rounds_[group].done_step() + 1 == verdict_->groups[group].target) return false;
     return true;
 }
 
@@ -196,7 +196,7 @@ std::optional<Status> Decision::outcome(TimePoint now) const {
     if (!is_carried_out()) return std::nullopt;
     for (std::size_t member = 0; member < context_.members.size(); ++member)
         if (member != context_.own && context_.is_active(member) && !echoed_.contains(member)) return std::nullopt;
-    if (!std::ranges::all_of(plans_, &GatherPlan::is_acknowledged)) return std::nullopt;
+    if (!std::ranges::all_of(rounds_, &GroupRounds::is_acknowledged)) return std::nullopt;
     return reason();
 }
 
@@ -228,7 +228,7 @@ void Decision::drop_silent_members(TimePoint now) {
         auto& peer = context_.peers[context_.members[member].peer];
         if (member != context_.own && peer.link == LinkState::kUp && !reports_.contains(member)) peer.is_failed = true;
     }
-    for (auto& plan : plans_) plan.on_members_changed(now);
+    for (auto& rounds : rounds_) rounds.on_members_changed(now);
 }
 
 void Decision::on_time(TimePoint now) {

@@ -9,7 +9,7 @@
 // third node, or gives up without a result.
 #pragma once
 
-#include "exchange/gather_plan.hpp"
+#include "exchange/group_rounds.hpp"
 #include "exchange/job_context.hpp"
 
 #include <map>
@@ -21,7 +21,7 @@ namespace gradsieve::exchange {
 
 class Decision {
 public:
-    Decision(JobContext& context, std::vector<GatherPlan>& plans);
+    Decision(JobContext& context, std::vector<GroupRounds>& rounds);
 
     /// Something was found here.
     void start(const Complaint& complaint, TimePoint now);
@@ -67,7 +67,7 @@ private:
     [[nodiscard]] bool is_carried_out() const;
 
     JobContext& context_;
-    std::vector<GatherPlan>& plans_;
+    std::vector<GroupRounds>& rounds_;
     Stage stage_ = Stage::kNone;
     Reason cause_;
     std::vector<PeerIndex> failed_;    ///< whom we complain about

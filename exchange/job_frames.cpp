@@ -89,8 +89,8 @@ void JobMachine::Impl::on_prepared_while_running(PeerIndex from, const Prepared&
         // All of its ranks have left our run, and it forms the next one already: nothing of ours is broken by that, and
         // it announces itself again to who ends later.
         const auto number = context.member_of(from);
-        const auto is_needed = [&](const auto& plan) { return plan.waits_for(*number); };
-        if (number && context.is_gone(*number) && std::ranges::none_of(plans, is_needed)) return;
+        const auto is_needed = [&](const auto& rounds) { return rounds.waits_for(*number); };
+        if (number && context.is_gone(*number) && std::ranges::none_of(group_rounds, is_needed)) return;
         if (!prepared.ranks.empty() && formation.is_new_life(from, prepared))
             fail_peer(from,
                       context.node_text(from) + " began job '" + context.key.name +
@@ -204,7 +204,7 @@ void JobMachine::Impl::on_round_frame(std::size_t from, const Early& frame, Time
             return take(context, frame.from, parse_fetch(bytes), [&](const auto& value) {
                 if (value.wants.empty() || value.wants.front().tensor >= context.group_of.size())
                     return context.refuse(frame.from, "fetch of a tensor that is not in the job");
-                plans[context.group_of[value.wants.front().tensor]].on_fetch(from, frame.step, value);
+                group_rounds[context.group_of[value.wants.front().tensor]].on_fetch(from, frame.step, value);
             });
         default: return context.refuse(frame.from, "unknown frame type " + std::to_string(frame.type));
     }
@@ -247,28 +247,28 @@ void JobMachine::Impl::on_data(std::size_t from, const Early& frame, TimePoint n
     while (const auto record = reader.next()) payload_bytes += record->header.payload_bytes;
     if (!origin || !first || !reader.is_ok() || first->header.tensor >= context.group_of.size())
         return context.refuse(frame.from, "records that do not parse, or of a tensor that is not in the job");
-    auto& plan = plans[context.group_of[first->header.tensor]];
+    auto& rounds = group_rounds[context.group_of[first->header.tensor]];
     outbox.on_received(frame.from, kFirstGroupStream + context.group_of[first->header.tensor], frame.step,
                        payload_bytes, is_credit_wanted);
-    plan.on_records(from, *origin, frame.step, frame.body, prefix->first_byte, now);
+    rounds.on_records(from, *origin, frame.step, frame.body, prefix->first_byte, now);
 }
 
-GatherPlan* JobMachine::Impl::plan_of_stream(Stream stream) {
-    if (stream < kFirstGroupStream || stream - kFirstGroupStream >= plans.size()) return nullptr;
-    return &plans[stream - kFirstGroupStream];
+GroupRounds* JobMachine::Impl::rounds_of_stream(Stream stream) {
+    if (stream < kFirstGroupStream || stream - kFirstGroupStream >= group_rounds.size()) return nullptr;
+    return &group_rounds[stream - kFirstGroupStream];
 }
 
 void JobMachine::Impl::on_ack(std::size_t from, Step step, const Ack& ack, TimePoint now) {
     if (ack.stream < kFirstGroupStream) return sides.on_ack(from, step, ack.stream);
-    auto* plan = plan_of_stream(ack.stream);
-    if (plan == nullptr) return context.refuse(context.members[from].peer, "acknowledgement for an unknown group");
-    plan->on_ack(from, step, ack, now);
+    auto* rounds = rounds_of_stream(ack.stream);
+    if (rounds == nullptr) return context.refuse(context.members[from].peer, "acknowledgement for an unknown group");
+    rounds->on_ack(from, step, ack, now);
 }
 
 /// Progress of side rounds only asks whether we still have the job.
 void JobMachine::Impl::on_progress(std::size_t from, Step step, const Progress& progress, TimePoint now) {
     const auto peer = context.members[from].peer;
-    if (auto* plan = plan_of_stream(progress.stream)) return plan->on_progress(from, step, progress, now);
+    if (auto* rounds = rounds_of_stream(progress.stream)) return rounds->on_progress(from, step, progress, now);
     if (progress.stream >= kFirstGroupStream) return context.refuse(peer, "progress of an unknown group");
     if (progress.is_reply) return;
     context.send(peer, FrameType::kProgress, step,
@@ -279,7 +279,7 @@ void JobMachine::Impl::on_detached(std::size_t from, const Detached& detached, T
     bool is_news = false;
     for (const auto& entry : detached.ranks) {
         const auto member = context.member_with(entry.rank);
-        if (!member || entry.last_steps.size() != plans.size() ||
+        if (!member || entry.last_steps.size() != group_rounds.size() ||
             (*member == context.own && !context.detached.contains(entry.rank))) {
             context.refuse(context.members[from].peer, "news of a rank that has not detached");
             continue;

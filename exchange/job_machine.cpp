@@ -56,9 +56,10 @@ void JobMachine::Impl::begin(const Start& agreed, Epoch agreed_epoch, TimePoint 
         context.members.push_back({.peer = member.peer, .ranks = member.ranks});
     }
     context.owners_of = shard_owners(context.spec, context.members.size());
-    plans.reserve(context.groups.size());
-    for (GroupNumber group = 0; group < context.groups.size(); ++group) plans.emplace_back(context, outbox, group);
-    decision.emplace(context, plans);
+    group_rounds.reserve(context.groups.size());
+    for (GroupNumber group = 0; group < context.groups.size(); ++group)
+        group_rounds.emplace_back(context, outbox, group);
+    decision.emplace(context, group_rounds);
     StartJob action{
         .epoch = context.epoch, .members = context.members, .first_steps = context.first_steps, .lost_reasons = {}};
     for (GroupNumber group = 0; group < context.groups.size(); ++group)
@@ -108,7 +109,7 @@ void JobMachine::Impl::end_everywhere(const Status& status) {
 void JobMachine::Impl::finish(const Status& status) {
     phase = Phase::kEnded;
     end = status;
-    for (auto& plan : plans) plan.end_open(status);
+    for (auto& rounds : group_rounds) rounds.end_open(status);
     sides.end_open(status);
     snapshots.end_open(status);
     context.actions.emplace_back(EndJob{.status = status});
@@ -163,7 +164,7 @@ void JobMachine::Impl::detach(Rank rank, TimePoint now) {
                           .last_broadcast = sides.last_broadcast(rank),
                           .last_check = sides.last_check(rank),
                           .last_steps = {}};
-    for (const auto& plan : plans) detachment.last_steps.push_back(plan.last_coded_step());
+    for (const auto& rounds : group_rounds) detachment.last_steps.push_back(rounds.last_coded_step());
     context.detached.emplace(rank, std::move(detachment));
     context.send_to_members(FrameType::kDetached, 0, detached_body());
     if (context.is_gone(context.own)) leaving_since = now;
@@ -173,7 +174,7 @@ void JobMachine::Impl::detach(Rank rank, TimePoint now) {
 void JobMachine::Impl::on_members_changed(TimePoint now) {
     for (std::size_t member = 0; member < context.members.size(); ++member)
         if (!context.is_active(member)) outbox.drop(context.members[member].peer);
-    for (auto& plan : plans) plan.on_members_changed(now);
+    for (auto& rounds : group_rounds) rounds.on_members_changed(now);
     sides.on_members_changed();
     decision->on_members_changed(now);
 }
@@ -184,8 +185,9 @@ bool JobMachine::Impl::is_leaving_done(TimePoint now) const {
     if (!leaving_since) return false;
     if (now - *leaving_since >= 2 * context.times.round_deadline + context.times.peer_timeout) return true;
     for (std::size_t member = 0; member < context.members.size(); ++member) {
-        const bool owes =
-            sides.owes(member) || std::ranges::any_of(plans, [member](const auto& plan) { return plan.owes(member); });
+        const bool owes = sides.owes(member) || std::ranges::any_of(group_rounds, [member](const auto& rounds) {
+                              return rounds.owes(member);
+                          });
         if (!owes) continue;
         const auto& peer = context.peers[context.members[member].peer];
         if (peer.link != LinkState::kUp) {
@@ -230,7 +232,7 @@ void JobMachine::on_rank_left(Rank rank, bool is_clean, const std::string& text,
 
 Status JobMachine::on_submitted(Rank rank, TensorNumber tensor, Step step, TimePoint now) {
     GRADSIEVE_TRY(impl_->check_submission(rank, tensor));
-    const auto status = impl_->plans[impl_->context.group_of[tensor]].on_submitted(rank, tensor, step, now);
+    const auto status = impl_->group_rounds[impl_->context.group_of[tensor]].on_submitted(rank, tensor, step, now);
     impl_->settle(now);
     return status;
 }
@@ -272,19 +274,19 @@ void JobMachine::on_snapshot_saved(GroupNumber group, Step step, const SnapshotO
 void JobMachine::on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
                             TimePoint now) {
     if (impl_->phase != Impl::Phase::kRunning) return;
-    impl_->plans[impl_->context.group_of[tensor]].on_encoded(tensor, step, std::move(chunks), now);
+    impl_->group_rounds[impl_->context.group_of[tensor]].on_encoded(tensor, step, std::move(chunks), now);
     impl_->settle(now);
 }
 
 void JobMachine::on_encode_failed(TensorNumber tensor, Step step, const Status& status, TimePoint now) {
     if (impl_->phase != Impl::Phase::kRunning) return;
-    impl_->plans[impl_->context.group_of[tensor]].on_encode_failed(tensor, step, status, now);
+    impl_->group_rounds[impl_->context.group_of[tensor]].on_encode_failed(tensor, step, status, now);
     impl_->settle(now);
 }
 
 void JobMachine::on_decoded(TensorNumber tensor, Step step, std::uint64_t digest, const Status& status, TimePoint now) {
     if (impl_->phase != Impl::Phase::kRunning) return;
-    impl_->plans[impl_->context.group_of[tensor]].on_decoded(tensor, step, digest, status, now);
+    impl_->group_rounds[impl_->context.group_of[tensor]].on_decoded(tensor, step, digest, status, now);
     impl_->settle(now);
 }
 

@@ -1,6 +1,6 @@
-// One job on one node as a pure state machine: formation, rounds (the gather plan), acknowledgements, digests,
-// verdicts, broadcasts and checks. It sees time only as an argument, peers only as indices, payloads only as opaque
-// bytes, and answers with actions that the hall carries out. Whoever owns it calls it from one thread. Protocol:
+// One job on one node as a pure state machine: formation, rounds, acknowledgements, digests, verdicts,
+// broadcasts and checks. It sees time only as an argument, peers only as indices, payloads only as opaque bytes, and
+// answers with actions that the hall carries out. Whoever owns it calls it from one thread. Protocol:
 // docs/wire-format-jobs.md.
 #pragma once
 

@@ -3,7 +3,7 @@
 
 #include "exchange/decision.hpp"
 #include "exchange/formation.hpp"
-#include "exchange/gather_plan.hpp"
+#include "exchange/group_rounds.hpp"
 #include "exchange/job_machine.hpp"
 #include "exchange/outbox.hpp"
 #include "exchange/side_rounds.hpp"
@@ -70,7 +70,7 @@ struct JobMachine::Impl {
     void on_progress(std::size_t from, Step step, const Progress& progress, TimePoint now);
     void on_detached(std::size_t from, const Detached& detached, TimePoint now);
     void on_end(PeerIndex from, const Reason& reason);
-    [[nodiscard]] GatherPlan* plan_of_stream(Stream stream);
+    [[nodiscard]] GroupRounds* rounds_of_stream(Stream stream);
 
     // constant after construction
     const std::uint64_t epoch_seed;
@@ -80,7 +80,7 @@ struct JobMachine::Impl {
     Formation formation;
     Phase phase = Phase::kForming;
     Outbox outbox;
-    std::vector<GatherPlan> plans;  ///< by group, once started
+    std::vector<GroupRounds> group_rounds;  ///< by group, once started
     SideRounds sides;
     SnapshotRounds snapshots;
     std::optional<Decision> decision;  ///< once started

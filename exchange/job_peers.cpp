@@ -58,7 +58,7 @@ void JobMachine::Impl::resend_to(PeerIndex peer, TimePoint now) {
     if (!member || !context.is_reachable(*member)) return;
     if (!context.peers[peer].last_heard) send_start(peer);
     if (!context.detached.empty()) context.send(peer, FrameType::kDetached, 0, detached_body());
-    for (auto& plan : plans) plan.resend_to(*member);
+    for (auto& rounds : group_rounds) rounds.resend_to(*member);
     sides.resend_to(*member);
     snapshots.resend_to(*member);
     decision->resend_to(*member, now);
@@ -73,7 +73,7 @@ void JobMachine::Impl::on_time(TimePoint now) {
     if (phase != Phase::kRunning) return;
     check_links(now);
     check_answers(now);
-    for (auto& plan : plans) plan.on_time(now);
+    for (auto& rounds : group_rounds) rounds.on_time(now);
     sides.on_time(now);
     snapshots.on_time(now);
     decision->on_time(now);
@@ -98,8 +98,8 @@ void JobMachine::Impl::check_links(TimePoint now) {
 /// A member that is reachable but has nothing to say about a round that we wait for no longer has the job.
 void JobMachine::Impl::check_answers(TimePoint now) {
     std::optional<TimePoint> since = sides.waiting_since();
-    for (const auto& plan : plans)
-        if (const auto opened = plan.waiting_since()) since = std::min(since.value_or(*opened), *opened);
+    for (const auto& rounds : group_rounds)
+        if (const auto opened = rounds.waiting_since()) since = std::min(since.value_or(*opened), *opened);
     if (!since || leaving_since) return;
     for (std::size_t member = 0; member < context.members.size(); ++member) {
         const auto peer = context.members[member].peer;
@@ -134,10 +134,10 @@ JobSnapshot JobMachine::Impl::snapshot(TimePoint now) const {
     shot.epoch = context.epoch;
     shot.members = context.members;
     if (phase == Phase::kForming) shot.missing_ranks = formation.missing_ranks();
-    for (const auto& plan : plans) {
-        shot.committed_steps.push_back(plan.committed_step());
-        shot.payload_bytes_retained += plan.retained_bytes();
-        if (auto round = plan.snapshot(now)) shot.open_rounds.push_back(std::move(*round));
+    for (const auto& rounds : group_rounds) {
+        shot.committed_steps.push_back(rounds.committed_step());
+        shot.payload_bytes_retained += rounds.retained_bytes();
+        if (auto round = rounds.snapshot(now)) shot.open_rounds.push_back(std::move(*round));
     }
     shot.steps_committed = context.steps_committed;
     shot.steps_aborted = context.steps_aborted;

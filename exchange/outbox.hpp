@@ -1,5 +1,5 @@
 // What is on its way to the peers: gathers records into frames and keeps the bytes in flight towards each peer within
-// the credit window. Knows nothing of rounds; the payloads are the plan's. One thread; owned by JobMachine.
+// the credit window. Knows nothing of rounds; the payloads are the rounds'. One thread; owned by JobMachine.
 //
 // Why nothing deadlocks: a receiver takes every record as it comes and owes it to no submission of its own, so records
 // in flight always turn into credit. It returns credit from half a window on, or at once when a frame says that the

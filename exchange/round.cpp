@@ -1,4 +1,4 @@
-// One group's step. One thread; owned by GatherPlan.
+// One group's step. One thread; owned by GroupRounds.
 #include "exchange/round.hpp"
 
 #include <algorithm>

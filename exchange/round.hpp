@@ -1,5 +1,5 @@
 // One group's step: who handed in what, whose payloads are here, what was coded, decoded and acknowledged. Facts and
-// questions only; the gather plan draws the conclusions. One thread; owned by GatherPlan.
+// questions only; GroupRounds draws the conclusions. One thread; owned by GroupRounds.
 #pragma once
 
 #include "base/clock.hpp"

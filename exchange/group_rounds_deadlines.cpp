@@ -1,6 +1,6 @@
-// The gather plan under time and verdicts: progress reports, deadlines, freezing, status. One thread; owned by
+// A group's rounds under time and verdicts: progress reports, deadlines, freezing, status. One thread; owned by
 // JobMachine.
-#include "exchange/gather_plan.hpp"
+#include "exchange/group_rounds.hpp"
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ std::string seconds_text(Duration duration) {
 
 }  // namespace
 
-void GatherPlan::on_time(TimePoint now) {
+void GroupRounds::on_time(TimePoint now) {
     if (!current_.opened_at) return;
     if (now - *current_.opened_at < context_.times.announce_every) return;
     if (!current_.reported_at || now - *current_.reported_at >= context_.times.announce_every) {
@@ -26,7 +26,7 @@ void GatherPlan::on_time(TimePoint now) {
     if (!is_frozen_) check_deadlines(now);
 }
 
-void GatherPlan::send_progress(std::optional<std::size_t> only_to, bool is_reply) {
+void GroupRounds::send_progress(std::optional<std::size_t> only_to, bool is_reply) {
     const Progress progress{.stream = stream(),
                             .is_submitted = current_.is_submitted(),
                             .is_complete = current_.is_complete(),
@@ -39,7 +39,7 @@ void GatherPlan::send_progress(std::optional<std::size_t> only_to, bool is_reply
         context_.send_to_members(FrameType::kProgress, current_.step, body);
 }
 
-std::vector<Rank> GatherPlan::late_local_ranks() const {
+std::vector<Rank> GroupRounds::late_local_ranks() const {
     std::vector<Rank> late;
     const auto& ranks = context_.members[context_.own].ranks;
     for (std::size_t local = 0; local < ranks.size(); ++local)
@@ -51,7 +51,7 @@ std::vector<Rank> GatherPlan::late_local_ranks() const {
 }
 
 /// The deadline runs from when all live ranks have handed in, so it measures links and nodes, not training.
-void GatherPlan::check_deadlines(TimePoint now) {
+void GroupRounds::check_deadlines(TimePoint now) {
     const auto late = late_local_ranks();
     if (context_.times.max_late && !late.empty() && now - *current_.opened_at > *context_.times.max_late)
         return context_.complain(StatusCode::kTimeout,
@@ -79,7 +79,7 @@ void GatherPlan::check_deadlines(TimePoint now) {
                                                     "): check the link, or raise round_deadline_s");
 }
 
-std::string GatherPlan::missing_text() const {
+std::string GroupRounds::missing_text() const {
     const auto self = context_.node_text(context_.self);
     for (std::size_t member = 0; member < context_.members.size(); ++member)
         for (std::size_t position = 0; position < current_.payloads.size(); ++position)
@@ -89,7 +89,7 @@ std::string GatherPlan::missing_text() const {
     return "coding has not ended on " + self;
 }
 
-void GatherPlan::fetch_from_origins() {
+void GroupRounds::fetch_from_origins() {
     for (std::size_t member = 0; member < context_.members.size(); ++member) {
         if (member == context_.own || !context_.is_reachable(member)) continue;
         const auto origin = context_.members[member].peer;
@@ -103,7 +103,7 @@ void GatherPlan::fetch_from_origins() {
 }
 
 /// From the verdict's source; if we do not reach it, from whoever we reach: they get it from there.
-void GatherPlan::send_fetches() {
+void GroupRounds::send_fetches() {
     Fetch fetch;
     for (std::size_t member = 0; member < context_.members.size(); ++member)
         for (std::size_t position = 0; position < current_.payloads.size(); ++position)
@@ -120,13 +120,13 @@ void GatherPlan::send_fetches() {
 }
 
 /// A member that has ended the open step already, and has its payloads: the coordinator may not reach it, but we do.
-std::optional<std::size_t> GatherPlan::member_done() const {
+std::optional<std::size_t> GroupRounds::member_done() const {
     for (std::size_t member = 0; member < context_.members.size(); ++member)
         if (member != context_.own && current_.acks[member] && context_.is_reachable(member)) return member;
     return std::nullopt;
 }
 
-void GatherPlan::resume(std::size_t source, TimePoint now) {
+void GroupRounds::resume(std::size_t source, TimePoint now) {
     is_frozen_ = false;
     open(now);
     source_ = source;
@@ -135,14 +135,14 @@ void GatherPlan::resume(std::size_t source, TimePoint now) {
     advance_all(now);
 }
 
-void GatherPlan::end_open(const Status& status) {
+void GroupRounds::end_open(const Status& status) {
     is_frozen_ = true;
     if (is_ended_) return;
     is_ended_ = true;
     if (current_.has_submission()) fail_waiting(status);
 }
 
-void GatherPlan::fail_waiting(const Status& status) {
+void GroupRounds::fail_waiting(const Status& status) {
     context_.actions.emplace_back(AbortStep{.group = group_, .step = current_.step, .status = status});
     for (std::uint32_t position = 0; position < current_.payloads.size(); ++position) {
         auto& round = current_.payloads[position];
@@ -154,7 +154,7 @@ void GatherPlan::fail_waiting(const Status& status) {
     }
 }
 
-std::optional<RoundSnapshot> GatherPlan::snapshot(TimePoint now) const {
+std::optional<RoundSnapshot> GroupRounds::snapshot(TimePoint now) const {
     if (!current_.opened_at) return std::nullopt;
     RoundSnapshot snapshot{.group = group_,
                            .step = current_.step,
@@ -180,7 +180,7 @@ std::optional<RoundSnapshot> GatherPlan::snapshot(TimePoint now) const {
     return snapshot;
 }
 
-ByteCount GatherPlan::retained_bytes() const {
+ByteCount GroupRounds::retained_bytes() const {
     ByteCount sum = current_.payload_bytes();
     for (const auto& round : retained_) sum += round.payload_bytes();
     return sum;

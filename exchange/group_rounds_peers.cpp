@@ -1,13 +1,13 @@
-// The gather plan's dealings with the other members: records, acknowledgements, progress, re-sending.
+// A group's dealings with the other members: records, acknowledgements, progress, re-sending.
 // One thread; owned by JobMachine.
-#include "exchange/gather_plan.hpp"
+#include "exchange/group_rounds.hpp"
 
 #include <algorithm>
 
 namespace gradsieve::exchange {
 
 /// Numbers in a record are believed only as far as the agreed table of tensors bears them out.
-bool GatherPlan::is_sound(const Record& record, std::size_t origin) const {
+bool GroupRounds::is_sound(const Record& record, std::size_t origin) const {
     const auto& header = record.header;
     if (header.tensor >= context_.group_of.size() || context_.group_of[header.tensor] != group_) return false;
     if (header.kind == RecordKind::kMark)
@@ -22,8 +22,8 @@ bool GatherPlan::is_sound(const Record& record, std::size_t origin) const {
     return header.chunk < tiles && (!has_count || (header.count > 0 && header.count <= header.chunk + 1));
 }
 
-void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, const SharedView& body,
-                            std::size_t first_byte, TimePoint now) {
+void GroupRounds::on_records(std::size_t from, std::size_t origin, Step step, const SharedView& body,
+                             std::size_t first_byte, TimePoint now) {
     const auto sender = context_.members[from].peer;
     if (step < current_.step) return take_late(from, origin, step);
     if (step > current_.step)
@@ -72,22 +72,22 @@ void GatherPlan::on_records(std::size_t from, std::size_t origin, Step step, con
 }
 
 /// The sender may not have our acknowledgement: it goes again.
-void GatherPlan::take_late(std::size_t from, std::size_t origin, Step step) {
+void GroupRounds::take_late(std::size_t from, std::size_t origin, Step step) {
     if (from == origin && step == done_step()) send_ack(context_.members[from].peer);
 }
 
-void GatherPlan::send_ack(PeerIndex to) const {
+void GroupRounds::send_ack(PeerIndex to) const {
     if (last_ack_) context_.send(to, FrameType::kAck, done_step(), build_message(context_.hash, *last_ack_));
 }
 
-Round* GatherPlan::round_of(Step step) {
+Round* GroupRounds::round_of(Step step) {
     if (step == current_.step) return &current_;
     for (auto& round : retained_)
         if (round.step == step) return &round;
     return nullptr;
 }
 
-void GatherPlan::on_ack(std::size_t from, Step step, const Ack& ack, TimePoint now) {
+void GroupRounds::on_ack(std::size_t from, Step step, const Ack& ack, TimePoint now) {
     const auto sender = context_.members[from].peer;
     if (step > current_.step)
         return context_.refuse(sender, "acknowledgement of step " + std::to_string(step) + ": the open step is " +
@@ -103,7 +103,7 @@ void GatherPlan::on_ack(std::size_t from, Step step, const Ack& ack, TimePoint n
     release_retained(now);
 }
 
-void GatherPlan::compare_digests(Round& round, std::size_t member) {
+void GroupRounds::compare_digests(Round& round, std::size_t member) {
     auto& ack = round.acks[member];
     if (!ack || !ack->digest || ack->is_compared) return;
     ack->is_compared = true;
@@ -119,7 +119,7 @@ void GatherPlan::compare_digests(Round& round, std::size_t member) {
 }
 
 /// What a member did next shows that it is done with `step`, although its acknowledgement did not arrive.
-void GatherPlan::infer_done(std::size_t member, Step step) {
+void GroupRounds::infer_done(std::size_t member, Step step) {
     for (auto& round : retained_)
         if (round.step <= step && !round.acks[member]) {
             round.acks[member] = Round::Acknowledgement{};
@@ -127,7 +127,7 @@ void GatherPlan::infer_done(std::size_t member, Step step) {
         }
 }
 
-void GatherPlan::release_retained(TimePoint now) {
+void GroupRounds::release_retained(TimePoint now) {
     if (retained_.empty()) return;
     // A failed member still owes its acknowledgement: it may be alive behind a broken link, without that step.
     const auto is_done = [this](const Round& round) {
@@ -139,20 +139,20 @@ void GatherPlan::release_retained(TimePoint now) {
     if (retained_.empty()) advance_all(now);
 }
 
-bool GatherPlan::owes(std::size_t member) const {
+bool GroupRounds::owes(std::size_t member) const {
     if (member == context_.own || !context_.is_active(member)) return false;
     return (encoded_ > 0 && !current_.acks[member]) ||
            std::ranges::any_of(retained_, [member](const Round& round) { return !round.acks[member]; });
 }
 
-bool GatherPlan::is_acknowledged() const {
+bool GroupRounds::is_acknowledged() const {
     for (std::size_t member = 0; member < context_.members.size(); ++member)
         for (const auto& round : retained_)
             if (member != context_.own && context_.is_active(member) && !round.acks[member]) return false;
     return true;
 }
 
-void GatherPlan::on_progress(std::size_t from, Step step, const Progress& progress, TimePoint now) {
+void GroupRounds::on_progress(std::size_t from, Step step, const Progress& progress, TimePoint now) {
     const auto sender = context_.members[from].peer;
     if (step > current_.step + 1)
         return context_.refuse(
@@ -168,7 +168,7 @@ void GatherPlan::on_progress(std::size_t from, Step step, const Progress& progre
     if (!progress.is_reply) send_progress(from, true);
 }
 
-void GatherPlan::on_fetch(std::size_t from, Step step, const Fetch& fetch) {
+void GroupRounds::on_fetch(std::size_t from, Step step, const Fetch& fetch) {
     auto* round = round_of(step);
     const auto to = context_.members[from].peer;
     if (round == nullptr) return;
@@ -190,7 +190,7 @@ void GatherPlan::on_fetch(std::size_t from, Step step, const Fetch& fetch) {
     for (const auto& out_key : keys) outbox_.complete(to, out_key);
 }
 
-void GatherPlan::resend_to(std::size_t member) {
+void GroupRounds::resend_to(std::size_t member) {
     const auto to = context_.members[member].peer;
     send_ack(to);
     const auto resend = [&](const Round& round) {
@@ -209,7 +209,7 @@ void GatherPlan::resend_to(std::size_t member) {
     resend(current_);
 }
 
-void GatherPlan::on_members_changed(TimePoint now) {
+void GroupRounds::on_members_changed(TimePoint now) {
     if (!is_frozen_ && current_.has_submission())
         if (const auto doom = doom_of_step(context_, group_, current_.step)) abort_step(*doom, now);
     release_retained(now);

@@ -22,7 +22,7 @@ std::size_t count(const Sim::Node& node) {
         std::ranges::count_if(node.log, [](const Action& action) { return std::holds_alternative<T>(action); }));
 }
 
-TEST(GatherPlan, Single_node_steps_without_frames) {
+TEST(GroupRounds, Single_node_steps_without_frames) {
     Sim sim({.ranks = {{0, 1}}, .spec = make_spec(2, 3, 1)});
     sim.attach_all();
     ASSERT_EQ(sim.node(0).members.size(), 1U);
@@ -57,7 +57,7 @@ struct Watcher final : RoundWatcher {
     std::vector<Out> out;
 };
 
-TEST(GatherPlan, Watcher_is_told_of_each_payload_once_and_in_which_frame_it_left) {
+TEST(GroupRounds, Watcher_is_told_of_each_payload_once_and_in_which_frame_it_left) {
     Sim sim(two_nodes());
     sim.attach_all();
     sim.submit_all(1);
@@ -106,9 +106,9 @@ TEST_P(Nodes, train_to_the_end_with_equal_bits) {
     }
     EXPECT_TRUE(sim.violations().empty()) << sim.text();
 }
-INSTANTIATE_TEST_SUITE_P(GatherPlan, Nodes, testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(GroupRounds, Nodes, testing::Values(1, 2, 3, 5));
 
-TEST(GatherPlan, Opposite_orders_and_tiny_windows_do_not_deadlock) {
+TEST(GroupRounds, Opposite_orders_and_tiny_windows_do_not_deadlock) {
     SimOptions options{.ranks = {{0}, {1}, {2}}, .spec = make_spec(3, 6, 1)};
     options.limits = {.credit_bytes = 1, .frame_target_bytes = 1};
     Sim sim(options);
@@ -124,7 +124,7 @@ TEST(GatherPlan, Opposite_orders_and_tiny_windows_do_not_deadlock) {
     }
     EXPECT_TRUE(sim.violations().empty()) << sim.text();
 }
-TEST(GatherPlan, Overhead_per_step_and_peer_is_below_sixty_bytes) {
+TEST(GroupRounds, Overhead_per_step_and_peer_is_below_sixty_bytes) {
     Sim sim({.ranks = {{0}, {1}}, .spec = make_spec(2, 6, 1)});
     sim.attach_all();
     std::size_t body_bytes = 0, frames = 0, payload_bytes = 0;
@@ -145,7 +145,7 @@ TEST(GatherPlan, Overhead_per_step_and_peer_is_below_sixty_bytes) {
     EXPECT_LT(body_bytes - payload_bytes, 60U + 9U * (frames - 2))
         << "beyond the hash and flags of further data frames";
 }
-TEST(GatherPlan, Encoding_waits_for_all_local_ranks_and_for_acknowledgements) {
+TEST(GroupRounds, Encoding_waits_for_all_local_ranks_and_for_acknowledgements) {
     Sim sim(two_nodes());
     sim.attach_all();
     ASSERT_TRUE(sim.submit(1, 0, 1).is_ok());
@@ -171,7 +171,7 @@ TEST(GatherPlan, Encoding_waits_for_all_local_ranks_and_for_acknowledgements) {
     sim.run_quiet();
     EXPECT_EQ(count<EncodeTensor>(sim.node(0)), 4U) << "acknowledgements go again when the link is back";
 }
-TEST(GatherPlan, Lost_acknowledgement_is_inferred_from_what_the_peer_does_next) {
+TEST(GroupRounds, Lost_acknowledgement_is_inferred_from_what_the_peer_does_next) {
     Sim sim(two_nodes());
     sim.attach_all();
     sim.filter = [](std::size_t from, const SendFrame& frame) { return from != 1 || !is_type(frame, FrameType::kAck); };
@@ -182,7 +182,7 @@ TEST(GatherPlan, Lost_acknowledgement_is_inferred_from_what_the_peer_does_next) 
     EXPECT_EQ(sim.node(0).committed[0], 2U) << sim.text();
     EXPECT_EQ(sim.node(1).committed[0], 2U) << sim.text();
 }
-TEST(GatherPlan, Wrong_hand_ins_say_what_is_next) {
+TEST(GroupRounds, Wrong_hand_ins_say_what_is_next) {
     Sim sim(two_nodes());
     sim.attach_all();
     EXPECT_EQ(sim.submit(0, 3, 1).code(), StatusCode::kInvalidArgument);
@@ -196,7 +196,7 @@ TEST(GatherPlan, Wrong_hand_ins_say_what_is_next) {
     EXPECT_TRUE(has(early.text(), "step 1 is still open")) << early.text();
     EXPECT_EQ(sim.node(0).machine->on_submitted(1, 0, 1, sim.now()).code(), StatusCode::kFailedPrecondition);
 }
-TEST(GatherPlan, Groups_step_on_their_own) {
+TEST(GroupRounds, Groups_step_on_their_own) {
     Sim sim({.ranks = {{0}, {1}}, .spec = make_spec(2, 4, 2)});
     sim.attach_all();
     for (Step step = 1; step <= 3; ++step) {
@@ -208,7 +208,7 @@ TEST(GatherPlan, Groups_step_on_their_own) {
     EXPECT_EQ(sim.node(0).committed[1], 0U);
     EXPECT_EQ(sim.node(0).machine->snapshot(sim.now()).committed_steps, (std::vector<Step>{3, 0}));
 }
-TEST(GatherPlan, Different_digests_end_the_job_everywhere_naming_step_and_nodes) {
+TEST(GroupRounds, Different_digests_end_the_job_everywhere_naming_step_and_nodes) {
     Sim sim({.ranks = {{0}, {1}, {2}}, .spec = make_spec(3, 2, 1)});
     sim.tamper = [](std::size_t node, TensorNumber, Step step, std::uint64_t bits) {
         return node == 1 && step == 2 ? bits + 1 : bits;
@@ -227,7 +227,7 @@ TEST(GatherPlan, Different_digests_end_the_job_everywhere_naming_step_and_nodes)
     }
     EXPECT_EQ(sim.node(1).machine->snapshot(sim.now()).digests_different, 1U);
 }
-TEST(GatherPlan, Failed_decoding_ends_the_job_everywhere) {
+TEST(GroupRounds, Failed_decoding_ends_the_job_everywhere) {
     Sim sim(two_nodes());
     sim.fail_decode = [](std::size_t node, TensorNumber tensor, Step) {
         return node == 1 && tensor == 2 ? Status(StatusCode::kCorrupt, "bad coder") : Status{};
@@ -243,7 +243,7 @@ TEST(GatherPlan, Failed_decoding_ends_the_job_everywhere) {
     EXPECT_EQ(sim.node(1).committed[0], 0U);
     EXPECT_EQ(sim.node(1).results.at({2, 1}).code(), StatusCode::kCorrupt);
 }
-TEST(GatherPlan, Snapshot_names_who_is_waited_for) {
+TEST(GroupRounds, Snapshot_names_who_is_waited_for) {
     Sim sim(two_nodes());
     sim.attach_all();
     for (TensorNumber tensor = 0; tensor < 3; ++tensor) ASSERT_TRUE(sim.submit(0, tensor, 1).is_ok());
@@ -327,7 +327,7 @@ TEST(NonFinite, Policy_zero_counts_the_node_as_nothing_and_commits) {
 
 // ---- links and deadlines ----
 
-TEST(GatherPlan, Lost_payload_is_fetched_after_the_deadline) {
+TEST(GroupRounds, Lost_payload_is_fetched_after_the_deadline) {
     Sim sim(two_nodes());
     sim.attach_all();
     int lost = 0;
@@ -342,7 +342,7 @@ TEST(GatherPlan, Lost_payload_is_fetched_after_the_deadline) {
     EXPECT_EQ(sim.node(1).committed[0], 1U) << sim.text();
     EXPECT_FALSE(sim.node(0).end);
 }
-TEST(GatherPlan, Payload_that_never_arrives_ends_the_job_naming_tensor_and_nodes) {
+TEST(GroupRounds, Payload_that_never_arrives_ends_the_job_naming_tensor_and_nodes) {
     Sim sim(two_nodes());
     sim.attach_all();
     sim.filter = [](std::size_t from, const SendFrame& frame) {
@@ -357,7 +357,7 @@ TEST(GatherPlan, Payload_that_never_arrives_ends_the_job_naming_tensor_and_nodes
             << sim.node(node).end->text();
     }
 }
-TEST(GatherPlan, Late_rank_is_waited_for_without_limit_unless_one_is_set) {
+TEST(GroupRounds, Late_rank_is_waited_for_without_limit_unless_one_is_set) {
     Sim sim(two_nodes());
     sim.attach_all();
     for (TensorNumber tensor = 0; tensor < 3; ++tensor)

@@ -1,5 +1,5 @@
-// The gather plan of one group: every node sends its payload of every tensor to all members, and a step is done when
-// all of them were decoded. Decides nothing about failed peers (that is the verdict's) and looks into no payload. One
+// The rounds of one group: every node sends its payload of every tensor to all members, and a step is done when all of
+// them were decoded. Decides nothing about failed peers (that is the verdict's) and looks into no payload. One
 // thread; owned by JobMachine. Payloads of a step are kept until all members have acknowledged it.
 //
 // A tensor may have two phases: payloads of the second are encoded once those of the first are decoded. Each is a
@@ -20,18 +20,18 @@
 
 namespace gradsieve::exchange {
 
-class GatherPlan {
+class GroupRounds {
 public:
-    GatherPlan(JobContext& context, Outbox& outbox, GroupNumber group);
+    GroupRounds(JobContext& context, Outbox& outbox, GroupNumber group);
 
-    // -- local ranks and answers to actions (gather_plan.cpp) --
+    // -- local ranks and answers to actions (group_rounds.cpp) --
     [[nodiscard]] Status on_submitted(Rank rank, TensorNumber tensor, Step step, TimePoint now);
     void on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
                     TimePoint now);
     void on_encode_failed(TensorNumber tensor, Step step, const Status& status, TimePoint now);
     void on_decoded(TensorNumber tensor, Step step, std::uint64_t digest, const Status& status, TimePoint now);
 
-    // -- members (gather_peers.cpp) --
+    // -- members (group_rounds_peers.cpp) --
     void on_records(std::size_t from, std::size_t origin, Step step, const SharedView& body, std::size_t first_byte,
                     TimePoint now);
     void on_ack(std::size_t from, Step step, const Ack& ack, TimePoint now);
@@ -42,7 +42,7 @@ public:
     /// Ranks have detached: an open step that needs them fails, and they owe no acknowledgement.
     void on_members_changed(TimePoint now);
 
-    // -- time and deciding (gather_deadlines.cpp) --
+    // -- time and deciding (group_rounds_deadlines.cpp) --
     void on_time(TimePoint now);
     /// Nothing of the open step ends here until `resume` or `end_open`.
     void freeze() { is_frozen_ = true; }

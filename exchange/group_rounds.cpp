@@ -1,5 +1,5 @@
-// The gather plan's path of one step: hand-in, coding, decoding, commit. One thread; owned by JobMachine.
-#include "exchange/gather_plan.hpp"
+// A group's path of one step: hand-in, coding, decoding, commit. One thread; owned by JobMachine.
+#include "exchange/group_rounds.hpp"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ constexpr std::uint8_t kSkipStep = 1;
 
 }  // namespace
 
-GatherPlan::GatherPlan(JobContext& context, Outbox& outbox, GroupNumber group)
+GroupRounds::GroupRounds(JobContext& context, Outbox& outbox, GroupNumber group)
     : context_(context),
       outbox_(outbox),
       group_(group),
@@ -22,22 +22,22 @@ GatherPlan::GatherPlan(JobContext& context, Outbox& outbox, GroupNumber group)
       is_decoding_(context.payloads_of[group].size(), false),
       committed_(context.first_steps[group] - 1) {}
 
-Round GatherPlan::new_round(Step step) const {
+Round GroupRounds::new_round(Step step) const {
     const auto& payloads = context_.payloads_of[group_];
     const auto seconds = std::ranges::count_if(payloads, [this](auto number) { return context_.is_second(number); });
     return Round(step, payloads.size(), static_cast<std::size_t>(seconds), context_.members.size(),
                  context_.members[context_.own].ranks.size());
 }
 
-OutKey GatherPlan::key(Step step, std::size_t origin) const {
+OutKey GroupRounds::key(Step step, std::size_t origin) const {
     return {.step = step, .stream = stream(), .origin = context_.members[origin].peer};
 }
 
-void GatherPlan::open(TimePoint now) {
+void GroupRounds::open(TimePoint now) {
     if (!current_.opened_at) current_.opened_at = now;
 }
 
-Status GatherPlan::on_submitted(Rank rank, TensorNumber tensor, Step step, TimePoint now) {
+Status GroupRounds::on_submitted(Rank rank, TensorNumber tensor, Step step, TimePoint now) {
     const auto subject = context_.tensor_text(tensor) + ", " + context_.step_text(group_, step);
     if (const auto found = aborted_.find(step); found != aborted_.end()) return found->second;
     if (step == current_.step + 1)
@@ -60,8 +60,8 @@ Status GatherPlan::on_submitted(Rank rank, TensorNumber tensor, Step step, TimeP
     return {};
 }
 
-void GatherPlan::on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
-                            TimePoint now) {
+void GroupRounds::on_encoded(TensorNumber tensor, Step step, std::vector<std::pair<std::uint32_t, SharedView>> chunks,
+                             TimePoint now) {
     const auto position = take_unanswered(is_encoding_, tensor);
     auto& round = current_.payloads[position];
     const auto number = context_.payloads_of[group_][position];
@@ -70,7 +70,7 @@ void GatherPlan::on_encoded(TensorNumber tensor, Step step, std::vector<std::pai
     advance(context_.position_of[tensor], now);
 }
 
-void GatherPlan::on_encode_failed(TensorNumber tensor, Step step, const Status& status, TimePoint now) {
+void GroupRounds::on_encode_failed(TensorNumber tensor, Step step, const Status& status, TimePoint now) {
     const auto position = take_unanswered(is_encoding_, tensor);
     const auto number = context_.payloads_of[group_][position];
     auto& round = current_.payloads[position];
@@ -83,7 +83,7 @@ void GatherPlan::on_encode_failed(TensorNumber tensor, Step step, const Status& 
 }
 
 /// Which of the tensor's phases an answer is for: one at a time is unanswered.
-std::uint32_t GatherPlan::take_unanswered(std::vector<bool>& inout_flags, TensorNumber tensor) const {
+std::uint32_t GroupRounds::take_unanswered(std::vector<bool>& inout_flags, TensorNumber tensor) const {
     auto position = context_.position_of[tensor];
     if (!inout_flags[position] && context_.second_of[tensor])
         position = context_.position_of[*context_.second_of[tensor]];
@@ -91,7 +91,7 @@ std::uint32_t GatherPlan::take_unanswered(std::vector<bool>& inout_flags, Tensor
     return position;
 }
 
-void GatherPlan::send_own(PayloadNumber number, const std::vector<Record>& records) {
+void GroupRounds::send_own(PayloadNumber number, const std::vector<Record>& records) {
     auto& round = current_.payloads[context_.position_of[number]];
     round.is_encoded = true;
     ++encoded_;
@@ -107,18 +107,18 @@ void GatherPlan::send_own(PayloadNumber number, const std::vector<Record>& recor
 }
 
 /// What of our payload that member gets.
-std::vector<Record> GatherPlan::records_for(std::size_t member, PayloadNumber number, const Assembly& own) const {
+std::vector<Record> GroupRounds::records_for(std::size_t member, PayloadNumber number, const Assembly& own) const {
     if (own.failure() || !context_.is_scattered(number)) return own.records(number);
     return records_of_chunks(number, chunks_for(member, number, own));
 }
 
-GatherPlan::Chunks GatherPlan::chunks_for(std::size_t member, PayloadNumber number, const Assembly& assembly) const {
+GroupRounds::Chunks GroupRounds::chunks_for(std::size_t member, PayloadNumber number, const Assembly& assembly) const {
     auto chunks = assembly.chunks();
     std::erase_if(chunks, [&](const auto& chunk) { return !context_.is_for(number, chunk.first, member); });
     return chunks;
 }
 
-void GatherPlan::send_record(std::size_t member, const OutKey& out_key, const Record& record) {
+void GroupRounds::send_record(std::size_t member, const OutKey& out_key, const Record& record) {
     OutRecord out{
         .tensor = record.header.tensor, .chunk = record.header.chunk, .header = {}, .payload = record.payload};
     build_record_header(out.header, record.header);
@@ -126,11 +126,11 @@ void GatherPlan::send_record(std::size_t member, const OutKey& out_key, const Re
 }
 
 /// A failure that no policy turns into a result: the step has none on any node.
-bool GatherPlan::is_fatal(const Status& failure) const {
+bool GroupRounds::is_fatal(const Status& failure) const {
     return failure.code() != StatusCode::kNonFinite || context_.spec.non_finite_policy == 0;
 }
 
-void GatherPlan::advance_all(TimePoint now) {
+void GroupRounds::advance_all(TimePoint now) {
     const auto step = current_.step;
     for (const auto& payload : current_.payloads)
         for (const auto& assembly : payload.from)
@@ -140,7 +140,7 @@ void GatherPlan::advance_all(TimePoint now) {
         advance(position, now);
 }
 
-void GatherPlan::advance(std::uint32_t position, TimePoint now) {
+void GroupRounds::advance(std::uint32_t position, TimePoint now) {
     if (is_frozen_) return;
     const auto number = context_.payloads_of[group_][position];
     request_encode(position);
@@ -154,14 +154,14 @@ void GatherPlan::advance(std::uint32_t position, TimePoint now) {
 }
 
 /// A phase's coding and decoding leave for the next one what another step's would overwrite.
-bool GatherPlan::is_at_work(TensorNumber tensor) const {
+bool GroupRounds::is_at_work(TensorNumber tensor) const {
     const auto first = context_.position_of[tensor];
     if (!context_.second_of[tensor]) return is_encoding_[first];
     const auto second = context_.position_of[*context_.second_of[tensor]];
     return is_encoding_[first] || is_encoding_[second] || is_decoding_[first] || is_decoding_[second];
 }
 
-void GatherPlan::request_encode(std::uint32_t position) {
+void GroupRounds::request_encode(std::uint32_t position) {
     auto& round = current_.payloads[position];
     const auto number = context_.payloads_of[group_][position];
     const auto tensor = context_.tensor_of(number);
@@ -183,7 +183,7 @@ void GatherPlan::request_encode(std::uint32_t position) {
 
 /// Why there is nothing to send in the phase after that one: it failed here, or no number comes of the step at all. A
 /// shard's mean is there whatever became of this node's part of it.
-std::optional<Status> GatherPlan::failure_of(PayloadNumber second, const TensorRound& first) const {
+std::optional<Status> GroupRounds::failure_of(PayloadNumber second, const TensorRound& first) const {
     const auto& own = first.from[context_.own].failure();
     if (own && context_.owners_of[context_.tensor_of(second)].empty()) return own;
     if (context_.spec.non_finite_policy != kSkipStep) return std::nullopt;
@@ -192,7 +192,7 @@ std::optional<Status> GatherPlan::failure_of(PayloadNumber second, const TensorR
     return std::nullopt;
 }
 
-void GatherPlan::request_decode(std::uint32_t position) {
+void GroupRounds::request_decode(std::uint32_t position) {
     auto& round = current_.payloads[position];
     const auto number = context_.payloads_of[group_][position];
     const auto tensor = context_.tensor_of(number);
@@ -217,7 +217,8 @@ void GatherPlan::request_decode(std::uint32_t position) {
     context_.actions.emplace_back(std::move(decode));
 }
 
-void GatherPlan::on_decoded(TensorNumber tensor, Step step, std::uint64_t digest, const Status& status, TimePoint now) {
+void GroupRounds::on_decoded(TensorNumber tensor, Step step, std::uint64_t digest, const Status& status,
+                             TimePoint now) {
     const auto position = take_unanswered(is_decoding_, tensor);
     auto& round = current_.payloads[position];
     if (step == current_.step && round.is_decode_requested && !round.is_decoded) {
@@ -232,7 +233,7 @@ void GatherPlan::on_decoded(TensorNumber tensor, Step step, std::uint64_t digest
     advance(context_.position_of[tensor], now);
 }
 
-void GatherPlan::deliver(std::uint32_t position, TimePoint now) {
+void GroupRounds::deliver(std::uint32_t position, TimePoint now) {
     if (decoded_ == current_.payloads.size()) return finish_step(now);
     auto& round = current_.payloads[position];
     const auto number = context_.payloads_of[group_][position];
@@ -247,7 +248,7 @@ void GatherPlan::deliver(std::uint32_t position, TimePoint now) {
                       .fill_not_a_number = is_nan && context_.spec.non_finite_policy == kSkipStep});
 }
 
-void GatherPlan::finish_step(TimePoint now) {
+void GroupRounds::finish_step(TimePoint now) {
     std::optional<Status> skipped;
     for (const auto& payload : current_.payloads) {
         current_.digest += payload.digest;
@@ -269,7 +270,7 @@ void GatherPlan::finish_step(TimePoint now) {
     close_round(now);
 }
 
-void GatherPlan::abort_step(const Status& status, TimePoint now) {
+void GroupRounds::abort_step(const Status& status, TimePoint now) {
     current_.is_aborted = true;
     current_.digest = 0;
     ++context_.steps_aborted;
@@ -279,7 +280,7 @@ void GatherPlan::abort_step(const Status& status, TimePoint now) {
     close_round(now);
 }
 
-void GatherPlan::close_round(TimePoint now) {
+void GroupRounds::close_round(TimePoint now) {
     last_ack_ = Ack{.stream = stream(), .is_aborted = current_.is_aborted, .digest = current_.digest};
     context_.send_to_members(FrameType::kAck, current_.step, build_message(context_.hash, *last_ack_));
     outbox_.on_own_acknowledgement(stream(), current_.step);
@@ -293,7 +294,7 @@ void GatherPlan::close_round(TimePoint now) {
     release_retained(now);
 }
 
-Step GatherPlan::last_coded_step() const {
+Step GroupRounds::last_coded_step() const {
     return encoded_ == current_.payloads.size() ? current_.step : current_.step - 1;
 }
 
