@@ -61,6 +61,18 @@ bool is_plausible(const PayloadView& view) {
     return has_zero_padding(view.body, used_bits);
 }
 
+/// One kernel averages both.
+bool is_alike(const DecodeRound& round, const DeviceChunk& chunk) noexcept {
+    return round.has_dense == chunk.has_dense && round.has_exponential == chunk.has_exponential &&
+           round.is_rotated == chunk.is_rotated && round.has_base == chunk.has_base;
+}
+
+void point_base(const GpuDecodeBase& base, ElementCount first, DeviceTensor& inout_tensor) {
+    const auto bytes = first * sizeof(float);
+    inout_tensor.base_in = reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(base.in) - bytes);
+    inout_tensor.base_out = reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(base.out) - bytes);
+}
+
 template <typename Row>
 void write_rows(std::span<const Row> rows, std::byte* ret_rows) {
     if (!rows.empty()) std::memcpy(ret_rows, rows.data(), rows.size_bytes());
@@ -118,6 +130,11 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request, const DevicePlac
     DeviceTensor tensor;
     tensor.first_word = plan.first_word;
     tensor.knows_last = request.touched != nullptr && request.touched->words.size() == plan.words;
+    if (!request.bases.empty()) {
+        const std::size_t device = request.ranges.empty() ? 0 : place.place;
+        const ElementCount first = range_of(request, place).first;
+        if (device < request.bases.size()) point_base(request.bases[device], first, tensor);
+    }
     tensors_.push_back(tensor);
     results_.add_tensor(request, place);
     last_touched_.resize(last_touched_.size() + plan.words);
@@ -162,6 +179,8 @@ Status DecodePlan::plan_chunks(const GpuDecodeRequest& request, const DeviceRang
         chunk.elements = static_cast<std::uint32_t>(elements);
         chunk.tensor = static_cast<std::uint32_t>(tensors_.size() - 1);
         chunk.first_payload = static_cast<std::uint32_t>(payloads_.size());
+        chunk.has_base = !request.bases.empty();
+        chunk.has_dense = chunk.has_base;
         bool is_plausible_chunk = true;
         for (std::uint32_t node = 0; node < request.contributions.size(); ++node) {
             const auto& node_chunks = request.contributions[node].chunks;
@@ -270,6 +289,7 @@ void DecodePlan::order_chunks() {
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_dense; });
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_exponential; });
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.is_rotated; });
+    std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_base; });
     std::uint32_t unit = 0;
     for (DeviceChunk& chunk : chunks_) {
         chunk.first_unit = unit;
@@ -297,12 +317,11 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
                         ": allowed are fewer than 2^32; use the CPU, or a sparser pipeline"};
         const ByteCount result_bytes = results_.chunk_bytes(chunk.tensor, chunk.elements);
         const bool is_staging_full = result_bytes > 0 && staged > 0 && staged + result_bytes > limits.staging_bytes;
-        if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense ||
-            rounds_.back().has_exponential != chunk.has_exponential || rounds_.back().is_rotated != chunk.is_rotated ||
+        if (rounds_.empty() || !is_alike(rounds_.back(), chunk) ||
             entries + listed > kRoundEntries || words + chunk_words > kRoundTableWords || is_staging_full) {
             rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
                                chunk.has_dense, chunk.has_exponential, false, chunk.is_rotated,
-                               static_cast<std::uint32_t>(results_.copies().size()), 0});
+                               static_cast<std::uint32_t>(results_.copies().size()), 0, chunk.has_base});
             entries = 0;
             words = 0;
             staged = 0;
