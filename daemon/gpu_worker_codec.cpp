@@ -136,8 +136,7 @@ Status GpuWorker::keep_state(const CodecTask& task) {
     const auto& decoder = *context_->decoder;
     for (std::size_t place = 0; place < task.gpu_parts.size(); ++place) {
         const auto& part = task.gpu_parts[place];
-        GRADSIEVE_TRY(
-            codec::cuda::keep_state(decoder.stream(place), pipeline, part.range.elements, part.in, part.out));
+        GRADSIEVE_TRY(codec::cuda::keep_state(decoder.stream(place), pipeline, part.range.elements, part.in, part.out));
     }
     if (!task.gpu_parts.empty()) return {};
     return codec::cuda::keep_state(decoder.stream(), pipeline, task.tensor->elements, task.request.in,

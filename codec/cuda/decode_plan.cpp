@@ -5,7 +5,6 @@
 #include "codec/cuda/vector_bytes.hpp"
 #include "codec/digest.hpp"
 #include "codec/index_coder.hpp"
-#include "codec/integer_coder.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -202,11 +201,9 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     sources_.push_back(source);
     payloads_.emplace_back();
     ++inout_chunk.payloads;
-    if (expanded_.size() < expanded_count_ + 2) expanded_.resize(expanded_count_ + 2);
+    if (expanded_.size() == expanded_count_) expanded_.emplace_back();
     auto view = open_payload(source.chunk->bytes, elements, expanded_[expanded_count_]);
     if (view.is_ok()) expanded_count_ += view->is_expanded ? 1 : 0;
-    if (view.is_ok() && view->header.quantizer == QuantizerKind::kInteger)  // which kernels do not read
-        view = view_as_floats(*view, expanded_[expanded_count_++]);
     if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
     const PayloadHeader& header = view->header;
     const bool is_vote = combine_of(header.quantizer) == Combine::kMajority;
@@ -220,7 +217,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     payload.tensor = inout_chunk.tensor;
     payload.factor = request.contributions[source.node].factor;
     payload.chunk_scale = header.chunk_scale;
-    payload.base = header.base;
+    payload.base = has_step(header.quantizer) ? header.step : header.base;
     payload.bucket_log2 = static_cast<std::uint8_t>(header.bucket_log2);
     payload.quantizer = header.quantizer;
     payload.index_form = header.index_form;
@@ -240,7 +237,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_lists |= payload.is_list;
     inout_chunk.has_direct |= payload.is_direct;
     inout_chunk.has_keyed |= is_keyed(header.index_form);
-    inout_chunk.has_exponential |= !header.is_rotated && (header.quantizer == QuantizerKind::kExponentialDither ||
+    inout_chunk.has_exponential |= !header.is_rotated && (has_base(header.quantizer) || has_step(header.quantizer) ||
                                                           header.quantizer == QuantizerKind::kMinMax);
     return true;
 }
@@ -317,8 +314,8 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
                         ": allowed are fewer than 2^32; use the CPU, or a sparser pipeline"};
         const ByteCount result_bytes = results_.chunk_bytes(chunk.tensor, chunk.elements);
         const bool is_staging_full = result_bytes > 0 && staged > 0 && staged + result_bytes > limits.staging_bytes;
-        if (rounds_.empty() || !is_alike(rounds_.back(), chunk) ||
-            entries + listed > kRoundEntries || words + chunk_words > kRoundTableWords || is_staging_full) {
+        if (rounds_.empty() || !is_alike(rounds_.back(), chunk) || entries + listed > kRoundEntries ||
+            words + chunk_words > kRoundTableWords || is_staging_full) {
             rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
                                chunk.has_dense, chunk.has_exponential, false, chunk.is_rotated,
                                static_cast<std::uint32_t>(results_.copies().size()), 0, chunk.has_base});

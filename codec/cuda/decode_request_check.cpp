@@ -47,9 +47,11 @@ Status check_decode_request(const GpuDecodeRequest& request, std::size_t place, 
                       std::to_string(request.ranges.size()) +
                       " ranges: allowed is one each, or one without ranges; hand over what each device adds to");
     for (std::size_t device = 0; device < request.bases.size(); ++device)
-        if (!is_usable(request.bases[device], request.ranges.empty() ? request.elements : request.ranges[device].elements))
-            return refuse("a base without memory, or at a byte that is no multiple of 4: allowed are two arrays of "
-                          "fp32 numbers; hand over both");
+        if (!is_usable(request.bases[device],
+                       request.ranges.empty() ? request.elements : request.ranges[device].elements))
+            return refuse(
+                "a base without memory, or at a byte that is no multiple of 4: allowed are two arrays of "
+                "fp32 numbers; hand over both");
     for (const GpuResult& result : request.results) {
         if (request.elements > 0 && result.data == nullptr)
             return refuse("a result without memory: allowed is device memory of all elements; hand it over");

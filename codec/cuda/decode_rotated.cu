@@ -108,13 +108,13 @@ __device__ inline Groups average_of(const DecodeTables& tables, const DeviceChun
     Groups sums{};
     if (!chunk.has_several_rotations) {
         for (std::uint32_t source = 0; source < chunk.payloads; ++source)
-            add_dense<true>(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
+            add_dense<true, false>(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
         rotate_back(tables.payloads[chunk.first_payload].rule.key, tile, elements, values, sums);
         return sums;
     }
     for (std::uint32_t source = 0; source < chunk.payloads; ++source) {
         Groups own{};
-        add_dense<true>(tables, chunk.first_payload + source, unit, half, own, inout_tally);
+        add_dense<true, false>(tables, chunk.first_payload + source, unit, half, own, inout_tally);
         rotate_back(tables.payloads[chunk.first_payload + source].rule.key, tile, elements, values, own);
 #pragma unroll
         for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
@@ -170,7 +170,8 @@ int launch_average_rotated(const DecodeTables& tables, const DecodeRound& round,
                            void* stream) {
     const unsigned useful = (round.units + kUnitsPerTile - 1) / kUnitsPerTile;
     const unsigned used = useful < blocks.rotated ? useful : blocks.rotated;
-    return launch(round.has_base ? &average_rotated<true> : &average_rotated<false>, {used, kThreads}, static_cast<cudaStream_t>(stream), tables, round);
+    return launch(round.has_base ? &average_rotated<true> : &average_rotated<false>, {used, kThreads},
+                  static_cast<cudaStream_t>(stream), tables, round);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -53,7 +53,7 @@ struct DevicePayload {
     bool has_chunk_scale = false;
     bool is_paper_word = false;
     std::uint8_t bucket_log2 = 0;   ///< minmax
-    float base = 0;                 ///< exponential_dither
+    float base = 0;                 ///< exponential_dither; integer: what whole numbers are multiplied by
     std::uint64_t bits_offset = 0;  ///< direct: where the index bits begin, among the bytes or, keyed, the masks
     SelectionRule rule;             ///< keyed; its key: of a rotation
 };
@@ -73,7 +73,7 @@ struct DeviceChunk {
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
-    bool has_exponential = false;        ///< a payload of exponential_dither or minmax, which have kernels of their own
+    bool has_exponential = false;        ///< a payload of exponential_dither, minmax or integer: kernels of their own
     std::uint32_t votes = 0;             ///< all payloads are votes, and so many; 0: values
     bool has_keyed = false;              ///< a list whose positions follow from a key
     bool is_rotated = false;             ///< all payloads are, and dense
@@ -134,7 +134,7 @@ struct DecodeTables {
 }
 
 /// A part of the batch whose lists fit into the workspace: consecutive chunks, all with a dense payload or all
-/// without, and the same of exponential_dither and minmax, of rotations and of bases.
+/// without, and the same of exponential_dither, minmax and integer, of rotations and of bases.
 struct DecodeRound {
     std::uint32_t first_list = 0, lists = 0;  ///< in `lists`
     std::uint32_t first_chunk = 0, chunks = 0;

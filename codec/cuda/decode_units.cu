@@ -138,7 +138,8 @@ __global__ void __launch_bounds__(kThreads, kHasDense ? kDenseBlocks : kListBloc
 }
 
 auto kernel_of(const DecodeRound& round) {
-    if (round.has_base) return round.has_exponential ? &average_units<true, true, true> : &average_units<true, false, true>;
+    if (round.has_base)
+        return round.has_exponential ? &average_units<true, true, true> : &average_units<true, false, true>;
     if (round.has_dense)
         return round.has_exponential ? &average_units<true, true, false> : &average_units<true, false, false>;
     return round.has_exponential ? &average_units<false, true, false> : &average_units<false, false, false>;
@@ -170,9 +171,11 @@ int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
     if (multiprocessors > 0 && static_cast<unsigned>(processors) > multiprocessors)
         processors = static_cast<int>(multiprocessors);
     if (error == cudaSuccess)
-        error = blocks_of(reinterpret_cast<const void*>(&average_units<false, false, false>), processors, ret_blocks.lists);
+        error =
+            blocks_of(reinterpret_cast<const void*>(&average_units<false, false, false>), processors, ret_blocks.lists);
     if (error == cudaSuccess)
-        error = blocks_of(reinterpret_cast<const void*>(&average_units<true, false, false>), processors, ret_blocks.dense);
+        error =
+            blocks_of(reinterpret_cast<const void*>(&average_units<true, false, false>), processors, ret_blocks.dense);
     ret_blocks.rotated = static_cast<unsigned>(processors) * kRotatedBlocks;
     return error;
 }

@@ -53,7 +53,8 @@ struct GpuDecodeRequest {
     /// the whole tensor.
     std::span<const DeviceRange> ranges{};
     /// One for each range, or the first device's alone: every element of the results is out = fl(in + average), and so
-    /// is the digest. A sum that is no finite number is an error, as decode_differences words it. Empty: averages alone.
+    /// is the digest. A sum that is no finite number is an error, as decode_differences words it. Empty: averages
+    /// alone.
     std::span<const GpuDecodeBase> bases{};
     ElementCount* ret_bad_sum = nullptr;  ///< may be null; set to the first such element where that is the error
 };

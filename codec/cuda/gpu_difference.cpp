@@ -72,8 +72,15 @@ Status SentFollower::follow(std::span<const GpuEncodeRequest> requests, std::spa
         const EncodeRequest& request = requests[own.request].request;
         own.contribution = {1.0F, own.views};
         own.bad_sum = request.elements;
-        asked.push_back({request.tensor, request.step, request.elements, {&own.contribution, 1}, {}, nullptr,
-                         own.ranges, own.bases, &own.bad_sum});
+        asked.push_back({request.tensor,
+                         request.step,
+                         request.elements,
+                         {&own.contribution, 1},
+                         {},
+                         nullptr,
+                         own.ranges,
+                         own.bases,
+                         &own.bad_sum});
     }
     std::vector<Result<DecodeResult>> answers(asked.size(), DecodeResult{});
     GRADSIEVE_TRY(decoder_->begin(asked));
