@@ -264,15 +264,17 @@ struct Rank {
             must(cudaSetDevice(static_cast<int>(options.number("device", 0))), "cudaSetDevice");
             must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
         }
-        auto job = gradsieve::Job::make(
-            {.name = options.text("job", "gpu-check"),
-             .run_id = options.text("run", "1"),
-             .rank = static_cast<std::int64_t>(rank),
-             .world_size = static_cast<std::int64_t>(options.number("world", 1)),
-             .codec = options.text("codec"),
-             .socket_path = options.text("socket"),
-             .non_finite = options.number("zero", 0) != 0 ? gradsieve::NonFinite::kZero : gradsieve::NonFinite::kFail,
-             .require = options.text("require")});
+        const bool counts_as_zero = options.number("zero", 0) != 0;
+        auto job = gradsieve::Job::make({
+            .name = options.text("job", "gpu-check"),
+            .run_id = options.text("run", "1"),
+            .rank = static_cast<std::int64_t>(rank),
+            .world_size = static_cast<std::int64_t>(options.number("world", 1)),
+            .codec = options.text("codec"),
+            .non_finite = counts_as_zero ? gradsieve::NonFinite::kZero : gradsieve::NonFinite::kFail,
+            .socket_path = options.text("socket"),
+            .require = options.text("require"),
+        });
         if (!job.is_ok()) fail("make", job.status().to_string());
         add_tensors(*job, rank);
         if (on_device) bind();
