@@ -169,9 +169,11 @@ void DecodeComparison::place_results(std::size_t variant) {
     std::size_t placed = 0;
     sides_.reserve(cases_.size());
     for (std::size_t place = 0; place < cases_.size(); ++place) {
+        const bool has_base = (variant + place) % 4 == 3;
+        if (has_base) cases_[place].name += ", added to a base";
         Side& side = sides_.emplace_back(tensor_id(cases_[place].name), cases_[place].elements);
         side.remembers = (variant + place) % 7 != 0;
-        if ((variant + place) % 4 == 3) add_base(place, variant + place);
+        if (has_base) add_base(place, variant + place);
         for (const ResultLayout& layout : result_layouts(variant + place)) {
             PlacedResult result;
             result.layout = layout;
@@ -202,7 +204,6 @@ void DecodeComparison::place_results(std::size_t variant) {
 void DecodeComparison::add_base(std::size_t place, std::size_t variant) {
     std::vector<int> devices;
     for (const Memory& memory : memories_) devices.push_back(memory.device);
-    cases_[place].name += ", added to a base";
     sides_[place].base.emplace(cases_[place].elements, ranges_[place], devices, variant / 4);
 }
 
