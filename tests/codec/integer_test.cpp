@@ -255,7 +255,8 @@ TEST(IntegerPayload, Fields_decode_one_by_one_to_what_sections_decode_to) {
         for (std::size_t i = 0; i < kCount; ++i)
             codes.push_back(random() & (kIntegerSign | ((1U << (bits - 1U)) - 1U)));
         Bytes section(kCount * bits / 8 + 64);
-        build_integers(codes, bits, payload_kernels(), section.data());
+        const std::byte* end = build_integers(codes, bits, payload_kernels(), section.data());
+        EXPECT_EQ(static_cast<std::size_t>(end - section.data()), (kCount * bits + 7) / 8);
         std::vector<float> values(kCount);
         read_integers(section, 0, kCount, bits, 0.1F, values.data());
         for (std::size_t i = 0; i < kCount; ++i) {
