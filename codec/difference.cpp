@@ -59,9 +59,11 @@ Result<DecodeResult> decode_differences(Step step, std::span<const Contribution>
         is_finite &= add_to(in + first, inout_values);
         std::ranges::copy(inout_values, out + first);
     });
-    if (!is_finite) return corrupt_payload("sum of differences", "not finite", "any finite number");
+    if (!is_finite) return not_a_finite_sum();
     return decoded;
 }
+
+Status not_a_finite_sum() { return corrupt_payload("sum of differences", "not finite", "any finite number"); }
 
 void keep_state(const Pipeline& pipeline, ElementCount elements, const StateView& in, const StateView& out) noexcept {
     for (const StateArray& array : state_arrays())

@@ -24,6 +24,9 @@ namespace gradsieve::codec {
 [[nodiscard]] Result<DecodeResult> decode_differences(Step step, std::span<const Contribution> contributions,
                                                       const float* in, float* out, ResultTensor& inout_result);
 
+/// Of a sum with H that is no finite number: kCorrupt.
+[[nodiscard]] Status not_a_finite_sum();
+
 /// A node that sends nothing in a step, since its gradient is not finite, keeps what it has: the arrays of encoding go
 /// over into the other generation as they are.
 void keep_state(const Pipeline& pipeline, ElementCount elements, const StateView& in, const StateView& out) noexcept;

@@ -43,6 +43,14 @@ GRADSIEVE_HOST_DEVICE inline std::uint32_t integer_magnitude(float value, float 
     return static_cast<std::uint32_t>(whole) + ((fraction + (word >> 8U)) >> kIntegerFractionBits);
 }
 
+/// fp32 bits of what a field of `bits` decodes to, its sign in its highest bit. `size`: integer_step_size, or what a
+/// payload says.
+GRADSIEVE_HOST_DEVICE inline std::uint32_t integer_decoded_bits(std::uint32_t field, unsigned bits, float size) {
+    const std::uint32_t magnitude = field & ((1U << (bits - 1U)) - 1U);
+    const float value = static_cast<float>(static_cast<std::int32_t>(magnitude)) * size;
+    return element::bits_of(value) | field >> (bits - 1U) << 31U;
+}
+
 /// Bits of a code that holds every one of some magnitudes, which are or-ed together in `magnitudes`.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t integer_bits(std::uint32_t magnitudes) noexcept {
     std::uint32_t bits = kLeastIntegerBits;

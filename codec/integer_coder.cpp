@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <vector>
 
 namespace gradsieve::codec {
 namespace {
@@ -75,31 +73,6 @@ void read_integers(ByteView section, std::uint32_t first, std::uint32_t count, u
                       fields.data() + std::size_t{8} * groups);
         kernels.decode_integers(fields.data(), part_count, bits, size, ret_values + part);
     }
-}
-
-Result<PayloadView> view_as_floats(const PayloadView& view, Bytes& inout_memory) {
-    const PayloadHeader& header = view.header;
-    const std::uint64_t value_bits = std::uint64_t{header.count} * header.code_bits;
-    const std::uint64_t value_bytes = bytes_of_bits(value_bits);
-    if (view.body.size() < value_bytes)
-        return corrupt_payload("length behind the header", view.body.size(), std::to_string(value_bytes) + " or more");
-    const ByteView values = view.body.last(value_bytes);
-    if (!has_zero_padding(values, value_bits)) return corrupt_payload("values", "with set padding", "zero bits");
-    const std::size_t others = view.body.size() - value_bytes;
-    std::vector<float> floats(header.count);
-    read_integers(values, 0, header.count, header.code_bits, header.step, floats.data());
-    const std::size_t bytes = others + floats.size() * sizeof(float);
-    if (inout_memory.size() < bytes) inout_memory.resize(bytes);
-    std::memcpy(inout_memory.data(), view.body.data(), others);
-    std::memcpy(inout_memory.data() + others, floats.data(), floats.size() * sizeof(float));
-    PayloadView as_floats = view;
-    as_floats.header.quantizer = QuantizerKind::kF32;
-    as_floats.header.code_bits = 0;
-    as_floats.header.step = 0;
-    as_floats.is_expanded = true;
-    as_floats.body = ByteView(inout_memory).first(bytes);
-    as_floats.values = view.is_list() ? ByteView{} : as_floats.body;
-    return as_floats;
 }
 
 }  // namespace gradsieve::codec

@@ -6,7 +6,6 @@
 #include "codec/integer_step.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
-#include "codec/payload_reader.hpp"
 #include "codec/pipeline.hpp"
 
 #include <span>
@@ -31,9 +30,5 @@ namespace gradsieve::codec {
 /// Values of `count` fields from number `first` on, a multiple of 8. `section` has at least those.
 void read_integers(ByteView section, std::uint32_t first, std::uint32_t count, unsigned bits, float size,
                    float* ret_values) noexcept;
-
-/// A payload of integers as one of fp32 numbers that says the same, for who reads no integers. Body and values lie in
-/// `inout_memory`. Errors: kCorrupt.
-[[nodiscard]] Result<PayloadView> view_as_floats(const PayloadView& view, Bytes& inout_memory);
 
 }  // namespace gradsieve::codec

@@ -50,11 +50,9 @@ constexpr std::array kStages = {
              "h in the place of r, and H: 8 B per element and generation; 8 B that tell states of two runs apart",
              "sends what the gradient, or what momentum makes of it, differs from h, the sum of all that the node has "
              "sent; H, the average of all nodes' h, is what comes back, every element of it; stands before codecs that "
-             "keep what they do not send, all nodes begin and go on together, gradients have one scale, and it works "
-             "on the host only",
+             "keep what they do not send, all nodes begin and go on together, and gradients have one scale",
              "Richtarik, Sokolov, Fatkhullin 2021, EF21: A New, Simpler, Theoretically Better, and Practically Faster "
-             "Error Feedback, arXiv:2106.05203",
-             "gather", "CPU"},
+             "Error Feedback, arXiv:2106.05203"},
     StageRow{
         "rotate", "front", "", "tile", "-",
         "a randomized Hadamard transform of each tile before it is quantized, so that every element is spread over "

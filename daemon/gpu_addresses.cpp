@@ -32,4 +32,12 @@ std::vector<std::vector<void*>> result_addresses(const CodecTask& task, std::spa
     return addresses;
 }
 
+std::vector<codec::cuda::GpuDecodeBase> decode_bases(const CodecTask& task) {
+    std::vector<codec::cuda::GpuDecodeBase> bases;
+    if (!codec::has_delta(task.tensor->pipeline)) return bases;
+    for (const auto& part : task.gpu_parts) bases.push_back({part.in.average, part.out.average});
+    if (bases.empty()) bases.push_back({task.request.in.average, task.request.out.average});
+    return bases;
+}
+
 }  // namespace gradsieve::daemon

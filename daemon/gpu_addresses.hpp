@@ -3,6 +3,7 @@
 // buffers and itself.
 #pragma once
 
+#include "codec/cuda/gpu_decoder.hpp"
 #include "daemon/gpu_task.hpp"
 
 #include <span>
@@ -19,5 +20,8 @@ struct EncodeAddresses {
 
 /// Of each rank's average, by the GPU's place; null: out of its reach. Empty likewise.
 [[nodiscard]] std::vector<std::vector<void*>> result_addresses(const CodecTask& task, std::span<const int> ordinals);
+
+/// What the averages of a tensor with delta are added to, one for each GPU of a set or one; of others, empty.
+[[nodiscard]] std::vector<codec::cuda::GpuDecodeBase> decode_bases(const CodecTask& task);
 
 }  // namespace gradsieve::daemon

@@ -79,6 +79,8 @@ private:
     void encode(std::span<GpuTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
     [[nodiscard]] Status take_norm(CodecTask& task);
+    /// Of a tensor of which this node sends nothing in the step.
+    [[nodiscard]] Status keep_state(const CodecTask& task);
     // gpu_worker_phases.cpp
     /// Of those of the tasks that are first phases: what the encoder's pass left becomes their payloads.
     [[nodiscard]] Status finish_first_phases(std::span<GpuTask* const> tasks, const codec::cuda::GpuEncoder& encoder,

@@ -1,4 +1,5 @@
 // What a worker codes: as many tensors at a time as are at hand, in batches of which two are under way.
+#include "codec/cuda/gpu_difference.hpp"
 #include "codec/cuda/gpu_phases.hpp"
 #include "daemon/gpu_addresses.hpp"
 #include "daemon/gpu_context.hpp"
@@ -130,6 +131,18 @@ void GpuWorker::encode(std::span<GpuTask*> tasks) {
         if (task->codec) task->codec->encoded.emplace(status.with_context("GPU " + names()));
 }
 
+Status GpuWorker::keep_state(const CodecTask& task) {
+    const auto& pipeline = task.tensor->pipeline;
+    const auto& decoder = *context_->decoder;
+    for (std::size_t place = 0; place < task.gpu_parts.size(); ++place) {
+        const auto& part = task.gpu_parts[place];
+        GRADSIEVE_TRY(codec::cuda::keep_state(decoder.stream(place), pipeline, part.range.elements, part.in, part.out));
+    }
+    if (!task.gpu_parts.empty()) return {};
+    return codec::cuda::keep_state(decoder.stream(), pipeline, task.tensor->elements, task.request.in,
+                                   task.request.out);
+}
+
 void GpuWorker::decode(std::span<CodecTask*> tasks) {
     const SteadyClock clock;
     const auto begin = clock.now();
@@ -138,6 +151,7 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
         std::vector<codec::Contribution> contributions;
         std::vector<std::vector<void*>> addresses;
         std::vector<codec::cuda::GpuResult> results;
+        std::vector<codec::cuda::GpuDecodeBase> bases;
     };
     std::vector<Parts> parts(tasks.size());
     std::vector<codec::cuda::GpuDecodeRequest> requests;
@@ -166,8 +180,10 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
                 part.views[node].push_back({chunk, view.bytes()});
             part.contributions[node] = {task.factors[node], part.views[node]};
         }
+        part.bases = decode_bases(task);
+        if (task.keeps_state) status = keep_state(task);
         requests.push_back({task.tensor->id, task.step, task.tensor->elements, part.contributions, part.results,
-                            nullptr, task.tensor->gpu_ranges});
+                            nullptr, task.tensor->gpu_ranges, part.bases});
         decoding.push_back(&task);
     }
     std::vector<Result<codec::DecodeResult>> answers(requests.size(), codec::DecodeResult{});

@@ -5,7 +5,6 @@
 #include "codec/cuda/vector_bytes.hpp"
 #include "codec/digest.hpp"
 #include "codec/index_coder.hpp"
-#include "codec/integer_coder.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -59,6 +58,18 @@ bool is_plausible(const PayloadView& view) {
     indices += bytes_of_bits(used_bits);
     if (view.body.size() < indices || view.body.size() > indices + variable + values) return false;
     return has_zero_padding(view.body, used_bits);
+}
+
+/// One kernel averages both.
+bool is_alike(const DecodeRound& round, const DeviceChunk& chunk) noexcept {
+    return round.has_dense == chunk.has_dense && round.has_exponential == chunk.has_exponential &&
+           round.is_rotated == chunk.is_rotated && round.has_base == chunk.has_base;
+}
+
+void point_base(const GpuDecodeBase& base, ElementCount first, DeviceTensor& inout_tensor) {
+    const auto bytes = first * sizeof(float);
+    inout_tensor.base_in = reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(base.in) - bytes);
+    inout_tensor.base_out = reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(base.out) - bytes);
 }
 
 template <typename Row>
@@ -118,6 +129,11 @@ Status DecodePlan::plan_tensor(const GpuDecodeRequest& request, const DevicePlac
     DeviceTensor tensor;
     tensor.first_word = plan.first_word;
     tensor.knows_last = request.touched != nullptr && request.touched->words.size() == plan.words;
+    if (!request.bases.empty()) {
+        const std::size_t device = request.ranges.empty() ? 0 : place.place;
+        const ElementCount first = range_of(request, place).first;
+        if (device < request.bases.size()) point_base(request.bases[device], first, tensor);
+    }
     tensors_.push_back(tensor);
     results_.add_tensor(request, place);
     last_touched_.resize(last_touched_.size() + plan.words);
@@ -162,6 +178,8 @@ Status DecodePlan::plan_chunks(const GpuDecodeRequest& request, const DeviceRang
         chunk.elements = static_cast<std::uint32_t>(elements);
         chunk.tensor = static_cast<std::uint32_t>(tensors_.size() - 1);
         chunk.first_payload = static_cast<std::uint32_t>(payloads_.size());
+        chunk.has_base = !request.bases.empty();
+        chunk.has_dense = chunk.has_base;
         bool is_plausible_chunk = true;
         for (std::uint32_t node = 0; node < request.contributions.size(); ++node) {
             const auto& node_chunks = request.contributions[node].chunks;
@@ -183,11 +201,9 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     sources_.push_back(source);
     payloads_.emplace_back();
     ++inout_chunk.payloads;
-    if (expanded_.size() < expanded_count_ + 2) expanded_.resize(expanded_count_ + 2);
+    if (expanded_.size() == expanded_count_) expanded_.emplace_back();
     auto view = open_payload(source.chunk->bytes, elements, expanded_[expanded_count_]);
     if (view.is_ok()) expanded_count_ += view->is_expanded ? 1 : 0;
-    if (view.is_ok() && view->header.quantizer == QuantizerKind::kInteger)  // which kernels do not read
-        view = view_as_floats(*view, expanded_[expanded_count_++]);
     if (!view.is_ok() || (view->is_list() && !is_plausible(*view))) return false;
     const PayloadHeader& header = view->header;
     const bool is_vote = combine_of(header.quantizer) == Combine::kMajority;
@@ -201,7 +217,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     payload.tensor = inout_chunk.tensor;
     payload.factor = request.contributions[source.node].factor;
     payload.chunk_scale = header.chunk_scale;
-    payload.base = header.base;
+    payload.base = has_step(header.quantizer) ? header.step : header.base;
     payload.bucket_log2 = static_cast<std::uint8_t>(header.bucket_log2);
     payload.quantizer = header.quantizer;
     payload.index_form = header.index_form;
@@ -221,7 +237,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_lists |= payload.is_list;
     inout_chunk.has_direct |= payload.is_direct;
     inout_chunk.has_keyed |= is_keyed(header.index_form);
-    inout_chunk.has_exponential |= !header.is_rotated && (header.quantizer == QuantizerKind::kExponentialDither ||
+    inout_chunk.has_exponential |= !header.is_rotated && (has_base(header.quantizer) || has_step(header.quantizer) ||
                                                           header.quantizer == QuantizerKind::kMinMax);
     return true;
 }
@@ -270,6 +286,7 @@ void DecodePlan::order_chunks() {
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_dense; });
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_exponential; });
     std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.is_rotated; });
+    std::ranges::stable_partition(chunks_, [](const DeviceChunk& chunk) { return !chunk.has_base; });
     std::uint32_t unit = 0;
     for (DeviceChunk& chunk : chunks_) {
         chunk.first_unit = unit;
@@ -297,12 +314,11 @@ Status DecodePlan::cut_rounds(const GpuDecoderLimits& limits) {
                         ": allowed are fewer than 2^32; use the CPU, or a sparser pipeline"};
         const ByteCount result_bytes = results_.chunk_bytes(chunk.tensor, chunk.elements);
         const bool is_staging_full = result_bytes > 0 && staged > 0 && staged + result_bytes > limits.staging_bytes;
-        if (rounds_.empty() || rounds_.back().has_dense != chunk.has_dense ||
-            rounds_.back().has_exponential != chunk.has_exponential || rounds_.back().is_rotated != chunk.is_rotated ||
-            entries + listed > kRoundEntries || words + chunk_words > kRoundTableWords || is_staging_full) {
+        if (rounds_.empty() || !is_alike(rounds_.back(), chunk) || entries + listed > kRoundEntries ||
+            words + chunk_words > kRoundTableWords || is_staging_full) {
             rounds_.push_back({static_cast<std::uint32_t>(lists_.size()), 0, place, 0, chunk.first_unit, 0,
                                chunk.has_dense, chunk.has_exponential, false, chunk.is_rotated,
-                               static_cast<std::uint32_t>(results_.copies().size()), 0});
+                               static_cast<std::uint32_t>(results_.copies().size()), 0, chunk.has_base});
             entries = 0;
             words = 0;
             staged = 0;

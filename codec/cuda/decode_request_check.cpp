@@ -1,5 +1,6 @@
 #include "codec/cuda/decode_request_check.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -15,6 +16,13 @@ bool are_whole(const GpuDecodeRequest& request, std::size_t devices) {
         next = range.end();
     }
     return next == request.elements && request.ranges.size() == devices;
+}
+
+bool is_usable(const GpuDecodeBase& base, ElementCount elements) {
+    const auto is_number = [](const float* array) {
+        return array != nullptr && reinterpret_cast<std::uintptr_t>(array) % sizeof(float) == 0;
+    };
+    return elements == 0 || (is_number(base.in) && is_number(base.out));
 }
 
 }  // namespace
@@ -34,6 +42,16 @@ Status check_decode_request(const GpuDecodeRequest& request, std::size_t place, 
         return refuse("ranges " + std::to_string(request.ranges.size()) + " for " + std::to_string(devices) +
                       " devices: allowed is one each, ascending from chunk to chunk, together the whole tensor; cut it "
                       "with split_over_devices");
+    if (!request.bases.empty() && request.bases.size() != std::max<std::size_t>(1, request.ranges.size()))
+        return refuse("bases " + std::to_string(request.bases.size()) + " for " +
+                      std::to_string(request.ranges.size()) +
+                      " ranges: allowed is one each, or one without ranges; hand over what each device adds to");
+    for (std::size_t device = 0; device < request.bases.size(); ++device)
+        if (!is_usable(request.bases[device],
+                       request.ranges.empty() ? request.elements : request.ranges[device].elements))
+            return refuse(
+                "a base without memory, or at a byte that is no multiple of 4: allowed are two arrays of "
+                "fp32 numbers; hand over both");
     for (const GpuResult& result : request.results) {
         if (request.elements > 0 && result.data == nullptr)
             return refuse("a result without memory: allowed is device memory of all elements; hand it over");

@@ -3,6 +3,7 @@
 // it adds them. Sums, results and digests are those of the host's decoder, bit for bit.
 #include "codec/cuda/launch.hpp"
 #include "codec/cuda/rotate_stages.cuh"
+#include "codec/cuda/unit_base.cuh"
 #include "codec/cuda/unit_dense.cuh"
 #include "codec/cuda/unit_reports.cuh"
 #include "codec/cuda/unit_results.cuh"
@@ -107,13 +108,13 @@ __device__ inline Groups average_of(const DecodeTables& tables, const DeviceChun
     Groups sums{};
     if (!chunk.has_several_rotations) {
         for (std::uint32_t source = 0; source < chunk.payloads; ++source)
-            add_dense<true>(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
+            add_dense<true, false>(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
         rotate_back(tables.payloads[chunk.first_payload].rule.key, tile, elements, values, sums);
         return sums;
     }
     for (std::uint32_t source = 0; source < chunk.payloads; ++source) {
         Groups own{};
-        add_dense<true>(tables, chunk.first_payload + source, unit, half, own, inout_tally);
+        add_dense<true, false>(tables, chunk.first_payload + source, unit, half, own, inout_tally);
         rotate_back(tables.payloads[chunk.first_payload + source].rule.key, tile, elements, values, own);
 #pragma unroll
         for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
@@ -125,6 +126,7 @@ __device__ inline Groups average_of(const DecodeTables& tables, const DeviceChun
     return sums;
 }
 
+template <bool kHasBase>
 __global__ void __launch_bounds__(kThreads, kRotatedBlocks) average_rotated(DecodeTables tables, DecodeRound round) {
     alignas(16) __shared__ float values[kRotatedTile];
     const auto share = [&](std::uint64_t block) {
@@ -148,7 +150,8 @@ __global__ void __launch_bounds__(kThreads, kRotatedBlocks) average_rotated(Deco
             const std::uint32_t in_tile = part / kHalves * kUnitElements;
             const Unit one{tile * kUnitsPerTile + part / kHalves,
                            elements > in_tile ? min(kUnitElements, elements - in_tile) : 0U};
-            const Groups sums = average_of(tables, chunk, one, half, tile, elements, values, tally);
+            Groups sums = average_of(tables, chunk, one, half, tile, elements, values, tally);
+            if constexpr (kHasBase) add_base(tables, chunk, one, half, sums);
             tally_groups(chunk, one, half, sums, tally);
             write_results(tables, chunk, one, half, sums, false);
             if (part == 0) static_cast<void>(note_touched(tables, chunk, tensor, one, true));
@@ -167,7 +170,8 @@ int launch_average_rotated(const DecodeTables& tables, const DecodeRound& round,
                            void* stream) {
     const unsigned useful = (round.units + kUnitsPerTile - 1) / kUnitsPerTile;
     const unsigned used = useful < blocks.rotated ? useful : blocks.rotated;
-    return launch(&average_rotated, {used, kThreads}, static_cast<cudaStream_t>(stream), tables, round);
+    return launch(round.has_base ? &average_rotated<true> : &average_rotated<false>, {used, kThreads},
+                  static_cast<cudaStream_t>(stream), tables, round);
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -53,7 +53,7 @@ struct DevicePayload {
     bool has_chunk_scale = false;
     bool is_paper_word = false;
     std::uint8_t bucket_log2 = 0;   ///< minmax
-    float base = 0;                 ///< exponential_dither
+    float base = 0;                 ///< exponential_dither; integer: what whole numbers are multiplied by
     std::uint64_t bits_offset = 0;  ///< direct: where the index bits begin, among the bytes or, keyed, the masks
     SelectionRule rule;             ///< keyed; its key: of a rotation
 };
@@ -73,16 +73,20 @@ struct DeviceChunk {
     bool has_dense = false;
     bool has_direct = false;
     bool has_lists = false;
-    bool has_exponential = false;        ///< a payload of exponential_dither or minmax, which have kernels of their own
+    bool has_exponential = false;        ///< a payload of exponential_dither, minmax or integer: kernels of their own
     std::uint32_t votes = 0;             ///< all payloads are votes, and so many; 0: values
     bool has_keyed = false;              ///< a list whose positions follow from a key
     bool is_rotated = false;             ///< all payloads are, and dense
     bool has_several_rotations = false;  ///< whose keys differ
+    bool has_base = false;               ///< the tensor has one; every element is written then
 };
 
 struct DeviceTensor {
     std::uint32_t first_word = 0;  ///< in `last_touched` and `touched`
     bool knows_last = false;       ///< `last_touched` says what the results hold
+    /// What averages are added to, and what the sums are kept in: where element 0 of the tensor would be.
+    const float* base_in = nullptr;
+    float* base_out = nullptr;
 };
 
 /// `data` is where element 0 of the tensor would be; of a result that is staged there is one chunk alone.
@@ -99,6 +103,7 @@ struct TensorReport {
     unsigned long long touched_elements = 0;
     std::uint32_t has_bad_list = 0;
     std::uint32_t has_bad_value = 0;
+    unsigned long long bad_sum = 0;  ///< ~ of the first element whose sum with the base is not finite; 0: all are
 };
 
 /// Device pointers to everything; passed to the kernels by value.
@@ -129,7 +134,7 @@ struct DecodeTables {
 }
 
 /// A part of the batch whose lists fit into the workspace: consecutive chunks, all with a dense payload or all
-/// without, and the same of exponential_dither and minmax, and of rotations.
+/// without, and the same of exponential_dither, minmax and integer, of rotations and of bases.
 struct DecodeRound {
     std::uint32_t first_list = 0, lists = 0;  ///< in `lists`
     std::uint32_t first_chunk = 0, chunks = 0;
@@ -139,6 +144,7 @@ struct DecodeRound {
     bool has_keyed = false;
     bool is_rotated = false;
     std::uint32_t first_copy = 0, copies = 0;  ///< of staged results, by the host
+    bool has_base = false;
 };
 
 /// A piece of payload in host memory that the device reads, and where in the upload it goes; what lies behind it up to

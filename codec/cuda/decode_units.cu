@@ -3,6 +3,7 @@
 // starting from +0, exactly as payload_kernels.inl does. Leaves tensors alone whose lists were corrupt; marks values
 // that the first kernel did not look at and that are not finite or below the normal range.
 #include "codec/cuda/launch.hpp"
+#include "codec/cuda/unit_base.cuh"
 #include "codec/cuda/unit_dense.cuh"
 #include "codec/cuda/unit_lists.cuh"
 #include "codec/cuda/unit_reports.cuh"
@@ -63,7 +64,7 @@ __device__ void sum_mixed(const DecodeTables& tables, const DeviceChunk& chunk, 
     shared.touched[lane_of_thread()] = 0;  // every element is
 }
 
-template <bool kMayBeExponential>
+template <bool kMayBeExponential, bool kHasBase>
 __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chunk, const DeviceTensor& tensor,
                               const Unit& unit, UnitShared& shared, Tally& inout_tally) {
     if (chunk.has_lists) sum_mixed<kMayBeExponential>(tables, chunk, unit, shared, inout_tally);
@@ -75,6 +76,7 @@ __device__ void average_dense(const DecodeTables& tables, const DeviceChunk& chu
             for (std::uint32_t source = 0; source < chunk.payloads; ++source)
                 add_dense<kMayBeExponential>(tables, chunk.first_payload + source, unit, half, sums, inout_tally);
         if (chunk.votes > 0) count_votes(chunk.votes, sums);
+        if constexpr (kHasBase) add_base(tables, chunk, unit, half, sums);
         tally_groups(chunk, unit, half, sums, inout_tally);
         write_results(tables, chunk, unit, half, sums, false);
     }
@@ -98,7 +100,7 @@ __device__ void average_lists(const DecodeTables& tables, const DeviceChunk& chu
     __syncwarp();
 }
 
-template <bool kHasDense, bool kMayBeExponential>
+template <bool kHasDense, bool kMayBeExponential, bool kHasBase>
 __global__ void __launch_bounds__(kThreads, kHasDense ? kDenseBlocks : kListBlocks)
     average_units(DecodeTables tables, DecodeRound round) {
     __shared__ UnitShared all_shared[kWarps];
@@ -127,12 +129,20 @@ __global__ void __launch_bounds__(kThreads, kHasDense ? kDenseBlocks : kListBloc
             const std::uint32_t in_chunk = unit - chunk.first_unit;
             const Unit one{in_chunk, min(kUnitElements, chunk.elements - in_chunk * kUnitElements)};
             if constexpr (kHasDense)
-                average_dense<kMayBeExponential>(tables, chunk, tensor, one, shared, tally);
+                average_dense<kMayBeExponential, kHasBase>(tables, chunk, tensor, one, shared, tally);
             else
                 average_lists<kMayBeExponential>(tables, chunk, tensor, one, shared, tally);
         }
         flush(tables.reports[chunk.tensor], tally);
     }
+}
+
+auto kernel_of(const DecodeRound& round) {
+    if (round.has_base)
+        return round.has_exponential ? &average_units<true, true, true> : &average_units<true, false, true>;
+    if (round.has_dense)
+        return round.has_exponential ? &average_units<true, true, false> : &average_units<true, false, false>;
+    return round.has_exponential ? &average_units<false, true, false> : &average_units<false, false, false>;
 }
 
 cudaError_t blocks_of(const void* kernel, int processors, unsigned& ret_blocks) {
@@ -150,10 +160,7 @@ int launch_average_units(const DecodeTables& tables, const DecodeRound& round, c
     const unsigned resident = round.has_dense ? blocks.dense : blocks.lists;
     const unsigned useful = (round.units + kWarps - 1) / kWarps;
     const unsigned used = useful < resident ? useful : resident;
-    const auto kernel = round.has_exponential
-                            ? (round.has_dense ? &average_units<true, true> : &average_units<false, true>)
-                            : (round.has_dense ? &average_units<true, false> : &average_units<false, false>);
-    return launch(kernel, {used, kThreads}, static_cast<cudaStream_t>(stream), tables, round);
+    return launch(kernel_of(round), {used, kThreads}, static_cast<cudaStream_t>(stream), tables, round);
 }
 
 int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
@@ -164,9 +171,11 @@ int find_average_blocks(unsigned multiprocessors, AverageBlocks& ret_blocks) {
     if (multiprocessors > 0 && static_cast<unsigned>(processors) > multiprocessors)
         processors = static_cast<int>(multiprocessors);
     if (error == cudaSuccess)
-        error = blocks_of(reinterpret_cast<const void*>(&average_units<false, false>), processors, ret_blocks.lists);
+        error =
+            blocks_of(reinterpret_cast<const void*>(&average_units<false, false, false>), processors, ret_blocks.lists);
     if (error == cudaSuccess)
-        error = blocks_of(reinterpret_cast<const void*>(&average_units<true, false>), processors, ret_blocks.dense);
+        error =
+            blocks_of(reinterpret_cast<const void*>(&average_units<true, false, false>), processors, ret_blocks.dense);
     ret_blocks.rotated = static_cast<unsigned>(processors) * kRotatedBlocks;
     return error;
 }

@@ -1,7 +1,10 @@
 #include "codec/cuda/gpu_decoder.hpp"
 
 #include "codec/cuda/decode_batch.hpp"
+#include "codec/difference.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace gradsieve::codec::cuda {
@@ -84,7 +87,9 @@ private:
 
     /// The devices' parts stand in ascending order: the first error is that of the first corrupt chunk.
     Result<DecodeResult> result_of(std::size_t request) const {
+        constexpr auto kNone = std::numeric_limits<ElementCount>::max();
         DecodeResult sum;
+        ElementCount bad_sum = kNone;
         for (const auto& lane : lanes_) {
             const DecodePlan& plan = lane->plan();
             if (!plan.plan_of(request).refusal.is_ok()) return plan.plan_of(request).refusal;
@@ -94,8 +99,12 @@ private:
                                        lane->faults_of(request));
             sum.digest += report.digest;
             sum.touched_elements += report.touched_elements;
+            if (report.bad_sum != 0) bad_sum = std::min<ElementCount>(bad_sum, ~report.bad_sum);
         }
-        return sum;
+        if (bad_sum == kNone) return sum;
+        if (ElementCount* const first = lanes_.front()->plan().requests()[request].ret_bad_sum; first != nullptr)
+            *first = bad_sum;
+        return not_a_finite_sum();
     }
 
     /// After an error nobody knows what the results hold: every tile is written next time.

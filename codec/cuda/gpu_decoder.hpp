@@ -35,6 +35,13 @@ struct TouchedTiles {
     std::vector<std::uint32_t> words;  ///< bit i % 32 of word i / 32: tile i
 };
 
+/// What averages are added to (difference.hpp), on one of the decoder's devices: element 0 of both arrays is the first
+/// one that the device averages. Its own memory, or host memory that it reaches; two arrays.
+struct GpuDecodeBase {
+    const float* in = nullptr;
+    float* out = nullptr;
+};
+
 struct GpuDecodeRequest {
     TensorId tensor = 0;
     Step step = 0;
@@ -45,6 +52,11 @@ struct GpuDecodeRequest {
     /// What each of the decoder's devices averages, in its order, as split_over_devices cuts; empty: the first device
     /// the whole tensor.
     std::span<const DeviceRange> ranges{};
+    /// One for each range, or the first device's alone: every element of the results is out = fl(in + average), and so
+    /// is the digest. A sum that is no finite number is an error, as decode_differences words it. Empty: averages
+    /// alone.
+    std::span<const GpuDecodeBase> bases{};
+    ElementCount* ret_bad_sum = nullptr;  ///< may be null; set to the first such element where that is the error
 };
 
 struct GpuDecoderLimits {

@@ -1,6 +1,7 @@
 #include "codec/cuda/gpu_encoder.hpp"
 
 #include "codec/cuda/encode_lane.hpp"
+#include "codec/cuda/gpu_difference.hpp"
 #include "codec/entropy_coder.hpp"
 
 #include <algorithm>
@@ -10,8 +11,14 @@ namespace {
 
 class Encoder final : public GpuEncoder {
 public:
-    Encoder(const GpuEncoderLimits& limits, PeerAccess peers, std::vector<std::unique_ptr<EncodeLane>> lanes)
-        : limits_(limits), peers_(std::move(peers)), lanes_(std::move(lanes)) {}
+    Encoder(std::span<const int> devices, const GpuEncoderLimits& limits, PeerAccess peers,
+            std::vector<std::unique_ptr<EncodeLane>> lanes)
+        : limits_(limits),
+          peers_(std::move(peers)),
+          lanes_(std::move(lanes)),
+          // What was sent is each device's own.
+          follower_(devices,
+                    {.uses_peers = false, .multiprocessors = limits.multiprocessors, .mirrors = limits.mirrors}) {}
     ~Encoder() override {
         if (is_under_way_) static_cast<void>(synchronize());
     }
@@ -19,7 +26,9 @@ public:
     Status begin(std::span<const GpuEncodeRequest> tensors) override;
     Status finish(std::span<EncodeResult> ret_results) override;
     const Stream& stream(std::size_t place) const noexcept override { return lanes_[place]->stream(); }
-    ByteCount workspace_bytes(std::size_t place) const noexcept override { return lanes_[place]->device_bytes(); }
+    ByteCount workspace_bytes(std::size_t place) const noexcept override {
+        return lanes_[place]->device_bytes() + follower_.workspace_bytes(place);
+    }
     bool is_direct(std::size_t place) const noexcept override {
         return peers_.is_direct(lanes_[place]->stream().device());
     }
@@ -45,6 +54,7 @@ private:
     PinnedMemory shared_;  ///< SharedCounts
     PayloadPool pool_;     ///< of requests that bring none
     EntropyScratch entropy_;
+    SentFollower follower_;
     std::uint64_t threshold_misses_ = 0;
 };
 
@@ -137,7 +147,7 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
     for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor)
         if (requests_[tensor].request.pipeline->has_entropy)
             code_values(requests_[tensor].request, ret_results[tensor]);
-    return {};
+    return follower_.follow(requests_, ret_results);
 }
 
 /// The entropy stage is the host's: it reads payloads that have arrived there anyway.
@@ -189,7 +199,7 @@ Result<std::unique_ptr<GpuEncoder>> GpuEncoder::make(std::span<const int> device
     }
     GpuEncoderLimits own = limits;
     if (own.mirrors == nullptr) own.mirrors = std::make_shared<MirrorPool>();
-    return std::unique_ptr<GpuEncoder>(std::make_unique<Encoder>(own, std::move(peers), std::move(lanes)));
+    return std::unique_ptr<GpuEncoder>(std::make_unique<Encoder>(devices, own, std::move(peers), std::move(lanes)));
 }
 
 }  // namespace gradsieve::codec::cuda

@@ -73,9 +73,10 @@ public:
     /// all they point at stay until `finish`. Errors: kInvalidArgument (as encode_tensor), kResourceExhausted
     /// (workspace, with the figures), kUnavailable. After an error nothing of the batch is under way.
     [[nodiscard]] virtual Status begin(std::span<const GpuEncodeRequest> tensors) = 0;
-    /// Brings the batch's payloads to the host, waits, and takes its results, one per request in order. A tensor with
-    /// `non_finite` set has no chunks; the others are complete. Errors: kUnavailable (the device failed; all `out`
-    /// generations unspecified).
+    /// Brings the batch's payloads to the host, waits, and takes its results, one per request in order; with delta,
+    /// what was sent takes up what they decode to. A tensor with `non_finite` set has no chunks; the others are
+    /// complete. Errors: kUnavailable (the device failed; all `out` generations unspecified), kCorrupt (delta: a
+    /// payload that no node could read; likewise).
     [[nodiscard]] virtual Status finish(std::span<EncodeResult> ret_results) = 0;
     [[nodiscard]] Status encode(std::span<const GpuEncodeRequest> tensors, std::span<EncodeResult> ret_results) {
         GRADSIEVE_TRY(begin(tensors));

@@ -5,6 +5,7 @@
 #include "codec/cuda/bit_section.cuh"
 #include "codec/cuda/decode_tables.hpp"
 #include "codec/exponential.hpp"
+#include "codec/integer.hpp"
 #include "codec/natural.hpp"
 
 namespace gradsieve::codec::cuda {
@@ -25,7 +26,7 @@ __device__ inline std::uint32_t exponential_value_bits(const DevicePayload& payl
 
 /// fp32 bits of element `element` of a list (not of the paper's words); `inout_is_bad` if there is no such value.
 /// `tile_scale`: the tile's exponent (pow2), scale (sign, dither) or both scales (two means). Kernels of payloads
-/// without exponential_dither do not have its levels' registers.
+/// without exponential_dither and integer do not have their registers.
 template <bool kMayBeExponential>
 __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, const BitSection& values,
                                               std::uint32_t element, std::uint32_t tile_scale, bool& inout_is_bad) {
@@ -42,6 +43,10 @@ __device__ inline std::uint32_t value_bits_of(const DevicePayload& payload, cons
         if (payload.quantizer == QuantizerKind::kExponentialDither)
             return exponential_value_bits(payload, values.read(element * payload.code_bits, payload.code_bits),
                                           __uint_as_float(tile_scale));
+    if constexpr (kMayBeExponential)
+        if (payload.quantizer == QuantizerKind::kInteger)
+            return integer_decoded_bits(values.read(element * payload.code_bits, payload.code_bits), payload.code_bits,
+                                        payload.base);
     if (payload.quantizer == QuantizerKind::kNatural) return natural_decoded_bits(values.read(8 * element, 8));
     std::uint32_t bits = 0;
     if (payload.quantizer == QuantizerKind::kF32)

@@ -1,5 +1,6 @@
 // What a build without CUDA answers, so that nobody outside this folder needs to know how it was built.
 #include "codec/cuda/device_values.hpp"
+#include "codec/cuda/gpu_difference.hpp"
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/gpu_low_rank.hpp"
@@ -74,6 +75,9 @@ Result<ShareableMemory> ShareableMemory::open(int, int, ByteCount) { return not_
 Status fill_bytes(const Stream&, void*, ByteCount, int) { return not_built(); }
 Status read_values(const Stream&, const void*, ElementType, std::span<float>) { return not_built(); }
 Status write_values(const Stream&, std::span<const float>, void*, ElementType) { return not_built(); }
+Status keep_state(const Stream&, const Pipeline&, ElementCount, const StateView&, const StateView&) {
+    return not_built();
+}
 Result<SharedHostMemory> SharedHostMemory::map(int, ByteCount) { return not_built(); }
 SharedHostMemory::~SharedHostMemory() = default;
 Status check_device(int) { return not_built(); }

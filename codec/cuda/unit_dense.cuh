@@ -158,8 +158,36 @@ __device__ inline void add_ranges(const DevicePayload& payload, const std::byte*
     }
 }
 
-/// Adds one dense payload; marks it if a value is not finite. All lanes.
-template <bool kMayBeExponential>
+/// Codes of integer, of which a group of four has at most 96 bits.
+__device__ inline void add_integers(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                                    std::uint32_t half, Groups& inout_sums) {
+    const BitSection codes(bytes + payload.body_offset);
+    const std::uint32_t bits = payload.code_bits;
+#pragma unroll
+    for (std::uint32_t part = 0; part < kGroupsPerHalf; ++part) {
+        const std::uint32_t group = group_of(half, part);
+        if (valid_of(unit, group) == 0) continue;
+        const std::uint32_t bit = (unit.place * kUnitElements + 4 * group) * bits;
+        std::uint64_t low = codes.word_at(bit);
+        std::uint64_t high = 0;
+        if (bits > 8) low |= std::uint64_t{codes.word_at(bit + 32)} << 32U;
+        if (bits > 16) high = codes.word_at(bit + 64);
+        const auto next_product = [&]() {
+            const std::uint32_t code = static_cast<std::uint32_t>(low) & ((1U << bits) - 1U);
+            low = low >> bits | high << (64U - bits);
+            high >>= bits;
+            return payload.factor * __uint_as_float(integer_decoded_bits(code, bits, payload.base));
+        };
+        float4& sum = inout_sums.of[part];
+        sum.x = sum.x + next_product();
+        sum.y = sum.y + next_product();
+        sum.z = sum.z + next_product();
+        sum.w = sum.w + next_product();
+    }
+}
+
+/// Adds one dense payload; marks it if a value is not finite. All lanes. Integers are never rotated.
+template <bool kMayBeExponential, bool kMayBeInteger = kMayBeExponential>
 __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place, const Unit& unit, std::uint32_t half,
                                  Groups& inout_sums, Tally& inout_tally) {
     const DevicePayload& payload = tables.payloads[place];
@@ -171,6 +199,12 @@ __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place
         }
         if (payload.quantizer == QuantizerKind::kMinMax) {
             add_ranges(payload, tables.bytes, unit, half, inout_sums);
+            return __syncwarp();
+        }
+    }
+    if constexpr (kMayBeInteger) {
+        if (payload.quantizer == QuantizerKind::kInteger) {
+            add_integers(payload, tables.bytes, unit, half, inout_sums);
             return __syncwarp();
         }
     }

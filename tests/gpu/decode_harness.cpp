@@ -1,5 +1,7 @@
 #include "decode_harness.hpp"
 
+#include "decode_base.hpp"
+
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -9,6 +11,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 namespace gradsieve::gpu_check {
@@ -143,6 +146,7 @@ struct DecodeComparison::Side {
     std::vector<PlacedResult> results;
     codec::cuda::TouchedTiles touched;
     bool remembers = true;
+    std::optional<DecodeBase> base;
     bool is_lost = false;  ///< the last step was refused: whatever the results hold must be written
 
     Side(TensorId id, ElementCount elements) : memory(elements, 0.0F), cpu(id, memory.data(), elements) {}
@@ -165,8 +169,11 @@ void DecodeComparison::place_results(std::size_t variant) {
     std::size_t placed = 0;
     sides_.reserve(cases_.size());
     for (std::size_t place = 0; place < cases_.size(); ++place) {
+        const bool has_base = (variant + place) % 4 == 3;
+        if (has_base) cases_[place].name += ", added to a base";
         Side& side = sides_.emplace_back(tensor_id(cases_[place].name), cases_[place].elements);
         side.remembers = (variant + place) % 7 != 0;
+        if (has_base) add_base(place, variant + place);
         for (const ResultLayout& layout : result_layouts(variant + place)) {
             PlacedResult result;
             result.layout = layout;
@@ -192,6 +199,12 @@ void DecodeComparison::place_results(std::size_t variant) {
         if (ends[place] > 0)
             require_cuda(cudaMemset(memory.data.data(), static_cast<int>(kPoison), ends[place]), "poisoning results");
     }
+}
+
+void DecodeComparison::add_base(std::size_t place, std::size_t variant) {
+    std::vector<int> devices;
+    for (const Memory& memory : memories_) devices.push_back(memory.device);
+    sides_[place].base.emplace(cases_[place].elements, ranges_[place], devices, variant / 4);
 }
 
 // A result that holds the last average keeps it: what the decoder skips must still be right.
@@ -233,6 +246,7 @@ void DecodeComparison::run_step(std::size_t step, Report& report) {
                            results[place],
                            side.remembers ? &side.touched : nullptr,
                            ranges_[place]};
+        if (side.base) requests[place].bases = side.base->upload();
     }
     std::vector<Result<codec::DecodeResult>> gpu(cases_.size());
     const std::string batch = fmt::format("{} tensors, the first {}, step {}", cases_.size(), cases_[0].name, step + 1);
@@ -242,7 +256,9 @@ void DecodeComparison::run_step(std::size_t step, Report& report) {
                      "reading results");
     std::vector<Result<codec::DecodeResult>> cpu(cases_.size());
     in_parallel(cases_.size(), [&](std::size_t place) {
-        cpu[place] = sides_[place].cpu.decode_average(step + 1, contributions[place]);
+        Side& side = sides_[place];
+        cpu[place] = side.base ? side.base->decode_on_cpu(step + 1, contributions[place], side.cpu)
+                               : side.cpu.decode_average(step + 1, contributions[place]);
     });
     for (std::size_t place = 0; place < cases_.size(); ++place) compare(place, gpu[place], cpu[place], step, report);
 }
@@ -259,6 +275,7 @@ void DecodeComparison::compare(std::size_t place, const Result<codec::DecodeResu
                       where + ": wrote outside a result");
     }
     side.is_lost = !cpu.is_ok() || !gpu.is_ok();
+    if (side.base) side.base->compare(where, !side.is_lost, report);
     if (side.is_lost) {
         ++refused_;
         report.expect(

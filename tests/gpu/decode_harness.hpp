@@ -51,8 +51,8 @@ struct ResultLayout {
 /// of every result, digests, counts and error texts.
 class DecodeComparison {
 public:
-    /// `variant` of the first case; the others follow. `devices`: the decoder's, in its order, if there are several;
-    /// the results lie on them in turn.
+    /// `variant` of the first case; the others follow, and one in four is added to a base. `devices`: the decoder's, in
+    /// its order, if there are several; the results lie on them in turn.
     DecodeComparison(codec::cuda::GpuDecoder& decoder, std::vector<DecodeCase> cases, std::size_t variant,
                      std::vector<int> devices = {});
     ~DecodeComparison();
@@ -70,6 +70,7 @@ private:
         std::vector<std::byte> seen;
     };
     void place_results(std::size_t variant);
+    void add_base(std::size_t place, std::size_t variant);
     void poison(bool is_all);
     void compare(std::size_t place, const Result<codec::DecodeResult>& gpu, const Result<codec::DecodeResult>& cpu,
                  std::size_t step, Report& report);

@@ -84,6 +84,9 @@ struct SpeedCase {
     std::vector<ElementCount> sizes;
     std::string pipeline;
     std::size_t nodes = 2;
+    bool has_base = false;  ///< averages are added to what is kept: 8 bytes per element more
+
+    [[nodiscard]] std::size_t arrays() const { return has_base ? 3 : 1; }
 };
 
 class SpeedInput {
@@ -92,12 +95,17 @@ public:
         : chunks_(speed_case.sizes.size()),
           views_(chunks_.size()),
           contributions_(chunks_.size()),
-          results_(chunks_.size()) {
+          results_(chunks_.size()),
+          bases_(chunks_.size()),
+          bytes_per_element_(speed_case.has_base ? 12 : 4) {
         const auto pipeline = codec::parse_pipeline(speed_case.pipeline);
         if (!report.expect_ok(pipeline.status(), speed_case.name)) return;
         for (const ElementCount elements : speed_case.sizes) elements_ += elements;
-        auto memory = codec::cuda::DeviceMemory::make(device, 4 * (elements_ + 64 * chunks_.size()), "results");
+        auto memory = codec::cuda::DeviceMemory::make(
+            device, speed_case.arrays() * 4 * (elements_ + 64 * chunks_.size()), "results");
         if (!report.expect_ok(memory.status(), "results")) return;
+        require_cuda(cudaMemset(memory->data(), 0, memory->size()), "clearing results");
+        require_cuda(cudaDeviceSynchronize(), "clearing results");
         memory_ = std::move(*memory);
         for (auto& of_tensor : chunks_) of_tensor.resize(speed_case.nodes);
         in_parallel(chunks_.size() * speed_case.nodes, [&](std::size_t part) {
@@ -111,6 +119,7 @@ public:
     [[nodiscard]] std::span<const GpuDecodeRequest> requests() const { return requests_; }
     [[nodiscard]] ElementCount elements() const { return elements_; }
     [[nodiscard]] ByteCount payload_bytes() const { return payload_bytes_; }
+    [[nodiscard]] ByteCount bytes_per_element() const { return bytes_per_element_; }
 
 private:
     void point(const SpeedCase& speed_case) {
@@ -124,10 +133,13 @@ private:
                 }
                 contributions_[tensor].push_back({1.0F / static_cast<float>(speed_case.nodes), views_[tensor][node]});
             }
+            const ByteCount bytes = (4 * speed_case.sizes[tensor] + 255) / 256 * 256;
             results_[tensor] = {memory_.data() + offset, codec::cuda::ElementType::kF32, false};
-            offset += (4 * speed_case.sizes[tensor] + 255) / 256 * 256;
+            bases_[tensor] = {memory_.as<float>(offset + bytes), memory_.as<float>(offset + 2 * bytes)};
+            offset += speed_case.arrays() * bytes;
             requests_.push_back(
                 {tensor + 1, 1, speed_case.sizes[tensor], contributions_[tensor], {&results_[tensor], 1}, nullptr});
+            if (speed_case.has_base) requests_.back().bases = {&bases_[tensor], 1};
         }
     }
 
@@ -135,6 +147,8 @@ private:
     std::vector<std::vector<std::vector<codec::ChunkView>>> views_;
     std::vector<std::vector<codec::Contribution>> contributions_;
     std::vector<GpuResult> results_;
+    std::vector<codec::cuda::GpuDecodeBase> bases_;
+    ByteCount bytes_per_element_ = 4;
     std::vector<GpuDecodeRequest> requests_;
     codec::cuda::DeviceMemory memory_;
     ElementCount elements_ = 0;
@@ -203,15 +217,15 @@ void measure_case(const SpeedCase& speed_case, int device, const std::vector<flo
     if (!report.expect_ok(decoder.status(), "decoder")) return;
     const Times whole = times_of(measure_whole(**decoder, input, report));
     const Times on_device = times_of(stages.device);
-    const double bytes = static_cast<double>(4 * input.elements() + input.payload_bytes());
+    const auto bytes = static_cast<double>(input.bytes_per_element() * input.elements() + input.payload_bytes());
     report.figure(fmt::format(
         "{}\n    payloads {:.2f} MB; ms: upload {}, lists {}, average {}, both kernels {}, begin to "
         "finish {}\n    both kernels: {:.0f} G elements/s, {:.2f} of the copy's bandwidth "
-        "(4 B per element and the payloads); workspace {} MiB",
+        "({} B per element and the payloads); workspace {} MiB",
         speed_case.name, static_cast<double>(input.payload_bytes()) * 1e-6, text_of(times_of(stages.upload)),
         text_of(times_of(stages.lists)), text_of(times_of(stages.average)), text_of(on_device), text_of(whole),
         static_cast<double>(input.elements()) / on_device.median_ms * 1e-6,
-        1e3 * bytes / on_device.median_ms / copy_rate, batch.device_bytes() >> 20U));
+        1e3 * bytes / on_device.median_ms / copy_rate, input.bytes_per_element(), batch.device_bytes() >> 20U));
 }
 
 /// Elements of the 161 parameters of a ResNet-50: 25,557,032 in all.
@@ -250,6 +264,12 @@ void measure_decode(const Options& options, Report& report) {
         {"103 M, all | pow2(bits=4) | raw32, 2 nodes", {kLarge}, "all | pow2(bits=4) | raw32", 2},
         {"103 M, all | sign, 2 nodes", {kLarge}, "all | sign", 2},
         {"103 M, rotate | all | sign, 2 nodes", {kLarge}, "rotate | all | sign", 2},
+        {"103 M, all | minmax, 2 nodes", {kLarge}, "all | minmax", 2},
+        {"103 M, all | integer(100), 2 nodes", {kLarge}, "all | integer(100)", 2},
+        {"103 M, topk(0.01) | integer(100), 2 nodes", {kLarge}, "topk(0.01) | integer(100)", 2},
+        {"103 M, " + sparse + ", 2 nodes, added to a base", {kLarge}, sparse, 2, true},
+        {"103 M, all | sign, 2 nodes, added to a base", {kLarge}, "all | sign", 2, true},
+        {"103 M, rotate | all | sign, 2 nodes, added to a base", {kLarge}, "rotate | all | sign", 2, true},
         {"103 M, all | bf16, 2 nodes", {kLarge}, "all | bf16", 2},
         {"103 M, all | f32, 2 nodes", {kLarge}, "all | f32", 2},
         {fmt::format("{} tensors of a ResNet-50, {}, 2 nodes", resnet.size(), sparse), resnet, sparse, 2},

@@ -144,7 +144,7 @@ EncodeCase make_case(const NamedPipeline& named, ElementCount elements, std::siz
     made.input = codec::make_input(named.pipeline, elements, samples, DataKind::kZero, 1);
     made.kind = kind;
     made.input.batch_samples = samples == 4 ? 64 : 0;
-    made.input.rescale = samples == 2 ? 0.5F : 1.0F;
+    made.input.rescale = samples == 2 && !codec::has_delta(named.pipeline) ? 0.5F : 1.0F;
     made.input.node_count = 1 + static_cast<std::uint32_t>(samples % 3);
     made.state = codec::zero_state(made.input);
     made.name = fmt::format("{} of {} x {} {}", named.name, elements, samples, codec::data_kind_name(kind));

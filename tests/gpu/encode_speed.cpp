@@ -64,6 +64,8 @@ constexpr Measured kMeasured[] = {
     {"rotate | all | sign(scale=drive)", 1, false, 4},
     {"all | integer(100)", 1, false, 12},
     {"topk(0.01) | integer(100)", 1, false, 12},
+    {"delta | topk(0.01) | pow2(bits=4) | auto", 1, false, 12},
+    {"delta | all | sign", 1, false, 12},
     {"all | pow2(bits=4)", 1, false, 12},
 };
 

@@ -24,7 +24,7 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
                               "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)",
-                              "lowrank(2, columns=square)"})
+                              "lowrank(2, columns=square)", "delta | topk(0.01) | pow2(bits=4) | auto"})
         for (const std::size_t samples : {std::size_t{1}, std::size_t{2}}) {
             JobPlan plan;
             plan.codec = codec;
@@ -43,7 +43,8 @@ void check_mixed(Report& report) {
     JobPlan plan;
     plan.elements = "33,4101,70000,600000";
     for (const char* codec : {"topk(0.01) | pow2(bits=4) | auto", "lowrank(2, columns=square)",
-                              "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)"}) {
+                              "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)",
+                              "momentum | delta | block_topk(0.01) | pow2(bits=4) | auto"}) {
         plan.codec = codec;
         plan.name = fmt::format("mixed-{:.12}", codec);
         plan.memory = "host";
@@ -58,6 +59,20 @@ void check_mixed(Report& report) {
                           fmt::format("{} on a card and in host memory: {}, {} in host memory", codec,
                                       answer.value("hash", ""), expected));
     }
+}
+
+/// A node that sends nothing in a step keeps its state, on the card as in host memory.
+void check_not_finite(Report& report, std::size_t devices) {
+    const Cluster cluster(2, kOpenSocket);
+    JobPlan plan;
+    plan.name = "zero";
+    plan.codec = "momentum | delta | topk(0.01) | pow2(bits=4) | auto";
+    plan.elements = "33,70000";
+    plan.world = 4;
+    plan.bad = 2;
+    plan.devices = devices;
+    plan.is_spread = true;
+    check_against_host(cluster, 2, plan, report);
 }
 
 /// Many tensors in batches that follow each other: two under way, the last one alone.
@@ -211,6 +226,7 @@ void check_end_to_end(const Options& options, Report& report) {
     check_staged(report);
     check_batches(report);
     check_mixed(report);
+    check_not_finite(report, std::min<std::size_t>(2, devices));
     if (!options.is_small) check_same_as_host(report, 1, 1, false);
     check_same_as_host(report, 2, 1, false);
     if (::geteuid() == 0)

@@ -35,6 +35,7 @@ void check_same_as_host(const Options& options, std::size_t nodes, const JobPlan
                                              "variance(1) | pow2(bits=4, scope=tensor)",
                                              "topk(0.01) | pow2(bits=4) | auto",
                                              "lowrank(2, columns=square)",
+                                             "delta | topk(0.01) | pow2(bits=4) | auto",
                                              "all | sign",
                                              "variance(2) | pow2(bits=4) | auto",
                                              "topk(0.02, gate=1) | f32"};

@@ -257,8 +257,9 @@ void check_clean_stop(const Expected& expected, Report& report, std::size_t devi
 }
 
 /// One node's daemon is killed; the other one still has its state, and goes on from it only if both can.
-void check_two_nodes(const std::string& elements, Report& report, std::size_t devices, bool is_lost) {
-    auto plan = long_plan(devices, elements);
+void check_two_nodes(const std::string& elements, Report& report, std::size_t devices, bool is_lost,
+                     const std::string& codec = kUsualCodec) {
+    auto plan = long_plan(devices, elements, codec);
     plan.memory = "host";
     const Cluster quiet(2, kOpenSocket);
     const auto expected = last_hash_of(run_job(quiet, 2, plan, report));
@@ -295,8 +296,9 @@ void check_state_end_to_end(const Options& options, Report& report) {
     {
         const Cluster cluster(2, kHostState);
         int number = 0;
-        for (const char* codec : {"all | sign", "variance(2) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto",
-                                  "lowrank(2, columns=square)", "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto"}) {
+        for (const char* codec :
+             {"all | sign", "variance(2) | pow2(bits=4) | auto", "topk(0.01) | pow2(bits=4) | auto",
+              "lowrank(2, columns=square)", "delta | all | sign", "momentum(0.9) | topk(0.01) | pow2(bits=4) | auto"}) {
             JobPlan plan;
             plan.codec = codec;
             plan.elements = large;
@@ -320,6 +322,11 @@ void check_state_end_to_end(const Options& options, Report& report) {
     const Expected factored("33,70000,20000", report, "lowrank(2, columns=square)");
     check_killed_daemon(factored, report, true, devices);
     check_snapshots(factored, report, 1);
+    // What was sent and the average of all of it on GPUs, and on the host the number of the life that made them.
+    const Expected followed("33,70000,20000", report, "delta | topk(0.01) | pow2(bits=4) | auto");
+    check_killed_daemon(followed, report, true, devices);
+    check_snapshots(followed, report, 1);
+    check_two_nodes(followed.elements, report, devices, false, followed.codec);
     for (const bool is_lost : {false, true}) check_two_nodes(whole.elements, report, devices, is_lost);
     if (devices < 2) return report.skip("state on several GPUs, and over to others: this host has one");
     check_killed_daemon(shared, report, true, devices);

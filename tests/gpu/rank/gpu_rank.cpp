@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -69,6 +70,7 @@ struct Rank {
     std::vector<double> milliseconds;
     std::uint64_t hash = 0x12345;
     std::uint64_t rank_number = 0;
+    std::uint64_t bad_step = 0;   ///< in which this rank's gradients are not finite
     std::uint64_t last_hash = 0;  ///< of the last step's averages alone
 
     [[nodiscard]] std::size_t element_bytes() const { return is_bf16 ? sizeof(std::uint16_t) : sizeof(float); }
@@ -211,7 +213,18 @@ struct Rank {
                 std::memcpy(entry.tensor.gradient(sample).data(), entry.host[set].data() + sample * entry.elements,
                             entry.elements * sizeof(float));
         }
+        if (step == bad_step) spoil();
         if (on_device) must(cudaStreamSynchronize(stream), "synchronize");
+    }
+
+    /// The first element of every gradient is not a number.
+    void spoil() {
+        for (auto& entry : tensors) {
+            if (on_device)
+                must(cudaMemsetAsync(entry.gradient, 0xFF, element_bytes(), stream), "spoil");
+            else
+                entry.tensor.gradient()[0] = std::numeric_limits<float>::quiet_NaN();
+        }
     }
 
     void take_back(bool wants_hash) {
@@ -245,18 +258,23 @@ struct Rank {
         samples = static_cast<std::uint32_t>(options.number("samples", 1));
         const auto rank = options.number("rank", 0);
         rank_number = rank;
+        bad_step = options.number("bad", 0);
         has_noise = on_device && !is_bf16 && options.number("hash", 1) == 0;
         if (on_device) {
             must(cudaSetDevice(static_cast<int>(options.number("device", 0))), "cudaSetDevice");
             must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
         }
-        auto job = gradsieve::Job::make({.name = options.text("job", "gpu-check"),
-                                         .run_id = options.text("run", "1"),
-                                         .rank = static_cast<std::int64_t>(rank),
-                                         .world_size = static_cast<std::int64_t>(options.number("world", 1)),
-                                         .codec = options.text("codec"),
-                                         .socket_path = options.text("socket"),
-                                         .require = options.text("require")});
+        const bool counts_as_zero = options.number("zero", 0) != 0;
+        auto job = gradsieve::Job::make({
+            .name = options.text("job", "gpu-check"),
+            .run_id = options.text("run", "1"),
+            .rank = static_cast<std::int64_t>(rank),
+            .world_size = static_cast<std::int64_t>(options.number("world", 1)),
+            .codec = options.text("codec"),
+            .non_finite = counts_as_zero ? gradsieve::NonFinite::kZero : gradsieve::NonFinite::kFail,
+            .socket_path = options.text("socket"),
+            .require = options.text("require"),
+        });
         if (!job.is_ok()) fail("make", job.status().to_string());
         add_tensors(*job, rank);
         if (on_device) bind();
@@ -296,6 +314,7 @@ struct Rank {
 /// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require
 /// cuda-ipc]
 /// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hold STEP] [--hash 0|1]
+/// [--bad STEP] [--zero 0|1]
 /// [--job NAME] [--run ID]
 int main(int argc, char** argv) {
     Rank rank(RankOptions(argc, argv));
