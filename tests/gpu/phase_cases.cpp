@@ -49,7 +49,7 @@ std::vector<PhaseCase> sketch_cases(bool is_small) {
     using codec::DataKind;
     std::vector<PhaseCase> cases = {
         {"sketch(0.02)", 1},
-        {"sketch(0.25, 1)", 65},
+        {"sketch(0.24, 1)", 65},
         {"sketch(0.01)", 4096, {kF32, kBf16}},
         {"sketch(0.05, 3, 100)", 4097, {kF16}},
         // Blocks of 1,024 elements, more than one range of cells; fewer columns than a block would have.
@@ -79,7 +79,7 @@ std::vector<PhaseCase> sketch_cases(bool is_small) {
         cases.insert(cases.end(), {{"sketch(0.01)", 8'388'608, {kF32, kBf16}},
                                    {"sketch(0.01)", 30'000'001},
                                    {"sketch(0.001, 7)", 5'000'000},
-                                   {"sketch(0.25, 1)", 3'000'003}});
+                                   {"sketch(0.24, 1)", 3'000'003}});
     return cases;
 }
 

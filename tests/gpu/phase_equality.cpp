@@ -94,7 +94,9 @@ public:
         name_ = fmt::format("{}, {} elements, {} samples of {}", one.text, one.elements, one.samples.size(),
                             codec::data_kind_name(one.kind));
         case_ = &one;
-        pipeline_ = *codec::parse_pipeline(one.text);
+        const auto pipeline = codec::parse_pipeline(one.text);
+        if (!report_.expect_ok(pipeline.status(), name_)) return;
+        pipeline_ = *pipeline;
         HostNode shadow(pipeline_, one.elements);  // what the card's node is on the CPU
         HostNode other(pipeline_, one.elements);
         DeviceNode node;
