@@ -30,8 +30,7 @@ __device__ inline void draw_for_tile(const DeviceSketch& sketch, std::uint32_t t
     for (std::uint32_t number = threadIdx.x; number < sketch.rows * kSignCounters; number += kThreads) {
         const std::uint32_t row = number / kSignCounters;
         const std::uint32_t counter = number % kSignCounters;
-        const PhiloxBlock words =
-            philox({{tile * kSignCounters + counter, kSketchSignPurpose, row, 0}}, sketch.key);
+        const PhiloxBlock words = philox({{tile * kSignCounters + counter, kSketchSignPurpose, row, 0}}, sketch.key);
 #pragma unroll
         for (unsigned word = 0; word < 4; ++word) ret_draws.signs[row][4 * counter + word] = words.words[word];
     }
@@ -252,8 +251,7 @@ cudaError_t choose(const DeviceSketch& sketch, const float* rows, const Estimate
                    std::uint32_t* ret_chosen, unsigned multiprocessors, cudaStream_t stream) {
     constexpr unsigned kBlocksEach = 8;
     const std::uint32_t tiles = sketch_tiles(sketch.elements);
-    cudaError_t error =
-        launch(&begin_choice, {1, kThreads}, stream, scratch.state, scratch.bins, sketch.kept);
+    cudaError_t error = launch(&begin_choice, {1, kThreads}, stream, scratch.state, scratch.bins, sketch.kept);
     struct Turn {
         unsigned shift, width;
     };

@@ -19,7 +19,7 @@ constexpr std::uint32_t kBatch = 64;
 constexpr std::uint32_t kSignElements = 128;
 constexpr std::uint32_t kRunCounters = (kThreads + 2 * (kSignElements - 1)) / kSignElements;
 /// Elements of a cell that are on their way at once.
-constexpr std::uint32_t kAhead = 8;
+constexpr std::uint32_t kAhead = 4;
 static_assert(kBatch % kAhead == 0);
 
 /// Blocks of elements that fall on the range of cells, in order.
@@ -103,8 +103,7 @@ __device__ inline void make_batch(const DeviceSketch& sketch, const RunList& lis
             run.begin = max(range, offset);
             run.end = min(range + kThreads, offset + block_elements(sketch, block));
             run.element = (block << sketch.block_log2) - offset;
-            run.first_sign =
-                4 * (threadIdx.x * kRunCounters - (run.element + run.begin) / kSignElements);
+            run.first_sign = 4 * (threadIdx.x * kRunCounters - (run.element + run.begin) / kSignElements);
         }
         ret_batch.runs[threadIdx.x] = run;
     }
@@ -151,9 +150,9 @@ __device__ inline float add_batch(const Batch& batch, const float* __restrict__ 
     return sum;
 }
 
-__global__ void __launch_bounds__(kThreads) insert(DeviceSketch sketch, const float* __restrict__ values,
-                                                   const std::uint32_t* __restrict__ offsets,
-                                                   float* __restrict__ ret_cells) {
+__global__ void __launch_bounds__(kThreads, 2)
+    insert(DeviceSketch sketch, const float* __restrict__ values, const std::uint32_t* __restrict__ offsets,
+           float* __restrict__ ret_cells) {
     __shared__ ScanShared<kThreads> scan;
     __shared__ RunList list;
     __shared__ Batch batch;

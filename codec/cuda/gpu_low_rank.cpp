@@ -48,7 +48,8 @@ Status GpuLowRank::expand(const Stream& stream, std::span<const ExpandWork> work
     std::vector<RoundTrip::Slot> slots;
     for (const ExpandWork& one : work) {
         const std::span digest(one.ret_digest, one.ret_digest == nullptr ? 0 : 1);
-        slots.push_back({{std::as_bytes(one.left), std::as_bytes(one.right)}, {std::as_writable_bytes(digest), {}}, {}});
+        slots.push_back(
+            {{std::as_bytes(one.left), std::as_bytes(one.right)}, {std::as_writable_bytes(digest), {}}, {}});
     }
     return trip_.run(stream, slots, [&](std::size_t number, const RoundTrip::Slot& slot) -> Status {
         const ExpandWork& one = work[number];

@@ -45,7 +45,8 @@ struct ExpandWork {
 class GpuLowRank {
 public:
     /// Calls nothing of CUDA. `multiprocessors`: of the device.
-    GpuLowRank(int device, int multiprocessors) : trip_(device, "factors of lowrank"), multiprocessors_(multiprocessors) {}
+    GpuLowRank(int device, int multiprocessors)
+        : trip_(device, "factors of lowrank"), multiprocessors_(multiprocessors) {}
 
     /// Behind what `stream` of the device holds; waits for it. Errors: kResourceExhausted (memory for factors),
     /// kUnavailable (the device failed: what was to be written is unspecified).

@@ -36,8 +36,8 @@ ProjectWork project_work(const EncodeRequest& request, LowRankMemory& inout_memo
 }
 
 SettleWork settle_work(const EncodeRequest& request, LowRankMemory& inout_memory) {
-    SettleWork work{inout_memory.shape, request.out.residual, request.in.residual, {0, 0}, inout_memory.left,
-                    inout_memory.right};
+    SettleWork work{inout_memory.shape, request.out.residual, request.in.residual, {0, 0},
+                    inout_memory.left,  inout_memory.right};
     if (has_low_pass(*request.pipeline)) work.low_pass = low_pass_factors(request.pipeline->front, request.rescale);
     return work;
 }
@@ -49,8 +49,8 @@ InsertWork insert_work(const EncodeRequest& request, SketchMemory& inout_memory)
 
 /// The choice alone.
 ChooseWork choose_work(SketchMemory& inout_memory) {
-    return {inout_memory.shape,   inout_memory.draws.key(), inout_memory.row_mean, nullptr, nullptr,
-            inout_memory.chosen, {}};
+    return {
+        inout_memory.shape, inout_memory.draws.key(), inout_memory.row_mean, nullptr, nullptr, inout_memory.chosen, {}};
 }
 
 /// And the values of what is chosen.

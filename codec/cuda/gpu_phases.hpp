@@ -1,6 +1,6 @@
 // The phases of a step (codec/phases.hpp) of tensors in device memory: what every element of a tensor takes part in
-// runs on the device, what has the size of factors or cells on the host, in the tensor's PhaseMemory. The same payloads,
-// state and results as there, bit for bit. GPU worker thread.
+// runs on the device, what has the size of factors or cells on the host, in the tensor's PhaseMemory. The same
+// payloads, state and results as there, bit for bit. GPU worker thread.
 //
 //     GpuEncoder with first_pass -> finish_first_phases -> payloads of all nodes -> decode_first_phase (no device)
 //     -> encode_second_phases -> payloads -> decode_last_phases
@@ -18,7 +18,8 @@ namespace gradsieve::codec::cuda {
 /// What works for the phases of every codec on a device.
 struct GpuPhaseCodecs {
     /// Calls nothing of CUDA. `multiprocessors`: of the device.
-    GpuPhaseCodecs(int device, int multiprocessors) : low_rank(device, multiprocessors), sketch(device, multiprocessors) {}
+    GpuPhaseCodecs(int device, int multiprocessors)
+        : low_rank(device, multiprocessors), sketch(device, multiprocessors) {}
     GpuLowRank low_rank;
     GpuSketch sketch;
     [[nodiscard]] ByteCount workspace_bytes() const noexcept {

@@ -37,9 +37,9 @@ Status GpuSketch::fit_scratch(const Stream& stream, ByteCount bytes) {
     if (bytes <= scratch_.size()) return {};
     GRADSIEVE_TRY(stream.make_current());
     scratch_ = {};
-    GRADSIEVE_ASSIGN(scratch_,
-                     DeviceMemory::make(device_, rounded_up(bytes, kGranularityBytes), "what cells of sketch are "
-                                                                                       "made of"));
+    GRADSIEVE_ASSIGN(scratch_, DeviceMemory::make(device_, rounded_up(bytes, kGranularityBytes),
+                                                  "what cells of sketch are "
+                                                  "made of"));
     return {};
 }
 
@@ -69,10 +69,9 @@ Status GpuSketch::choose(const Stream& stream, std::span<const ChooseWork> work)
     for (std::size_t number = 0; number < work.size(); ++number) {
         const ChooseWork& one = work[number];
         chosen[number].resize(one.shape.kept);
-        slots.push_back(
-            {{std::as_bytes(one.rows), {}},
-             {std::as_writable_bytes(std::span(chosen[number])), std::as_writable_bytes(one.ret_values)},
-             {}});
+        slots.push_back({{std::as_bytes(one.rows), {}},
+                         {std::as_writable_bytes(std::span(chosen[number])), std::as_writable_bytes(one.ret_values)},
+                         {}});
         scratch = std::max(scratch, choose_bytes(one.shape));
     }
     GRADSIEVE_TRY(fit_scratch(stream, scratch));
@@ -124,9 +123,9 @@ Status GpuSketch::scatter(const Stream& stream, std::span<const ScatterWork> wor
             targets.take(std::span(one.results).subspan(first));
             targets.digest_seed = mix64(mix64(one.tensor) + one.step);
             if (first == 0 && one.ret_digest != nullptr) targets.digest = trip_.as<unsigned long long>(slot.at[2]);
-            GRADSIEVE_TRY(launched(launch_scatter(targets, trip_.as<std::uint32_t>(slot.at[0]),
-                                                  trip_.as<float>(slot.at[1]),
-                                                  static_cast<std::uint32_t>(one.chosen.size()), handle_of(stream))));
+            GRADSIEVE_TRY(
+                launched(launch_scatter(targets, trip_.as<std::uint32_t>(slot.at[0]), trip_.as<float>(slot.at[1]),
+                                        static_cast<std::uint32_t>(one.chosen.size()), handle_of(stream))));
         }
         return {};
     });

@@ -10,9 +10,8 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-__global__ void __launch_bounds__(kThreads)
-    filter_rests(float* __restrict__ residual, const float* __restrict__ before, LowPassFactors factors,
-                 std::uint32_t elements) {
+__global__ void __launch_bounds__(kThreads) filter_rests(float* __restrict__ residual, const float* __restrict__ before,
+                                                         LowPassFactors factors, std::uint32_t elements) {
     const std::uint64_t number = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
     if (number >= elements) return;
     residual[number] = element::low_passed(factors.keep, before[number], factors.take, residual[number]);

@@ -25,9 +25,9 @@ struct SpeedCase {
     const char* text;
     ElementCount elements;
 };
-constexpr SpeedCase kCases[] = {{"sketch(0.01)", 8'388'608},    {"sketch(0.01)", 25'600'000},
-                                {"sketch(0.001)", 8'388'608},   {"sketch(0.01, 1)", 8'388'608},
-                                {"sketch(0.01)", 103'000'000},  {"sketch(0.01)", 1'000'000}};
+constexpr SpeedCase kCases[] = {{"sketch(0.01)", 8'388'608},   {"sketch(0.01)", 25'600'000},
+                                {"sketch(0.001)", 8'388'608},  {"sketch(0.01, 1)", 8'388'608},
+                                {"sketch(0.01)", 103'000'000}, {"sketch(0.01)", 1'000'000}};
 
 class SketchSpeed {
 public:
@@ -98,17 +98,17 @@ private:
         const codec::cuda::InsertWork insert{memory.shape, draws.key(), tensor_.as<float>(), memory.rows};
         const float inserting = time([&] { return sketch_->insert(stream_, {&insert, 1}); });
         const auto decoding = decode_first(memory);
-        const codec::cuda::ChooseWork choose{memory.shape,  draws.key(),   memory.row_mean, tensor_.as<float>(),
-                                             nullptr,       memory.chosen, memory.values};
+        const codec::cuda::ChooseWork choose{memory.shape, draws.key(),   memory.row_mean, tensor_.as<float>(),
+                                             nullptr,      memory.chosen, memory.values};
         const float choosing = time([&] { return sketch_->choose(stream_, {&choose, 1}); });
         std::uint64_t digest = 0;
-        const codec::cuda::ScatterWork scatter{one.elements,  1, 1, memory.chosen, memory.values,
-                                               {{.data = result_.data()}}, &digest};
+        const codec::cuda::ScatterWork scatter{
+            one.elements, 1, 1, memory.chosen, memory.values, {{.data = result_.data()}}, &digest};
         const float scattering = time([&] { return sketch_->scatter(stream_, {&scatter, 1}); });
-        report_.figure(fmt::format("{} of {} elements: cells {:.4f} ms, host's decoding of two nodes' {:.4f} ms, choice "
-                                   "and values {:.4f} ms, result {:.4f} ms; on the card and back {:.4f} ms",
-                                   one.text, one.elements, inserting, decoding, choosing, scattering,
-                                   inserting + choosing + scattering));
+        report_.figure(fmt::format(
+            "{} of {} elements: cells {:.4f} ms, host's decoding of two nodes' {:.4f} ms, choice "
+            "and values {:.4f} ms, result {:.4f} ms; on the card and back {:.4f} ms",
+            one.text, one.elements, inserting, decoding, choosing, scattering, inserting + choosing + scattering));
     }
 
     /// Milliseconds, of two nodes' cells.
