@@ -48,12 +48,20 @@ struct SketchMemory {
     SpanCells span_cells;
     std::vector<float> estimates;  ///< of one span
     TopKHint hint;                 ///< the last k-th estimate: speed alone
+    /// decode_first leaves the choice open, for a device to make; whoever needs it on the host makes it there.
+    bool leaves_choice = false;
+    bool is_choice_open = false;  ///< `row_mean` and `draws` say what `chosen` does not yet
 
     explicit SketchMemory(const SketchShape& sketch);
     SketchMemory(const SketchMemory&) = delete;
     [[nodiscard]] static ByteCount bytes(const SketchShape& sketch) noexcept;
 
+    /// Returns whether anybody sent anything. Errors: kCorrupt.
     [[nodiscard]] Result<bool> decode_first(const PhaseStep& at, std::span<const Contribution> contributions);
+    /// `chosen` is what the mean sketch says.
+    void close_choice();
+    /// `value_mean` from the second phase's payloads; false: nobody sent anything. Errors: kCorrupt.
+    [[nodiscard]] Result<bool> average_values(Step step, std::span<const Contribution> contributions);
     [[nodiscard]] Result<DecodeResult> decode_last(Step step, std::span<const Contribution> contributions,
                                                    ResultTensor& inout_result);
 

@@ -7,12 +7,6 @@
 #include <bit>
 
 namespace gradsieve::codec {
-namespace {
-
-/// What the words of the key are for, in the counter's second word.
-constexpr std::uint32_t kSketchOffsetPurpose = 10U << 24U;
-
-}  // namespace
 
 SketchShape sketch_shape(const Pipeline& pipeline, ElementCount elements) noexcept {
     SketchShape shape{.elements = elements, .rows = static_cast<std::uint32_t>(pipeline.whole.rows)};

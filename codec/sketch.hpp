@@ -54,6 +54,8 @@ public:
                       Visit visit) const;
     /// First cell of block `block` in a row.
     [[nodiscard]] ElementCount offset(std::uint32_t row, ElementCount block) const noexcept;
+    /// What all words are drawn with: philox of the counter {number, purpose, row, 0}.
+    [[nodiscard]] PhiloxKey key() const noexcept { return key_; }
 
 private:
     SketchShape shape_;

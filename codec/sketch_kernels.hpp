@@ -15,6 +15,8 @@ inline constexpr std::uint32_t kMostSketchRows = 7;
 inline constexpr std::uint32_t kSketchPieceElements = 1024;
 /// What the words of the key are for, in the counter's upper half of the second word: signs.
 inline constexpr std::uint32_t kSketchSignPurpose = 9U << 24U;
+/// And offsets.
+inline constexpr std::uint32_t kSketchOffsetPurpose = 10U << 24U;
 /// Elements are cut off at that magnitude on their way into a cell, so that no sum of a tensor's overflows.
 inline constexpr float kSketchLimit = 0x1p96F;
 

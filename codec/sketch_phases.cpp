@@ -26,15 +26,23 @@ ByteCount SketchMemory::bytes(const SketchShape& sketch) noexcept {
 }
 
 Result<bool> SketchMemory::decode_first(const PhaseStep& at, std::span<const Contribution> contributions) {
+    is_choice_open = false;
     GRADSIEVE_ASSIGN(const auto decoded, row_average.decode_average(at.step, contributions));
     if (decoded.touched_elements == 0) {  // all estimates are zero
         std::iota(chosen.begin(), chosen.end(), ElementCount{0});
         return false;
     }
     draws = SketchDraws(shape, at.selection_seed, at.tensor, at.step);
+    is_choice_open = true;
+    if (!leaves_choice) close_choice();
+    return true;
+}
+
+void SketchMemory::close_choice() {
+    if (!is_choice_open) return;
+    is_choice_open = false;
     spread_sketch(shape, row_mean, cells);
     choose();
-    return true;
 }
 
 /// Estimates of at least that magnitude, or of what the collector makes of it meanwhile.
@@ -79,10 +87,16 @@ void SketchMemory::choose() {
     add_zeros_before(shape.elements);
 }
 
+Result<bool> SketchMemory::average_values(Step step, std::span<const Contribution> contributions) {
+    GRADSIEVE_ASSIGN(const auto decoded, value_average.decode_average(step, contributions));
+    return decoded.touched_elements > 0;
+}
+
 Result<DecodeResult> SketchMemory::decode_last(Step step, std::span<const Contribution> contributions,
                                                ResultTensor& inout_result) {
-    GRADSIEVE_ASSIGN(const auto decoded, value_average.decode_average(step, contributions));
-    if (decoded.touched_elements == 0) return inout_result.decode_average(step, {});
+    close_choice();
+    GRADSIEVE_ASSIGN(const bool is_sent, average_values(step, contributions));
+    if (!is_sent) return inout_result.decode_average(step, {});
     return inout_result.write_list(step, chosen, value_mean);
 }
 

@@ -190,10 +190,9 @@ constexpr std::array kStages = {
              "elements, at least 64), whose mean over nodes estimates every element of the mean; of the ratio's share "
              "with the largest estimates every node then sends exact values; those elements come back and are zero in "
              "the residual; stands in place of selector, quantizer and index coder; what it would not halve is sent as "
-             "all | f32; works on the host only",
+             "all | f32",
              "Charikar, Chen, Farach-Colton 2002, Finding Frequent Items in Data Streams; Ivkin, Rothchild, Ullah, "
-             "Braverman, Stoica, Arora 2019, Communication-efficient Distributed SGD with Sketching, arXiv:1903.04488",
-             "gather", "CPU"},
+             "Braverman, Stoica, Arora 2019, Communication-efficient Distributed SGD with Sketching, arXiv:1903.04488"},
     StageRow{"auto", "index coder", "", "chunk", "-", "the smallest of rice, bitmap and raw32, chunk by chunk", "-"},
     StageRow{"rice", "index coder", "", "chunk", "-",
              "gaps in Golomb-Rice code, quotients and remainders apart, parameter of the fewest bits",

@@ -39,6 +39,7 @@ EncodeResult TensorEncoder::run_sketch(SketchMemory& inout_memory) {
 EncodeResult TensorEncoder::run_chosen(SketchMemory& inout_memory, bool sends) {
     if (request_.elements == 0) return std::move(result_);
     if (sends) {
+        inout_memory.close_choice();
         float* residual = request_.out.residual;
         float* momentum = is_momentum_masked(pipeline_) ? request_.out.momentum : nullptr;
         const auto& chosen = inout_memory.chosen;

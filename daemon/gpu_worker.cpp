@@ -214,7 +214,7 @@ Status GpuWorker::ensure_context() {
         GRADSIEVE_ASSIGN(
             context->decoder,
             codec::cuda::GpuDecoder::make(ordinals_, {.multiprocessors = pace_.multiprocessors, .mirrors = mirrors}));
-        for (const auto& device : devices_) context->low_ranks.emplace_back(device.ordinal, device.multiprocessors);
+        for (const auto& device : devices_) context->phase_codecs.emplace_back(device.ordinal, device.multiprocessors);
         return context;
     };
     auto context = make();

@@ -47,7 +47,7 @@ Status GpuWorker::finish_first_phases(std::span<GpuTask* const> tasks, const cod
         std::vector<codec::EncodeResult> results;
         for (const auto number : numbers) results.push_back(std::move(inout_results[number]));
         GRADSIEVE_TRY(
-            codec::cuda::finish_first_phases(encoder.stream(place), requests, context_->low_ranks[place], results));
+            codec::cuda::finish_first_phases(encoder.stream(place), requests, context_->phase_codecs[place], results));
         for (std::size_t index = 0; index < numbers.size(); ++index)
             inout_results[numbers[index]] = std::move(results[index]);
     }
@@ -69,7 +69,7 @@ void GpuWorker::encode_second_phases(std::span<GpuTask* const> tasks) {
         std::vector<codec::EncodeResult> results(requests.size());
         if (!own.empty())
             status = codec::cuda::encode_second_phases(stream_of(ordinals_[place]), requests,
-                                                       context_->low_ranks[place], results);
+                                                       context_->phase_codecs[place], results);
         for (std::size_t number = 0; number < own.size() && status.is_ok(); ++number) {
             status = take_norm(*own[number]);
             own[number]->encoded.emplace(std::move(results[number]));
@@ -108,7 +108,7 @@ void GpuWorker::decode_last_phases(std::span<CodecTask* const> tasks) {
     std::vector<Result<codec::DecodeResult>> answers(tasks.size(), codec::DecodeResult{});
     std::vector<codec::cuda::GpuPhaseDevice> devices;
     for (std::size_t place = 0; place < devices_.size() && status.is_ok(); ++place)
-        devices.push_back({&context_->decoder->stream(place), &context_->low_ranks[place]});
+        devices.push_back({&context_->decoder->stream(place), &context_->phase_codecs[place]});
     if (status.is_ok()) status = codec::cuda::decode_last_phases(devices, requests, answers);
     look_after(status);
     const auto ended = clock.now();

@@ -3,7 +3,7 @@
 // its rows up in order. What P Q'^T stands for has a thread for some rows of a column.
 #include "codec/cuda/factor_kernels.hpp"
 #include "codec/cuda/launch.hpp"
-#include "codec/cuda/unit_results.cuh"
+#include "codec/cuda/result_targets.cuh"
 #include "codec/element.hpp"
 #include "codec/low_rank_kernels.hpp"
 
@@ -212,21 +212,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-__device__ inline void write_value(void* data, ElementType type, std::uint64_t element, float value) {
-    if (type == ElementType::kF32)
-        static_cast<float*>(data)[element] = value;
-    else if (type == ElementType::kF16)
-        static_cast<std::uint16_t*>(data)[element] = bits_of(rounded<__half>(value));
-    else
-        static_cast<std::uint16_t*>(data)[element] = bits_of(rounded<__nv_bfloat16>(value));
-}
-
-__device__ inline unsigned long long digest_of(const ExpandTargets& targets, std::uint64_t element, float value) {
-    const std::uint64_t key = mix(targets.digest_seed + element / kChunkElements);
-    return element_mix(key, static_cast<std::uint32_t>(element % kChunkElements), value);
-}
-
-__global__ void __launch_bounds__(kThreads) expand(DeviceMatrix matrix, const __grid_constant__ ExpandTargets targets,
+__global__ void __launch_bounds__(kThreads) expand(DeviceMatrix matrix, const __grid_constant__ ResultTargets targets,
                                                    const float* __restrict__ left, const float* __restrict__ right) {
     __shared__ unsigned long long parts[kWarps];
     const Cells cells = own_cells(matrix);
@@ -238,18 +224,11 @@ __global__ void __launch_bounds__(kThreads) expand(DeviceMatrix matrix, const __
         for (unsigned r = 0; r < kRowsAtOnce; ++r) {
             if (r >= cells.rows) continue;
             const std::uint64_t element = (std::uint64_t{cells.row} + r) * matrix.columns + cells.column;
-            for (std::uint32_t target = 0; target < targets.count; ++target)
-                write_value(targets.data[target], targets.types[target], element, sums[r]);
+            write_value(targets, element, sums[r]);
             if (targets.digest != nullptr) digest += digest_of(targets, element, sums[r]);
         }
     }
-    if (targets.digest == nullptr) return;
-    for (unsigned half = kLanes / 2; half > 0; half /= 2) digest += __shfl_down_sync(kAllLanes, digest, half);
-    if (threadIdx.x % kLanes == 0) parts[threadIdx.x / kLanes] = digest;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    for (unsigned warp = 1; warp < kWarps; ++warp) digest += parts[warp];
-    atomicAdd(targets.digest, digest);
+    add_digest<kThreads>(targets, digest, parts);
 }
 
 template <unsigned kRows, unsigned kFactors>
@@ -299,7 +278,7 @@ cudaError_t launch_subtract(const DeviceMatrix& matrix, const SubtractStep& step
     return launch(&subtract, {blocks_for_cells(matrix), kThreads}, stream, matrix, step, left, right);
 }
 
-cudaError_t launch_expand(const DeviceMatrix& matrix, const ExpandTargets& targets, const float* left,
+cudaError_t launch_expand(const DeviceMatrix& matrix, const ResultTargets& targets, const float* left,
                           const float* right, cudaStream_t stream) {
     return launch(&expand, {blocks_for_cells(matrix), kThreads}, stream, matrix, targets, left, right);
 }

@@ -2,7 +2,7 @@
 // codec/low_rank_kernels.hpp, since its order of sums is a warp's in one direction and a thread's in the other.
 #pragma once
 
-#include "codec/cuda/gpu_encoder.hpp"
+#include "codec/cuda/result_targets.hpp"
 #include "codec/low_pass.hpp"
 #include "codec/low_rank.hpp"
 
@@ -37,16 +37,8 @@ struct SubtractStep {
 cudaError_t launch_subtract(const DeviceMatrix& matrix, const SubtractStep& step, const float* left, const float* right,
                             cudaStream_t stream);
 
-/// Where P Q'^T is written, and what its digest is made of.
-struct ExpandTargets {
-    static constexpr std::size_t kMost = 8;
-    void* data[kMost] = {};
-    ElementType types[kMost] = {};
-    std::uint32_t count = 0;
-    std::uint64_t digest_seed = 0;         ///< mix64(mix64(tensor) + step)
-    unsigned long long* digest = nullptr;  ///< grows by the elements' digests; null: nobody asks
-};
-cudaError_t launch_expand(const DeviceMatrix& matrix, const ExpandTargets& targets, const float* left,
+/// P Q'^T into every target, and its digest.
+cudaError_t launch_expand(const DeviceMatrix& matrix, const ResultTargets& targets, const float* left,
                           const float* right, cudaStream_t stream);
 
 }  // namespace gradsieve::codec::cuda

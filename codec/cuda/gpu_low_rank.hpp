@@ -5,10 +5,10 @@
 
 #include "codec/cuda/device.hpp"
 #include "codec/cuda/gpu_decoder.hpp"
+#include "codec/cuda/round_trip.hpp"
 #include "codec/low_pass.hpp"
 #include "codec/low_rank.hpp"
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -45,7 +45,8 @@ struct ExpandWork {
 class GpuLowRank {
 public:
     /// Calls nothing of CUDA. `multiprocessors`: of the device.
-    GpuLowRank(int device, int multiprocessors) : device_(device), multiprocessors_(multiprocessors) {}
+    GpuLowRank(int device, int multiprocessors)
+        : trip_(device, "factors of lowrank"), multiprocessors_(multiprocessors) {}
 
     /// Behind what `stream` of the device holds; waits for it. Errors: kResourceExhausted (memory for factors),
     /// kUnavailable (the device failed: what was to be written is unspecified).
@@ -53,23 +54,11 @@ public:
     [[nodiscard]] Status settle(const Stream& stream, std::span<const SettleWork> work);
     [[nodiscard]] Status expand(const Stream& stream, std::span<const ExpandWork> work);
 
-    [[nodiscard]] ByteCount workspace_bytes() const noexcept { return memory_.size(); }
+    [[nodiscard]] ByteCount workspace_bytes() const noexcept { return trip_.bytes(); }
 
 private:
-    /// A tensor's factors: on their way in, and on their way out.
-    struct Slot {
-        std::span<const std::byte> in[2];
-        std::span<std::byte> out;
-        ByteCount at[3] = {};  ///< of the two and the third in the memory
-    };
-    using Launch = std::function<Status(std::size_t number, const Slot& slot)>;
-    [[nodiscard]] Status run(const Stream& stream, std::vector<Slot>& slots, const Launch& launch);
-    [[nodiscard]] Status fit(ByteCount bytes);
-
-    int device_ = 0;
+    RoundTrip trip_;
     int multiprocessors_ = 1;
-    DeviceMemory memory_;  ///< grows to its largest use
-    PinnedMemory mirror_;  ///< the same on the host
 };
 
 }  // namespace gradsieve::codec::cuda

@@ -4,6 +4,7 @@
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/gpu_low_rank.hpp"
+#include "codec/cuda/gpu_sketch.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/mirror_pool.hpp"
 #include "codec/cuda/residual_norm.hpp"
@@ -43,6 +44,10 @@ Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const
 Status GpuLowRank::project(const Stream&, std::span<const ProjectWork>) { return not_built(); }
 Status GpuLowRank::settle(const Stream&, std::span<const SettleWork>) { return not_built(); }
 Status GpuLowRank::expand(const Stream&, std::span<const ExpandWork>) { return not_built(); }
+Status GpuSketch::insert(const Stream&, std::span<const InsertWork>) { return not_built(); }
+Status GpuSketch::choose(const Stream&, std::span<const ChooseWork>) { return not_built(); }
+Status GpuSketch::filter(const Stream&, std::span<const FilterWork>) { return not_built(); }
+Status GpuSketch::scatter(const Stream&, std::span<const ScatterWork>) { return not_built(); }
 
 struct MirrorPool::State {};
 MirrorPool::MirrorPool() = default;

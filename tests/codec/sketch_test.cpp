@@ -2,6 +2,7 @@
 #include "codec/sketch.hpp"
 
 #include "codec/local_clip.hpp"
+#include "codec/phase_memory.hpp"
 #include "phase_loop.hpp"
 
 #include <cfloat>
@@ -125,6 +126,34 @@ TEST(Sketch, A_node_that_sends_nothing_decodes_what_the_others_send) {
     ResultTensor own_result(tensor_id("w"), own.data(), 6000);
     EXPECT_EQ(decode_last_phase(1, second_contributions, loop.memory(0), own_result)->digest, decoded->digest);
     EXPECT_TRUE(same_bits(own, memory));
+}
+TEST(Sketch, A_choice_left_open_is_made_by_the_phase_that_needs_it) {
+    std::mt19937_64 random(kSeed);
+    PhaseLoop loop("sketch(0.02)", 6000, 2);
+    PhaseMemory listening(loop.pipeline(), 6000);
+    for (auto* memory : {&loop.memory(1), &listening}) memory->impl().sketch->leaves_choice = true;
+    for (int step = 0; step < 3; ++step) {
+        std::vector<std::vector<ChunkView>> views(2);
+        std::vector<EncodeResult> encoded;
+        const std::vector<std::vector<float>> gradients = {noise(6000, random), noise(6000, random)};
+        for (std::size_t node = 0; node < 2; ++node) encoded.push_back(*loop.encode(node, 0, gradients[node]));
+        for (std::size_t node = 0; node < 2; ++node)
+            for (const auto& chunk : encoded[node].chunks)
+                views[node].push_back({chunk.chunk_index, chunk.bytes.view()});
+        const Contribution contributions[] = {{0.5F, views[0]}, {0.5F, views[1]}};
+        ASSERT_TRUE(
+            decode_first_phase({loop.next_step(), tensor_id("w"), PhaseLoop::kSelectionSeed}, contributions, listening)
+                .is_ok());
+        auto& open = *listening.impl().sketch;
+        EXPECT_TRUE(open.is_choice_open);
+        const auto outcome = loop.step(gradients);
+        EXPECT_TRUE(same_bits(outcome.averages[0], outcome.averages[1]));
+        EXPECT_EQ(outcome.decoded[0].digest, outcome.decoded[1].digest);
+        open.close_choice();
+        EXPECT_FALSE(open.is_choice_open);
+        EXPECT_EQ(open.chosen, loop.memory(0).impl().sketch->chosen);
+        EXPECT_EQ(open.chosen, loop.memory(1).impl().sketch->chosen);
+    }
 }
 TEST(Sketch, Momentum_is_cleared_where_elements_are_sent) {
     std::mt19937_64 random(kSeed);

@@ -24,7 +24,6 @@ TEST(HostStages, Of_a_tensor_on_a_device_are_refused_with_what_to_do) {
     };
     for (const auto& [codec, stage, remedy] :
          {Refused{"topk(0.5, scope=model) | f32", "'topk(scope=model)' on a device", "use scope=tensor"},
-          Refused{"sketch(0.02)", "'sketch' on a device", "use topk"},
           Refused{"similarity | topk(0.5)", "'similarity' on a device", "leave the stage out"}}) {
         const auto found =
             find_host_stages({}, request_of(codec, {{.name = "w", .shape = {64, 64}, .on_device = true}}));
@@ -60,6 +59,7 @@ TEST(HostStages, Are_none_in_host_memory_with_other_codecs_and_in_one_that_is_in
                               find_host_stages({}, request_of("momentum(clip=2) | all | integer(100)", on_device)),
                               find_host_stages({}, request_of("lowrank(2)", on_device)),
                               find_host_stages({}, request_of("delta | topk(0.5)", on_device)),
+                              find_host_stages({}, request_of("sketch(0.02)", on_device)),
                               find_host_stages({}, request_of("lowrank(", on_device))}) {
         EXPECT_TRUE(found.tensors.empty());
         EXPECT_TRUE(found.refusal.is_ok());

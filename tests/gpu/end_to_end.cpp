@@ -24,7 +24,7 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
                               "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)",
-                              "lowrank(2, columns=square)", "delta | topk(0.01) | pow2(bits=4) | auto"})
+                              "lowrank(2, columns=square)", "delta | topk(0.01) | pow2(bits=4) | auto", "sketch(0.01)"})
         for (const std::size_t samples : {std::size_t{1}, std::size_t{2}}) {
             JobPlan plan;
             plan.codec = codec;
@@ -42,11 +42,13 @@ void check_mixed(Report& report) {
     const Cluster cluster(2, kOpenSocket);
     JobPlan plan;
     plan.elements = "33,4101,70000,600000";
+    int number = 0;
     for (const char* codec : {"topk(0.01) | pow2(bits=4) | auto", "lowrank(2, columns=square)",
                               "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)",
-                              "momentum | delta | block_topk(0.01) | pow2(bits=4) | auto"}) {
+                              "momentum | delta | block_topk(0.01) | pow2(bits=4) | auto",
+                              "momentum | compensate(lowpass=0.5) | accumulate(2) | sketch(0.02)"}) {
         plan.codec = codec;
-        plan.name = fmt::format("mixed-{:.12}", codec);
+        plan.name = fmt::format("mixed-{}", ++number);
         plan.memory = "host";
         const auto expected = hash_of(run_job(cluster, 2, plan, report));
         std::vector<Process> ranks;

@@ -37,6 +37,7 @@ void check_same_as_host(const Options& options, std::size_t nodes, const JobPlan
                                              "lowrank(2, columns=square)",
                                              "delta | topk(0.01) | pow2(bits=4) | auto",
                                              "all | sign",
+                                             "sketch(0.01)",
                                              "variance(2) | pow2(bits=4) | auto",
                                              "topk(0.02, gate=1) | f32"};
     for (std::size_t number = 0; number < (options.is_few ? 4 : codecs.size()); ++number) {

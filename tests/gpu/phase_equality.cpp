@@ -1,12 +1,12 @@
-// The phases of lowrank with the matrix on the card against those of the CPU, on two nodes, one of which has no card:
-// payloads of both phases, r, momentum and factor, averages in every type and digests have the same bits.
+// The phases of lowrank and sketch with the tensor on the card against those of the CPU, on two nodes, one of which has
+// no card: payloads of both phases, r, momentum and factor, averages in every type and digests have the same bits.
 #include "codec/cuda/device_values.hpp"
 #include "codec/cuda/gpu_phases.hpp"
 #include "codec/low_rank.hpp"
 #include "encoder_harness.hpp"
 #include "gpu_check.hpp"
 #include "host_work.hpp"
-#include "low_rank_cases.hpp"
+#include "phase_cases.hpp"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ using codec::cuda::DeviceMemory;
 using codec::cuda::ElementType;
 using codec::cuda::GpuEncoder;
 using codec::cuda::GpuEncodeRequest;
-using codec::cuda::GpuLowRank;
+using codec::cuda::GpuPhaseCodecs;
 using codec::cuda::GpuPhaseRequest;
 using codec::cuda::read_values;
 using codec::cuda::Stream;
@@ -48,7 +48,7 @@ struct HostNode {
         for (auto& state : states) {
             state.residual.resize(elements);
             if (has_momentum(pipeline)) state.momentum.resize(elements);
-            state.factor.resize(codec::matrix_shape(pipeline, elements).right_elements());
+            if (has_factor(pipeline)) state.factor.resize(codec::matrix_shape(pipeline, elements).right_elements());
         }
     }
     std::array<HostState, 2> states;
@@ -76,9 +76,9 @@ bool same_payloads(const EncodeResult& left, const EncodeResult& right) {
            });
 }
 
-class LowRankRun {
+class PhaseRun {
 public:
-    LowRankRun(const Options& options, Report& report) : options_(options), report_(report) {}
+    PhaseRun(const Options& options, Report& report) : options_(options), report_(report) {}
 
     bool open() {
         auto encoder = GpuEncoder::make(options_.device, {});
@@ -86,15 +86,17 @@ public:
         if (!report_.expect_ok(encoder.status(), "an encoder") || !report_.expect_ok(devices.status(), "devices"))
             return false;
         encoder_ = std::move(*encoder);
-        low_rank_.emplace(options_.device, (*devices)[static_cast<std::size_t>(options_.device)].multiprocessors);
+        codecs_.emplace(options_.device, (*devices)[static_cast<std::size_t>(options_.device)].multiprocessors);
         return true;
     }
 
-    void run(const LowRankCase& one, std::size_t steps) {
+    void run(const PhaseCase& one, std::size_t steps) {
         name_ = fmt::format("{}, {} elements, {} samples of {}", one.text, one.elements, one.samples.size(),
                             codec::data_kind_name(one.kind));
         case_ = &one;
-        pipeline_ = *codec::parse_pipeline(one.text);
+        const auto pipeline = codec::parse_pipeline(one.text);
+        if (!report_.expect_ok(pipeline.status(), name_)) return;
+        pipeline_ = *pipeline;
         HostNode shadow(pipeline_, one.elements);  // what the card's node is on the CPU
         HostNode other(pipeline_, one.elements);
         DeviceNode node;
@@ -106,8 +108,8 @@ public:
         }
     }
 
-    void run_refusals() {
-        const LowRankCase one{"lowrank(2, 50)", 5000};
+    void run_refusals(const char* text) {
+        const PhaseCase one{text, 5000};
         name_ = "refusals";
         case_ = &one;
         pipeline_ = *codec::parse_pipeline(one.text);
@@ -120,7 +122,7 @@ public:
         request.out = node.view(1);
         const GpuPhaseRequest phase_request{request, &*node.memory};
         std::array<EncodeResult, 1> encoded;
-        const auto early = encode_second_phases(stream(), {&phase_request, 1}, *low_rank_, encoded);
+        const auto early = encode_second_phases(stream(), {&phase_request, 1}, *codecs_, encoded);
         expect(early.code() == StatusCode::kInvalidArgument &&
                    early.text().find("call decode_first_phase") != std::string::npos,
                "a second phase without a first: " + early.to_string());
@@ -136,7 +138,7 @@ public:
                     report_.expect_ok(decode_first_phase({.step = 3}, {}, *each), "nobody sends anything");
             const codec::cuda::GpuPhaseDecode decode{
                 &*node.memory, kTensor, 3, {&contribution, 1}, {{.data = node.results.front().data()}}};
-            const std::array devices = {codec::cuda::GpuPhaseDevice{&stream(), &*low_rank_}};
+            const std::array devices = {codec::cuda::GpuPhaseDevice{&stream(), &*codecs_}};
             std::array answers = {Result<DecodeResult>(DecodeResult{})};
             report_.expect_ok(decode_last_phases(devices, {&decode, 1}, answers), "an error of one tensor alone");
             const auto wanted = decode_last_phase(3, {&contribution, 1}, memory, on_host).status();
@@ -166,7 +168,8 @@ private:
         for (std::size_t generation = 0; generation < 2; ++generation) {
             if (!make(ret_node.residuals[generation], bytes) || !make(ret_node.momenta[generation], bytes))
                 return false;
-            ret_node.factors[generation].resize(codec::matrix_shape(pipeline_, case_->elements).right_elements());
+            if (has_factor(pipeline_))
+                ret_node.factors[generation].resize(codec::matrix_shape(pipeline_, case_->elements).right_elements());
         }
         ret_node.samples.resize(case_->samples.size());
         ret_node.results.resize(case_->results);
@@ -222,26 +225,29 @@ private:
         own.in = node.view(live_);
         own.out = node.view(1 - live_);
         const GpuPhaseRequest phase_request{own, &*node.memory};
+        bool is_lost = false;  // of a node whose first phase fails the others' payloads are decoded all the same
         for (unsigned phase = 0; phase < 2; ++phase) {
             std::array<EncodeResult, 1> encoded;
-            if (!encode(phase, phase_request, encoded)) return false;
-            EncodeResult expected;
-            EncodeResult others;
-            if (!encode_on_host(phase, on_host, shadow, expected) || !encode_on_host(phase, of_other, other, others))
+            EncodeResult expected, others;
+            if (!is_lost &&
+                (!encode(phase, phase_request, encoded) || !encode_on_host(phase, on_host, shadow, expected)))
                 return false;
-            if (phase == 0 && expected.non_finite) {
+            if (!encode_on_host(phase, of_other, other, others)) return false;
+            if (expected.non_finite) {
                 expect(encoded[0].non_finite && encoded[0].non_finite->element == expected.non_finite->element &&
                            encoded[0].non_finite->sample_index == expected.non_finite->sample_index,
                        "the element that is no number");
                 expect(encoded[0].chunks.empty(), "nothing is sent then");
-                return true;  // the step has failed; the live generation stays
+                is_lost = true;
+            } else {
+                expect(!encoded[0].non_finite && same_payloads(encoded[0], expected),
+                       fmt::format("payloads of phase {}", phase));
             }
-            expect(!encoded[0].non_finite && same_payloads(encoded[0], expected),
-                   fmt::format("payloads of phase {}", phase));
             const std::array results = {&encoded[0], &others};
             if (!(phase == 0 ? decode_first(results, node, shadow, other) : decode_last(results, node, shadow, other)))
                 return false;
         }
+        if (is_lost) return true;  // the live generation stays
         live_ = 1 - live_;
         compare_state(node, shadow);
         return true;
@@ -249,14 +255,14 @@ private:
 
     bool encode(unsigned phase, const GpuPhaseRequest& request, std::array<EncodeResult, 1>& ret_results) {
         const std::span one(&request, 1);
-        if (phase == 1) return report_.expect_ok(encode_second_phases(stream(), one, *low_rank_, ret_results), name_);
+        if (phase == 1) return report_.expect_ok(encode_second_phases(stream(), one, *codecs_, ret_results), name_);
         const auto pass = codec::cuda::first_pass(pipeline_, request.request.step);
         GpuEncodeRequest gpu_request;
         gpu_request.request = request.request;
         gpu_request.request.pipeline = &pass;
         gpu_request.sample_types = case_->samples;
         return report_.expect_ok(encoder_->encode({&gpu_request, 1}, ret_results), name_) &&
-               report_.expect_ok(finish_first_phases(stream(), one, *low_rank_, ret_results), name_);
+               report_.expect_ok(finish_first_phases(stream(), one, *codecs_, ret_results), name_);
     }
 
     bool encode_on_host(unsigned phase, const std::vector<const float*>& samples, HostNode& node,
@@ -306,7 +312,7 @@ private:
                 {node.results[number].data(), result_type(number), false, number % 2 == 0 ? options_.device : -1, {}});
         }
         std::array answers = {Result<DecodeResult>(DecodeResult{})};
-        const std::array devices = {codec::cuda::GpuPhaseDevice{&stream(), &*low_rank_}};
+        const std::array devices = {codec::cuda::GpuPhaseDevice{&stream(), &*codecs_}};
         if (!report_.expect_ok(decode_last_phases(devices, {&request, 1}, answers), name_) ||
             !report_.expect_ok(answers[0].status(), name_))
             return false;
@@ -341,10 +347,10 @@ private:
     const Options& options_;
     Report& report_;
     std::unique_ptr<GpuEncoder> encoder_;
-    std::optional<GpuLowRank> low_rank_;
+    std::optional<GpuPhaseCodecs> codecs_;
     codec::EncodeWorkspace workspace_;
     // of the case in hand
-    const LowRankCase* case_ = nullptr;
+    const PhaseCase* case_ = nullptr;
     std::string name_;
     codec::Pipeline pipeline_;
     Values weights_;
@@ -355,10 +361,17 @@ private:
 }  // namespace
 
 void check_low_rank(const Options& options, Report& report) {
-    LowRankRun run(options, report);
+    PhaseRun run(options, report);
     if (!run.open()) return;
     for (const auto& one : low_rank_cases(options.is_small)) run.run(one, 4);
-    run.run_refusals();
+    run.run_refusals("lowrank(2, 50)");
+}
+
+void check_sketch(const Options& options, Report& report) {
+    PhaseRun run(options, report);
+    if (!run.open()) return;
+    for (const auto& one : sketch_cases(options.is_small)) run.run(one, 4);
+    run.run_refusals("sketch(0.02)");
 }
 
 }  // namespace gradsieve::gpu_check
