@@ -206,7 +206,6 @@ struct HostStage {
     if (pipeline.measures_similarity) return {"similarity", "leave the stage out"};
     if (has_delta(pipeline)) return {"delta", "leave the stage out"};
     if (has_phases(pipeline) && !has_factor(pipeline)) return {"sketch", "use topk"};
-    if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};
     return {};
 }
 
