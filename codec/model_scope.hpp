@@ -47,6 +47,10 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
+/// Whether tensors of a group with these pipelines share out one k: what is measured on the way is each one's own
+/// affair.
+[[nodiscard]] bool is_one_scope(const Pipeline& left, const Pipeline& right);
+
 /// What members hold between their phases on a usual step: counts, twice k candidates, and a gate's bits.
 [[nodiscard]] ByteCount scope_bytes(const Pipeline& pipeline, std::size_t members, ElementCount elements) noexcept;
 

@@ -26,6 +26,10 @@ void cut_members(std::uint32_t magnitude, std::size_t bin, std::uint64_t wanted,
 
 }  // namespace
 
+ByteCount narrow_scope_bytes(std::size_t members) noexcept {
+    return members * (sizeof(ScopeMember::Impl) + sizeof(ScopePart));
+}
+
 NextPhase narrow_scope(const ScopeTerms& terms, std::span<ScopeMember* const> members) {
     NextPhase next{ScopePhase::kSettle, terms};
     const NarrowLevel level = narrow_level(terms.level);

@@ -21,6 +21,9 @@ inline constexpr unsigned kNarrowLevels = 3;
 }
 inline constexpr std::size_t kNarrowBins = std::size_t{1} << narrow_level(0).width;
 
+/// What such members hold, each in one part.
+[[nodiscard]] ByteCount narrow_scope_bytes(std::size_t members) noexcept;
+
 /// What follows once all members have counted on the level of `terms`: kCount on the next one, or kSettle, with each
 /// member's cutoff set: exactly k of all, equal magnitudes by the order of members and of their parts; or everything
 /// that is not zero, where there are fewer.

@@ -168,7 +168,7 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             task.state_check->status = check(*task.state_check);
             look_after(task.state_check->status);
         }
-        if (task.codec && task.codec->kind == CodecTask::Kind::kEncode)
+        if (task.codec && task.codec->kind != CodecTask::Kind::kDecode)
             (task.codec->step_phase == 0 ? encodes : second_phases).push_back(&task);
         if (task.codec && task.codec->kind == CodecTask::Kind::kDecode)
             (task.codec->step_phase == 0 ? decodes : last_phases).push_back(task.codec.get());

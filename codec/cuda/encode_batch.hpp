@@ -35,13 +35,13 @@ struct RoundPlan {
     bool is_keyed = false;      ///< all of its tensors' selectors are
     unsigned looks = 0;         ///< most of a tensor whose threshold is estimated
     bool has_front = false;
-    bool has_clip = false;      ///< of some tensor's front, which lies in this round as a whole
-    bool is_masked = false;     ///< of some tensor's front
-    bool has_low_pass = false;  ///< of some tensor's front
-    bool is_integer = false;    ///< all of its tensors are sent whole, by integer
+    bool has_clip = false;              ///< of some tensor's front, which lies in this round as a whole
+    bool is_masked = false;             ///< of some tensor's front
+    bool has_low_pass = false;          ///< of some tensor's front
+    bool is_integer = false;            ///< all of its tensors are sent whole, by integer
     std::optional<ScopePhase> scope{};  ///< of all of its tensors: nothing but this phase, on this level
     unsigned scope_level = 0;
-    Draw draw = Draw::kNone;    ///< the last of its lists'
+    Draw draw = Draw::kNone;  ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
     std::uint32_t tile_count = 0;
@@ -142,7 +142,7 @@ private:
     std::vector<SelectionPlan> selections_;  ///< one each; of keyed selectors
     std::vector<RotationSource> rotations_;  ///< one each; of rotations
     std::vector<VarianceSource> sources_;
-    std::vector<ScopePlan> scopes_;  ///< one each
+    std::vector<ScopePlan> scopes_;            ///< one each
     std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind
     std::vector<std::uint32_t> most_tiles_;    ///< tiles of the largest part
     std::vector<std::uint32_t> first_shared_;  ///< of the tensor's counts; kNothing

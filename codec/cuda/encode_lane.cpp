@@ -257,8 +257,7 @@ Status EncodeLane::run_scope(std::size_t number) {
     const RoundPlan& plan = batch_.rounds()[number];
     if (plan.scope == ScopePhase::kObserve) GRADSIEVE_TRY(run_passes(number));
     const EncodeRound round = describe(number);
-    if (plan.scope != ScopePhase::kSettle)
-        return launch(scope_count_kernel(plan.scope_level), plan.group_count, round);
+    if (plan.scope != ScopePhase::kSettle) return launch(scope_count_kernel(plan.scope_level), plan.group_count, round);
     GRADSIEVE_TRY(launch(scope_list_kernel(), plan.group_count, round));
     GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
     GRADSIEVE_TRY(launch(send_kernel(plan.draw), plan.group_count, round));

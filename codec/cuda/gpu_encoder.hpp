@@ -31,9 +31,9 @@ struct GpuEncodePart {
     std::span<const float* const> second_moments{};
 };
 
-/// A phase of a member of a scope (codec/narrow_scope.hpp), at a step that sends: kObserve, whose pass leaves r and v as
-/// if nothing were sent, kCount or kSettle. The member's other phases are encoded by encoders of the same devices, in
-/// the same parts.
+/// A phase of a member of a scope (codec/narrow_scope.hpp), at a step that sends: kObserve, whose pass leaves r and v
+/// as if nothing were sent, kCount or kSettle. The member's other phases are encoded by encoders of the same devices,
+/// in the same parts.
 struct GpuScopePhase {
     ScopePhase phase = ScopePhase::kObserve;
     ScopeTerms terms;

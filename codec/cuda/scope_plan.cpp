@@ -34,15 +34,16 @@ TensorState cut_of(const ScopeMember::Impl& member, std::size_t device) {
 Status check_scope(const GpuEncodeRequest& request) {
     if (!request.scope) return {};
     const auto invalid = [&](const std::string& text) {
-        return Status(StatusCode::kInvalidArgument,
-                      "phase of '" + canonical_text(*request.request.pipeline, Knobs::kKeep) + "' on a device: " + text);
+        return Status(
+            StatusCode::kInvalidArgument,
+            "phase of '" + canonical_text(*request.request.pipeline, Knobs::kKeep) + "' on a device: " + text);
     };
     const GpuScopePhase& scope = *request.scope;
     if (!has_model_scope(*request.request.pipeline) || is_waiting(*request.request.pipeline, request.request.step))
         return invalid("allowed is a codec with topk(scope=model) at a step that sends; leave the phase out");
     if (scope.member == nullptr) return invalid("no member; allowed is one that outlives the batch; pass it");
-    const bool is_known = scope.phase == ScopePhase::kObserve || scope.phase == ScopePhase::kCount ||
-                          scope.phase == ScopePhase::kSettle;
+    const bool is_known =
+        scope.phase == ScopePhase::kObserve || scope.phase == ScopePhase::kCount || scope.phase == ScopePhase::kSettle;
     if (!is_known || (scope.phase == ScopePhase::kCount && scope.terms.level >= kNarrowLevels))
         return invalid("a list or a cut, or level " + std::to_string(scope.terms.level) +
                        "; allowed are kObserve, kCount on levels 0 to " + std::to_string(kNarrowLevels - 1) +

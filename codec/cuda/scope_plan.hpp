@@ -13,7 +13,7 @@ namespace gradsieve::codec::cuda {
 struct ScopePlan {
     std::optional<ScopePhase> phase{};  ///< none: the whole way at once
     unsigned level = 0;
-    TensorState state{};                 ///< what its kernels begin with
+    TensorState state{};                   ///< what its kernels begin with
     std::uint32_t first_count = kNothing;  ///< of its parts' SharedCounts, where it counts
 
     /// Whether two tensors may be in one round.

@@ -1,6 +1,6 @@
-// Tensors that are selected together with others (codec/narrow_scope.hpp), behind the dense pass, which has left r as if
-// nothing were sent, and v as the gate judges it: magnitudes are counted, and listed once the k-th one is known. Integer
-// counts only, whose order cannot show. Blocks: one per group of tiles, a warp for a tile.
+// Tensors that are selected together with others (codec/narrow_scope.hpp), behind the dense pass, which has left r as
+// if nothing were sent, and v as the gate judges it: magnitudes are counted, and listed once the k-th one is known.
+// Integer counts only, whose order cannot show. Blocks: one per group of tiles, a warp for a tile.
 #include "codec/cuda/radix_select.cuh"
 #include "codec/narrow_scope.hpp"
 

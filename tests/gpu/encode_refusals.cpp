@@ -1,5 +1,6 @@
 #include "codec/cuda/device.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
+#include "codec/narrow_scope.hpp"
 #include "encode_large.hpp"
 
 #include <fmt/format.h>
@@ -58,13 +59,27 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kResourceExhausted, "allowed are 1 MiB"),
                   "more workspace than is allowed");
     request.elements = 1000;
-    for (const char* text :
-         {"sketch(0.01)", "delta | topk(0.1) | f32", "topk(0.1, scope=model) | f32", "similarity | all | sign"}) {
+    for (const char* text : {"sketch(0.01)", "delta | topk(0.1) | f32", "similarity | all | sign"}) {
         const auto other = *codec::parse_pipeline(text);
         request.pipeline = &other;
         report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "on a device; allowed are"),
                       fmt::format("a stage that has no form here: {}", text));
     }
+    const auto together = *codec::parse_pipeline("topk(0.1, scope=model) | f32");
+    codec::ScopeMember member;
+    const auto expect_no_phase = [&](const codec::Pipeline& of, const codec::cuda::GpuScopePhase& phase,
+                                     const char* text) {
+        request.pipeline = &of;
+        requests[0].scope = phase;
+        report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, text), text);
+        requests[0].scope.reset();
+    };
+    using enum codec::ScopePhase;
+    expect_no_phase(pipeline, {.member = &member}, "allowed is a codec with topk(scope=model)");
+    expect_no_phase(together, {}, "no member");
+    expect_no_phase(together, {.phase = kList, .member = &member}, "a list or a cut");
+    expect_no_phase(together, {kCount, {.level = codec::kNarrowLevels}, &member}, "level 3");
+    expect_no_phase(together, {.phase = kSettle, .member = &member}, "0 parts were counted, of 1");
     const auto phases = *codec::parse_pipeline("lowrank(2)");
     request.pipeline = &phases;
     report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "encode first_pass"),

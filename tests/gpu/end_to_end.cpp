@@ -24,7 +24,7 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
                               "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)",
-                              "lowrank(2, columns=square)"})
+                              "lowrank(2, columns=square)", "topk(0.02, scope=model) | pow2(bits=4) | auto"})
         for (const std::size_t samples : {std::size_t{1}, std::size_t{2}}) {
             JobPlan plan;
             plan.codec = codec;
@@ -43,6 +43,7 @@ void check_mixed(Report& report) {
     JobPlan plan;
     plan.elements = "33,4101,70000,600000";
     for (const char* codec : {"topk(0.01) | pow2(bits=4) | auto", "lowrank(2, columns=square)",
+                              "accumulate(2) | topk(0.02, scope=model, gate=1) | sign | auto",
                               "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)"}) {
         plan.codec = codec;
         plan.name = fmt::format("mixed-{:.12}", codec);
@@ -95,7 +96,7 @@ void check_staged(Report& report) {
         }
     plan.type = "f32";
     plan.samples = 1;
-    for (const char* codec : {"topk(0.01, scope=model) | pow2(bits=4) | auto"}) {
+    for (const char* codec : {"delta | topk(0.01) | pow2(bits=4) | auto"}) {
         plan.codec = codec;
         std::vector<std::string> hashes;
         for (const char* memory : {"host", "device"}) {
