@@ -7,6 +7,11 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
+template <unsigned kLevel>
+constexpr bool kIsNarrowLevel =
+    Level<kLevel>::kWidth == narrow_level(kLevel).width && Level<kLevel>::kShift == narrow_level(kLevel).shift;
+static_assert(kIsNarrowLevel<0> && kIsNarrowLevel<1> && kIsNarrowLevel<2>);
+
 /// Values that a lane has under way at once.
 constexpr unsigned kValuesAhead = 8;
 
@@ -47,7 +52,6 @@ __device__ inline void look_at_tile(const TensorPlan& plan, const GroupTile& til
 template <unsigned kLevel>
 __global__ void __launch_bounds__(kTileThreads) count_residual(const __grid_constant__ EncodeRound round) {
     using Counted = Level<kLevel>;
-    static_assert(Counted::kWidth == narrow_level(kLevel).width && Counted::kShift == narrow_level(kLevel).shift);
     begin_kernel();
     __shared__ std::uint32_t counts[Counted::kBins];
     const GroupWork work = group_work(round, blockIdx.x);

@@ -75,11 +75,11 @@ void check_refusals(const Options& options, Report& report) {
         requests[0].scope.reset();
     };
     using enum codec::ScopePhase;
-    expect_no_phase(pipeline, {.member = &member}, "allowed is a codec with topk(scope=model)");
+    expect_no_phase(pipeline, {kObserve, {}, &member}, "allowed is a codec with topk(scope=model)");
     expect_no_phase(together, {}, "no member");
-    expect_no_phase(together, {.phase = kList, .member = &member}, "a list or a cut");
+    expect_no_phase(together, {kList, {}, &member}, "a list or a cut");
     expect_no_phase(together, {kCount, {.level = codec::kNarrowLevels}, &member}, "level 3");
-    expect_no_phase(together, {.phase = kSettle, .member = &member}, "0 parts were counted, of 1");
+    expect_no_phase(together, {kSettle, {}, &member}, "0 parts were counted, of 1");
     const auto phases = *codec::parse_pipeline("lowrank(2)");
     request.pipeline = &phases;
     report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "encode first_pass"),

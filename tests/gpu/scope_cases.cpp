@@ -23,7 +23,7 @@ std::vector<ScopeCase> scope_cases(bool is_small) {
         {"topk(0.5, scope=model) | f32", {{5000, kZero}, {301, kSignedZeros}}},
         {"topk(0.1, scope=model) | f32", {{5000, kSubnormal}, {3000, kSubnormal}}},
         {"topk(0.1, scope=model) | f32", {{5000, kWideRange}, {3000, kNearMaximum}}},
-        {"topk(0.05, scope=model) | two_mean | elias_fano", {{5000}, {6000, kHeavyTailed}}},
+        {"topk(0.05, scope=model) | sign(scale=two_mean) | elias_fano", {{5000}, {6000, kHeavyTailed}}},
         {"topk(0.05, scope=model) | dither | auto", {{5000}, {70'001}}},
         {"topk(0.05, scope=model) | exponential_dither | bitmap", {{5000}, {6000}}},
         {"topk(0.05, scope=model) | integer(100)", {{5000}, {6000}}},

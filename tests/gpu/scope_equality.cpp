@@ -76,7 +76,9 @@ public:
     void run(const ScopeCase& one, std::size_t steps) {
         name_ = fmt::format("{}, {} tensors", one.text, one.tensors.size());
         case_ = &one;
-        pipeline_ = *codec::parse_pipeline(one.text);
+        auto pipeline = codec::parse_pipeline(one.text);
+        if (!report_.expect_ok(pipeline.status(), name_)) return;
+        pipeline_ = *pipeline;
         tensors_.clear();
         tensors_.resize(one.tensors.size());
         ElementCount all = 0;

@@ -1,6 +1,7 @@
 // How fast the phases of topk(scope=model) are on a device: each one between events around its kernels, and all of them
 // from the first begin to the last finish, beside a device-to-device copy of the same run. The pass is counted with 12
 // bytes an element (20 with a gate), each look behind it with 4 (8).
+#include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/runtime.hpp"
 #include "codec/narrow_scope.hpp"
 #include "codec/select_topk.hpp"
