@@ -127,12 +127,12 @@ void check_staged(Report& report) {
     report.expect(is_shown, "staged: the status shows it");
 }
 
-void check_killed_rank(const Options& options, Report& report) {
+void check_killed_rank(const Options& options, const char* codec, Report& report) {
     Cluster cluster(1, kOpenSocket);
     JobPlan plan;
     plan.name = "killed";
-    plan.codec = "topk(0.01) | pow2 | auto";
-    plan.elements = options.is_small ? "200000" : "20000000";
+    plan.codec = codec;
+    plan.elements = options.is_small ? "200000,4101" : "20000000,4101";
     plan.world = 2;
     plan.steps = 100'000;
     auto first = start_rank(cluster, plan, 1, 0);
@@ -222,7 +222,8 @@ void check_end_to_end(const Options& options, Report& report) {
         check_same_as_host(report, 2, 2, false);
     else
         report.skip("nodes on two GPUs: this host has one");
-    check_killed_rank(options, report);
+    for (const char* codec : {"topk(0.01) | pow2 | auto", "topk(0.01, scope=model) | pow2 | auto"})
+        check_killed_rank(options, codec, report);
     check_lost_gpu(report);
 }
 
