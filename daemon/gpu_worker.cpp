@@ -70,9 +70,15 @@ void GpuWorker::stop() {
 }
 
 void GpuWorker::give(GpuTask task) {
+    std::vector<GpuTask> tasks;
+    tasks.push_back(std::move(task));
+    give(std::move(tasks));
+}
+
+void GpuWorker::give(std::vector<GpuTask> tasks) {
     {
         const std::lock_guard lock(mutex_);
-        todo_.push_back(std::move(task));
+        for (auto& task : tasks) todo_.push_back(std::move(task));
         has_todo_.store(true, std::memory_order_relaxed);
     }
     has_news_.notify_one();

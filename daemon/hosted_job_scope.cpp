@@ -98,15 +98,24 @@ void HostedJob::encode_member(HostedTensor& tensor, Step step, TimePoint now) {
     advance(scope, now);
 }
 
-/// Small tasks are done at once, and the last of them leads on to the next phase.
+/// Small tasks are done at once, and the last of them leads on to the next phase. A GPU gets all of them together.
 void HostedJob::give_phase(HostedScope& scope, std::vector<std::unique_ptr<CodecTask>> tasks, TimePoint now) {
     scope.tasks_out += tasks.size();
+    std::vector<GpuTask> for_gpu;
     for (auto& task : tasks) {
         task->phase = scope.phase;
         task->terms = scope.terms;
         task->phase_elements = visits_of(*task);
-        dispatch(std::move(task), now);
+        if (!scope.on_device) {
+            dispatch(std::move(task), now);
+            continue;
+        }
+        ++tasks_out_;
+        ++task->tensor->tasks_out;
+        add_gpu_buffers(*task);
+        for_gpu.push_back({.codec = std::move(task)});
     }
+    if (!for_gpu.empty()) gpu_->give(std::move(for_gpu));
 }
 
 void HostedJob::on_phase_done(std::unique_ptr<CodecTask> task, TimePoint now) {

@@ -8,8 +8,8 @@ namespace gradsieve::codec::cuda {
 namespace {
 
 template <unsigned kLevel>
-constexpr bool kIsNarrowLevel =
-    Level<kLevel>::kWidth == narrow_level(kLevel).width && Level<kLevel>::kShift == narrow_level(kLevel).shift;
+constexpr bool kIsNarrowLevel = Level<kLevel>::kWidth == narrow_level(kLevel).width&& Level<kLevel>::kShift ==
+                                narrow_level(kLevel).shift;
 static_assert(kIsNarrowLevel<0> && kIsNarrowLevel<1> && kIsNarrowLevel<2>);
 
 /// Values that a lane has under way at once.

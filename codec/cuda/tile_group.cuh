@@ -45,7 +45,8 @@ __device__ inline GroupTile group_tile(const EncodeRound& round, const GroupWork
     return tile;
 }
 
-/// Whether a group is the last of its tensor to come here; the whole block learns it. `place`: in TensorState::groups_done.
+/// Whether a group is the last of its tensor to come here; the whole block learns it. `place`: its count in
+/// TensorState::groups_done.
 __device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
     __shared__ std::uint32_t is_last;
     __syncthreads();
