@@ -33,6 +33,12 @@ ScopeMember::~ScopeMember() = default;
 
 std::size_t ScopeMember::candidate_count() const noexcept { return impl_->candidates.list.count(); }
 
+bool is_one_scope(const Pipeline& left, const Pipeline& right) {
+    Pipeline other = right;
+    other.measures_similarity = left.measures_similarity;
+    return has_model_scope(left) && left == other;
+}
+
 ByteCount scope_bytes(const Pipeline& pipeline, std::size_t members, ElementCount elements) noexcept {
     const bool has_gate = pipeline.selector.gate > 0;
     const ByteCount cell_bytes = sizeof(std::uint32_t) + sizeof(float) * (has_gate ? 2 : 1);

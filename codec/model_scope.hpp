@@ -25,6 +25,10 @@ struct ScopeTerms {
     std::size_t k = 1;        ///< `top_k_count` of all members' elements
     std::uint32_t hint = 0;   ///< a TopKHint's word of the last step, 0 for none; constant during a step
     std::uint32_t floor = 1;  ///< of kList: least magnitude bits to list
+    // of members that list nothing (narrow_scope.hpp)
+    unsigned level = 0;        ///< of kCount
+    std::uint32_t prefix = 0;  ///< leading bits of the k-th magnitude that are known on that level
+    std::uint64_t wanted = 0;  ///< how many of those with this prefix are to be sent
 };
 
 /// What one member's phases leave for one another. Made once and used again at every step: its lists keep their memory.
@@ -42,6 +46,10 @@ public:
 private:
     std::unique_ptr<Impl> impl_;
 };
+
+/// Whether tensors of a group with these pipelines share out one k: what is measured on the way is each one's own
+/// affair.
+[[nodiscard]] bool is_one_scope(const Pipeline& left, const Pipeline& right);
 
 /// What members hold between their phases on a usual step: counts, twice k candidates, and a gate's bits.
 [[nodiscard]] ByteCount scope_bytes(const Pipeline& pipeline, std::size_t members, ElementCount elements) noexcept;

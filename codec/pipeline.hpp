@@ -204,7 +204,6 @@ struct HostStage {
 };
 [[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
     if (pipeline.measures_similarity) return {"similarity", "leave the stage out"};
-    if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};
     return {};
 }
 

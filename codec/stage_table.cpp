@@ -77,8 +77,7 @@ constexpr std::array kStages = {
              "scope=model: of all tensors of a step that have this codec, which are handed in before one of them is "
              "waited for",
              "Beznosikov, Horvath, Richtarik, Safaryan 2020, On Biased Compression for Distributed Learning, "
-             "arXiv:2002.12410, Top-k",
-             "gather", "CPU, CUDA; scope=model: CPU"},
+             "arXiv:2002.12410, Top-k"},
     StageRow{"threshold", "selector", "tau", "element", "r: 4 B per element and generation",
              "sends where |r| > tau; without a quantizer +-tau, that is sign(scale=tau), and the rest stays in r",
              kStrom},

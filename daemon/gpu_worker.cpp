@@ -70,9 +70,15 @@ void GpuWorker::stop() {
 }
 
 void GpuWorker::give(GpuTask task) {
+    std::vector<GpuTask> tasks;
+    tasks.push_back(std::move(task));
+    give(std::move(tasks));
+}
+
+void GpuWorker::give(std::vector<GpuTask> tasks) {
     {
         const std::lock_guard lock(mutex_);
-        todo_.push_back(std::move(task));
+        for (auto& task : tasks) todo_.push_back(std::move(task));
         has_todo_.store(true, std::memory_order_relaxed);
     }
     has_news_.notify_one();
@@ -168,7 +174,7 @@ void GpuWorker::run_batch(std::deque<GpuTask>& batch) {
             task.state_check->status = check(*task.state_check);
             look_after(task.state_check->status);
         }
-        if (task.codec && task.codec->kind == CodecTask::Kind::kEncode)
+        if (task.codec && task.codec->kind != CodecTask::Kind::kDecode)
             (task.codec->step_phase == 0 ? encodes : second_phases).push_back(&task);
         if (task.codec && task.codec->kind == CodecTask::Kind::kDecode)
             (task.codec->step_phase == 0 ? decodes : last_phases).push_back(task.codec.get());

@@ -53,6 +53,8 @@ public:
     void stop();
     /// Conductor thread. Every task comes back through `take_done`.
     void give(GpuTask task);
+    /// The same of several, which no other thread sees one by one: they are coded in as few batches as they may.
+    void give(std::vector<GpuTask> tasks);
     [[nodiscard]] std::deque<GpuTask> take_done();
     [[nodiscard]] bool has_done() const;
     [[nodiscard]] std::size_t queue_depth() const;

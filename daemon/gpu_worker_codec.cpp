@@ -41,13 +41,20 @@ void EncodeTurn::ask(std::span<GpuTask*> batch, std::span<const int> ordinals) {
     results.resize(count);
     for (std::size_t number = 0; number < count; ++number) {
         const auto& task = *tasks[number]->codec;
+        requests[number].request = task.request;
+        if (task.kind == CodecTask::Kind::kScopePhase) {
+            requests[number].scope = {task.phase, task.terms, &*task.tensor->member};
+            if (task.phase != codec::ScopePhase::kObserve) {  // samples are read in that one alone
+                requests[number].parts = task.gpu_parts;
+                continue;
+            }
+        }
         for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank) {
             const auto& buffer = *task.gpu_buffers[rank];
             types[number].insert(types[number].end(), task.gpu_sample_counts[rank], buffer.type);
             sample_devices[number].insert(sample_devices[number].end(), task.gpu_sample_counts[rank], buffer.device);
             if (!task.request.second_moments.empty()) moment_devices[number].push_back(buffer.device);
         }
-        requests[number].request = task.request;
         if (task.tensor->phases) {
             passes[number] = codec::cuda::first_pass(task.tensor->pipeline, task.step);
             requests[number].request.pipeline = &passes[number];
@@ -75,6 +82,8 @@ std::size_t batch_length(std::span<GpuTask* const> tasks, ElementCount elements)
 }  // namespace
 
 Status GpuWorker::take_norm(CodecTask& task) {
+    const bool goes_on = task.kind == CodecTask::Kind::kScopePhase && task.phase != codec::ScopePhase::kSettle;
+    if (goes_on) return {};
     if (!task.wants_residual_norm || !task.is_last_phase() || !codec::has_residual(task.tensor->pipeline)) return {};
     std::vector<codec::cuda::ResidualPart> parts;
     for (std::size_t place = 0; place < task.gpu_parts.size(); ++place) {
@@ -108,8 +117,8 @@ void GpuWorker::encode(std::span<GpuTask*> tasks) {
         const auto took = (ended - turn.begun) / static_cast<int>(turn.tasks.size());
         for (std::size_t number = 0; number < turn.tasks.size(); ++number) {
             auto& task = *turn.tasks[number]->codec;
-            task.took = took;
-            task.began = turn.begun;
+            task.took += took;
+            if (task.began == TimePoint{}) task.began = turn.begun;
             task.ended = ended;
             task.encoded.emplace(std::move(turn.results[number]));
         }

@@ -1,11 +1,35 @@
 #include "daemon/host_stages.hpp"
 
+#include "codec/model_scope.hpp"
 #include "daemon/codec_choice.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 namespace gradsieve::daemon {
+
+namespace {
+
+/// Which tensors are selected from together with some that are coded on the host: a scope has one form.
+std::vector<bool> find_mixed_scopes(std::span<const shm::TensorEntry> tensors,
+                                    std::span<const codec::Pipeline> pipelines) {
+    std::vector<std::size_t> on_host;  // of each scope that has some, one
+    const auto is_of = [&](std::size_t place, std::size_t other) {
+        return tensors[place].group == tensors[other].group && codec::is_one_scope(pipelines[place], pipelines[other]);
+    };
+    const auto is_known = [&](std::size_t place) {
+        return std::ranges::any_of(on_host, [&](std::size_t other) { return is_of(place, other); });
+    };
+    for (std::size_t place = 0; place < tensors.size(); ++place)
+        if (codec::has_model_scope(pipelines[place]) && !is_known(place) &&
+            (!tensors[place].on_device || !codec::host_stage(pipelines[place]).name.empty()))
+            on_host.push_back(place);
+    std::vector<bool> mixed(tensors.size(), false);
+    for (std::size_t place = 0; place < tensors.size(); ++place) mixed[place] = is_known(place);
+    return mixed;
+}
+
+}  // namespace
 
 HostStages find_host_stages(const Config& config, const shm::AttachRequest& request) {
     HostStages found;
@@ -18,11 +42,16 @@ HostStages find_host_stages(const Config& config, const shm::AttachRequest& requ
     for (const auto index : order) sorted.push_back(tensors[index]);
     const auto choice = choose_codecs(config, request.codec, sorted);
     if (!choice.is_ok()) return found;
+    const auto mixed = find_mixed_scopes(sorted, choice->pipelines);
     for (std::size_t place = 0; place < order.size(); ++place) {
         auto [name, remedy] = codec::host_stage(choice->pipelines[place]);
         if (name.empty() && choice->downs[place]) {
             name = "down";
             remedy = "set codec.plan to \"gather\"";
+        }
+        if (name.empty() && mixed[place]) {
+            name = "topk(scope=model)";
+            remedy = "let all tensors that it selects from lie on devices, use scope=tensor";
         }
         if (!sorted[place].on_device || name.empty()) continue;
         if (found.tensors.empty())

@@ -182,6 +182,9 @@ void HostedJob::fill_not_a_number(HostedTensor& tensor, const exchange::DeliverR
 }
 
 void HostedJob::add_gpu_buffers(CodecTask& task) const {
+    task.gpu_buffers.clear();  // of a scope's phase before
+    task.gpu_sample_counts.clear();
+    task.gpu_parts.clear();
     for (const auto& input : task.tensor->inputs) {
         task.gpu_buffers.push_back(input.session->gpu_buffers[input.tensor_index].get());
         task.gpu_sample_counts.push_back(input.sample_count);

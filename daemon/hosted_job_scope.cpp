@@ -1,5 +1,6 @@
 // Selections over several tensors of a step: a member's phases run on the codec threads, what follows when is decided
 // here. The round machine asks for each member as for any tensor, and is answered once all of them are through.
+#include "codec/narrow_scope.hpp"
 #include "codec/select_topk.hpp"
 #include "daemon/hosted_job.hpp"
 
@@ -8,12 +9,6 @@
 namespace gradsieve::daemon {
 
 namespace {
-
-/// What makes members share out one k: what is measured on the way is each tensor's own affair.
-codec::Pipeline shared_part(codec::Pipeline pipeline) {
-    pipeline.measures_similarity = false;
-    return pipeline;
-}
 
 ElementCount visits_of(const CodecTask& task) {
     switch (task.phase) {
@@ -42,6 +37,11 @@ Status HostedJob::lay_out_scopes() {
     for (auto& tensor : tensors_) {
         if (!codec::has_model_scope(tensor.pipeline)) continue;
         auto& scope = scope_of(tensor);
+        if (scope.on_device != tensor.on_device)
+            return {StatusCode::kInvalidArgument,
+                    "tensor '" + tensor.name + "': is " + (tensor.on_device ? "on a device" : "in host memory") +
+                        ", others of its topk(scope=model) are not: allowed are all of them on devices or none; stage "
+                        "those on devices, or use scope=tensor"};
         tensor.scope = &scope;
         tensor.member.emplace();
         scope.tensors.push_back(tensor.number);
@@ -50,7 +50,8 @@ Status HostedJob::lay_out_scopes() {
     ByteCount bytes = 0;
     for (auto& scope : scopes_) {
         scope->k = codec::top_k_count(scope->pipeline.selector.ratio, elements[scope.get()]);
-        bytes += codec::scope_bytes(scope->pipeline, scope->tensors.size(), elements[scope.get()]);
+        bytes += scope->on_device ? codec::narrow_scope_bytes(scope->tensors.size())
+                                  : codec::scope_bytes(scope->pipeline, scope->tensors.size(), elements[scope.get()]);
     }
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the candidates of topk(scope=model)"));
     memory_bytes_ += bytes;
@@ -59,12 +60,13 @@ Status HostedJob::lay_out_scopes() {
 
 /// The scope that the tensor belongs to, made if it is the first of it.
 HostedScope& HostedJob::scope_of(const HostedTensor& tensor) {
-    const auto pipeline = shared_part(tensor.pipeline);
     for (auto& scope : scopes_)
-        if (scope->group == tensor.group && scope->pipeline == pipeline) return *scope;
+        if (scope->group == tensor.group && codec::is_one_scope(scope->pipeline, tensor.pipeline)) return *scope;
     scopes_.push_back(std::make_unique<HostedScope>());
     scopes_.back()->group = tensor.group;
-    scopes_.back()->pipeline = pipeline;
+    scopes_.back()->pipeline = tensor.pipeline;
+    scopes_.back()->pipeline.measures_similarity = false;
+    scopes_.back()->on_device = tensor.on_device;
     return *scopes_.back();
 }
 
@@ -96,15 +98,24 @@ void HostedJob::encode_member(HostedTensor& tensor, Step step, TimePoint now) {
     advance(scope, now);
 }
 
-/// Small tasks are done at once, and the last of them leads on to the next phase.
+/// Small tasks are done at once, and the last of them leads on to the next phase. A GPU gets all of them together.
 void HostedJob::give_phase(HostedScope& scope, std::vector<std::unique_ptr<CodecTask>> tasks, TimePoint now) {
     scope.tasks_out += tasks.size();
+    std::vector<GpuTask> for_gpu;
     for (auto& task : tasks) {
         task->phase = scope.phase;
         task->terms = scope.terms;
         task->phase_elements = visits_of(*task);
-        dispatch(std::move(task), now);
+        if (!scope.on_device) {
+            dispatch(std::move(task), now);
+            continue;
+        }
+        ++tasks_out_;
+        ++task->tensor->tasks_out;
+        add_gpu_buffers(*task);
+        for_gpu.push_back({.codec = std::move(task)});
     }
+    if (!for_gpu.empty()) gpu_->give(std::move(for_gpu));
 }
 
 void HostedJob::on_phase_done(std::unique_ptr<CodecTask> task, TimePoint now) {
@@ -134,7 +145,8 @@ void HostedJob::advance(HostedScope& scope, TimePoint now) {
     std::ranges::sort(scope.waiting, {}, [](const auto& task) { return task->tensor->number; });
     std::vector<codec::ScopeMember*> members;
     for (const auto& task : scope.waiting) members.push_back(&*task->tensor->member);
-    const auto next = codec::phase_after(scope.phase, scope.terms, {members.data(), members.size()});
+    const auto next = scope.on_device ? codec::narrow_scope(scope.terms, members)
+                                      : codec::phase_after(scope.phase, scope.terms, {members.data(), members.size()});
     scope.phase = next.phase;
     scope.terms = next.terms;
     if (scope.phase != codec::ScopePhase::kCut) return give_phase(scope, std::exchange(scope.waiting, {}), now);

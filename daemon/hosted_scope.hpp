@@ -17,6 +17,7 @@ struct HostedScope {
     codec::Pipeline pipeline;                     ///< of every member, but for what it measures
     std::vector<exchange::TensorNumber> tensors;  ///< ascending, which is by name
     std::size_t k = 0;
+    bool on_device = false;  ///< all members are, or none: on GPUs they list nothing (codec/narrow_scope.hpp)
     // the open step
     Step step = 0;  ///< 0: none yet
     codec::ScopePhase phase = codec::ScopePhase::kObserve;

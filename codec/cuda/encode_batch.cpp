@@ -34,6 +34,7 @@ bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const GpuEncode
     bool is_aligned = is_at(plan.residual_in, kVectorBytes) && is_at(plan.residual_out, kVectorBytes) &&
                       is_at(plan.variance_in, kVectorBytes) && is_at(plan.variance_out, kVectorBytes) &&
                       is_at(part.in.momentum, kVectorBytes) && is_at(part.out.momentum, kVectorBytes);
+    if (!reads_samples(gpu_request)) return is_aligned;
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
         const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
         is_aligned = is_aligned && is_at(request.samples[sample], 4 * element_bytes(type));
@@ -224,6 +225,7 @@ void EncodeBatch::clear() {
     selections_.clear();
     rotations_.clear();
     sources_.clear();
+    scopes_.clear();
     wanted_.clear();
     most_tiles_.clear();
     first_shared_.clear();
@@ -262,6 +264,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
     fill_quantizer(pipeline, plan);
     fill_random(request, part, plan);
     fill_state(request, part, rule, plan);
+    scopes_.push_back(scope_plan_of(gpu_request, place.place, plan));
     plan.is_aligned = is_aligned_for_vectors(gpu_request, part, plan) ? 1 : 0;
     ranges_.push_back(part.range);
     selections_.push_back(is_keyed(pipeline.selector) ? SelectionPlan(pipeline.selector, request.selection_seed,
@@ -295,6 +298,7 @@ void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncod
         return source;
     };
     staged_.add_tensor();
+    if (!reads_samples(gpu_request)) return;
     add_momentum_samples(request, part, staged_);
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
         const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
@@ -319,6 +323,12 @@ void EncodeBatch::share(const GpuEncodeRequest& gpu_request, const DevicePlace& 
         most_tiles_.back() = std::max(most_tiles_.back(), tiles_in(elements));
         if (device < place.place) ++inout_plan.part;
         ++inout_plan.part_count;
+    }
+    if (gpu_request.scope) {  // decided by whoever joins all tensors' counts
+        if (gpu_request.scope->phase == ScopePhase::kSettle) return;
+        scopes_.back().first_count = static_cast<std::uint32_t>(shared_count_);
+        shared_count_ += std::max<std::size_t>(1, inout_plan.part_count);
+        return;
     }
     if (!is_decided_whole(inout_plan) || inout_plan.part_count < 2) return;
     first_shared_.back() = static_cast<std::uint32_t>(shared_count_);
@@ -367,10 +377,10 @@ void EncodeBatch::write_upload(std::byte* host, const EncodeAddresses& addresses
     for (std::size_t pass = 0; pass < passes_.size(); ++pass)
         reinterpret_cast<std::uint32_t*>(host + layout_.tickets)[pass] = passes_[pass].first_tile;
     for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-        reinterpret_cast<TensorState*>(host + layout_.tensor_states)[tensor].non_finite = kAllFinite;
-        if (first_shared_[tensor] != kNothing)
-            reinterpret_cast<TensorPlan*>(host + layout_.tensors)[tensor].shared =
-                addresses.shared + first_shared_[tensor];
+        reinterpret_cast<TensorState*>(host + layout_.tensor_states)[tensor] = scopes_[tensor].state;
+        const std::uint32_t first = std::min(first_shared_[tensor], scopes_[tensor].first_count);
+        if (first != kNothing)
+            reinterpret_cast<TensorPlan*>(host + layout_.tensors)[tensor].shared = addresses.shared + first;
     }
     const auto* samples = reinterpret_cast<const SampleView*>(addresses.plan + layout_.samples);
     const auto* moments = reinterpret_cast<const float* const*>(addresses.plan + layout_.moments);

@@ -7,6 +7,7 @@
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/peer_access.hpp"
+#include "codec/cuda/scope_plan.hpp"
 #include "codec/cuda/staged_samples.hpp"
 #include "codec/random_mask.hpp"
 #include "codec/variance_source.hpp"
@@ -34,11 +35,13 @@ struct RoundPlan {
     bool is_keyed = false;      ///< all of its tensors' selectors are
     unsigned looks = 0;         ///< most of a tensor whose threshold is estimated
     bool has_front = false;
-    bool has_clip = false;      ///< of some tensor's front, which lies in this round as a whole
-    bool is_masked = false;     ///< of some tensor's front
-    bool has_low_pass = false;  ///< of some tensor's front
-    bool is_integer = false;    ///< all of its tensors are sent whole, by integer
-    Draw draw = Draw::kNone;    ///< the last of its lists'
+    bool has_clip = false;              ///< of some tensor's front, which lies in this round as a whole
+    bool is_masked = false;             ///< of some tensor's front
+    bool has_low_pass = false;          ///< of some tensor's front
+    bool is_integer = false;            ///< all of its tensors are sent whole, by integer
+    std::optional<ScopePhase> scope{};  ///< of all of its tensors: nothing but this phase, on this level
+    unsigned scope_level = 0;
+    Draw draw = Draw::kNone;  ///< the last of its lists'
     std::uint32_t first_chunk = 0;
     std::uint32_t chunk_count = 0;
     std::uint32_t tile_count = 0;
@@ -109,6 +112,8 @@ public:
     [[nodiscard]] ByteCount payload_bound_bytes() const noexcept { return payload_bound_bytes_; }
     /// Memory for payloads, and behind those for the means of tensors that keep no r.
     [[nodiscard]] ByteCount payload_memory_bytes() const noexcept;
+    /// Of a tensor that may be selected together with others.
+    [[nodiscard]] const ScopePlan& scope(std::size_t tensor) const noexcept { return scopes_[tensor]; }
     [[nodiscard]] bool has_top_k() const noexcept { return has_top_k_; }
     /// Whether every element of a tensor is sent, in payloads of known place and size.
     [[nodiscard]] bool is_dense(std::size_t tensor) const noexcept;
@@ -122,6 +127,7 @@ private:
     void share(const GpuEncodeRequest& request, const DevicePlace& place, TensorPlan& inout_plan);
     void plan_rounds(const GpuEncoderLimits& limits);
     void add_wanted(std::size_t tensor);
+    void add_pass(std::size_t tensor, RoundPlan& inout_round) const;
     RoundPlan begin_round(std::size_t tensor) const;
     void add_chunks(std::size_t tensor, const GpuEncoderLimits& limits, RoundPlan& inout_round);
     void add_chunk(std::size_t tensor, ElementCount first, RoundPlan& inout_round);
@@ -136,6 +142,7 @@ private:
     std::vector<SelectionPlan> selections_;  ///< one each; of keyed selectors
     std::vector<RotationSource> rotations_;  ///< one each; of rotations
     std::vector<VarianceSource> sources_;
+    std::vector<ScopePlan> scopes_;            ///< one each
     std::vector<RoundPlan> wanted_;            ///< the empty round of each tensor's kind
     std::vector<std::uint32_t> most_tiles_;    ///< tiles of the largest part
     std::vector<std::uint32_t> first_shared_;  ///< of the tensor's counts; kNothing

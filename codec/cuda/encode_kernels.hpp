@@ -59,6 +59,10 @@ struct PassKernel {
 [[nodiscard]] KernelHandle histogram_kernel(unsigned level) noexcept;
 /// Where ties are cut: how many stand before each tile.
 [[nodiscard]] KernelHandle tie_kernel() noexcept;
+/// Behind the pass of tensors that are selected together with others: counts magnitudes on a level; and lists from the
+/// k-th magnitude on, in front of tie_kernel. One block per group of tiles, as the next two.
+[[nodiscard]] KernelHandle scope_count_kernel(unsigned level) noexcept;
+[[nodiscard]] KernelHandle scope_list_kernel() noexcept;
 /// Cuts lists that wait to the best of each block, for block top-k.
 [[nodiscard]] KernelHandle block_kernel() noexcept;
 /// Cuts lists that wait to what adaptive_random draws.

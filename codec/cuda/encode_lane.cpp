@@ -94,6 +94,7 @@ Result<EncodeLane::PassShape> EncodeLane::shape_of(const RoundPlan& round) {
 Result<ByteCount> EncodeLane::scratch_bytes() {
     ByteCount most = 0;
     for (const RoundPlan& round : batch_.rounds()) {
+        if (round.pass.kernel == nullptr) continue;
         GRADSIEVE_ASSIGN(const PassShape shape, shape_of(round));
         most = std::max(most, ByteCount{shape.blocks} * round.scratch_samples * kScratchThreads * sizeof(float) * 4);
     }
@@ -251,8 +252,21 @@ Status EncodeLane::code(const RoundPlan& plan, const EncodeRound& round) {
     return filter(plan, round);
 }
 
+/// A phase of tensors that are selected together with others.
+Status EncodeLane::run_scope(std::size_t number) {
+    const RoundPlan& plan = batch_.rounds()[number];
+    if (plan.scope == ScopePhase::kObserve) GRADSIEVE_TRY(run_passes(number));
+    const EncodeRound round = describe(number);
+    if (plan.scope != ScopePhase::kSettle) return launch(scope_count_kernel(plan.scope_level), plan.group_count, round);
+    GRADSIEVE_TRY(launch(scope_list_kernel(), plan.group_count, round));
+    GRADSIEVE_TRY(launch(tie_kernel(), plan.group_count, round));
+    GRADSIEVE_TRY(launch(send_kernel(plan.draw), plan.group_count, round));
+    return code(plan, round);
+}
+
 Status EncodeLane::run_round(std::size_t number) {
     const RoundPlan& plan = batch_.rounds()[number];
+    if (plan.scope) return run_scope(number);
     GRADSIEVE_TRY(run_passes(number));
     const EncodeRound round = describe(number);
     if (plan.value_bytes == 0) return filter(plan, round);

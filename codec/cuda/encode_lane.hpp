@@ -61,6 +61,7 @@ private:
     [[nodiscard]] std::size_t first_shared() const noexcept;
     [[nodiscard]] Status take_plan();
     [[nodiscard]] Status run_round(std::size_t number);
+    [[nodiscard]] Status run_scope(std::size_t number);
     [[nodiscard]] Status find_clips(const RoundPlan& plan, EncodeRound round);
     [[nodiscard]] Status run_passes(std::size_t number);
     [[nodiscard]] Status run_look(const RoundPlan& plan, const EncodeRound& round);

@@ -38,6 +38,30 @@ Status check_devices(std::span<const int> devices, std::size_t arrays, const cha
                    " arrays; allowed is one each, or none; pass them all");
 }
 
+Status check_samples(const GpuEncodeRequest& gpu_request) {
+    const EncodeRequest& request = gpu_request.request;
+    const auto types = gpu_request.sample_types;
+    if (!types.empty() && types.size() != request.samples.size()) {
+        return invalid("sample types: " + std::to_string(types.size()) + " for " +
+                       std::to_string(request.samples.size()) +
+                       " samples; allowed is one per sample, or none if all are fp32; pass them all");
+    }
+    for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
+        const ElementType type = types.empty() ? ElementType::kF32 : types[sample];
+        if (type > ElementType::kBf16) {
+            return invalid("type of sample " + std::to_string(sample) + ": " +
+                           std::to_string(static_cast<unsigned>(type)) +
+                           "; allowed are 0 (fp32), 1 (fp16), 2 (bf16); pass one of them");
+        }
+        if (!is_at(request.samples[sample], element_bytes(type)))
+            return misaligned(request.samples[sample], element_bytes(type), "sample");
+    }
+    for (const float* moments : request.second_moments)
+        if (!is_at(moments, 4)) return misaligned(moments, 4, "second moments");
+    GRADSIEVE_TRY(check_devices(gpu_request.sample_devices, request.samples.size(), "sample devices"));
+    return check_devices(gpu_request.moment_devices, request.second_moments.size(), "second moments' devices");
+}
+
 /// Each part is checked as a tensor of its own, so that every device has its state.
 Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
     if (gpu_request.parts.size() != device_count)
@@ -80,31 +104,13 @@ Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device
         return invalid("codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
                        "', whose steps have two phases, on a device; allowed is its first pass; encode first_pass, and "
                        "see gpu_phases.hpp");
+    if (request.pipeline != nullptr) GRADSIEVE_TRY(check_scope(gpu_request));
     GRADSIEVE_TRY(gpu_request.parts.empty() ? check_encode_request(request) : check_parts(gpu_request, device_count));
     if (request.elements > kMostElements) {
         return invalid("elements: " + std::to_string(request.elements) + "; allowed on a GPU are at most " +
                        std::to_string(kMostElements) + "; split the tensor");
     }
-    const auto types = gpu_request.sample_types;
-    if (!types.empty() && types.size() != request.samples.size()) {
-        return invalid("sample types: " + std::to_string(types.size()) + " for " +
-                       std::to_string(request.samples.size()) +
-                       " samples; allowed is one per sample, or none if all are fp32; pass them all");
-    }
-    for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
-        const ElementType type = types.empty() ? ElementType::kF32 : types[sample];
-        if (type > ElementType::kBf16) {
-            return invalid("type of sample " + std::to_string(sample) + ": " +
-                           std::to_string(static_cast<unsigned>(type)) +
-                           "; allowed are 0 (fp32), 1 (fp16), 2 (bf16); pass one of them");
-        }
-        if (!is_at(request.samples[sample], element_bytes(type)))
-            return misaligned(request.samples[sample], element_bytes(type), "sample");
-    }
-    for (const float* moments : request.second_moments)
-        if (!is_at(moments, 4)) return misaligned(moments, 4, "second moments");
-    GRADSIEVE_TRY(check_devices(gpu_request.sample_devices, request.samples.size(), "sample devices"));
-    GRADSIEVE_TRY(check_devices(gpu_request.moment_devices, request.second_moments.size(), "second moments' devices"));
+    if (reads_samples(gpu_request)) GRADSIEVE_TRY(check_samples(gpu_request));
     for (const GpuEncodePart& part : gpu_request.parts) GRADSIEVE_TRY(check_state_alignment(part.in, part.out));
     return gpu_request.parts.empty() ? check_state_alignment(request.in, request.out) : Status();
 }

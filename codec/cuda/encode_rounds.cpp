@@ -23,15 +23,14 @@ ByteCount EncodeBatch::dense_chunk_bytes(const ChunkPlan& chunk) const noexcept 
 /// The empty round of the kind that the tensor wants.
 void EncodeBatch::add_wanted(std::size_t tensor) {
     const TensorPlan& plan = tensors_[tensor];
-    const VarianceSource source = sources_[tensor];
-    const bool has_one_moment = source != VarianceSource::kSecondMoment || plan.moment_count == 1;
-    const unsigned samples = has_one_moment ? near_samples(source, plan.sample_count) : 0;
-    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    const bool is_group = source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
+    const ScopePlan& scope = scopes_[tensor];
+    const bool is_settling = scope.phase == ScopePhase::kSettle;
     RoundPlan& round = wanted_.emplace_back();
-    round.is_deferred = plan.is_deferred != 0;
+    round.scope = scope.phase;
+    round.scope_level = scope.level;
+    round.is_deferred = plan.is_deferred != 0 && scope.phase != ScopePhase::kCount;
     round.is_shared = first_shared_[tensor] != kNothing;
-    const bool is_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK;
+    const bool is_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK && !scope.phase;
     round.has_top_k = is_top_k || plan.looks > 0;
     round.looks = plan.looks;
     round.has_gate = is_top_k && plan.has_variance != 0;
@@ -39,10 +38,29 @@ void EncodeBatch::add_wanted(std::size_t tensor) {
     round.has_adaptive = plan.draw_log2 > 0;
     round.is_keyed = plan.key_form != 0;
     round.draw = static_cast<Draw>(plan.draws);
-    round.has_front = fronts_[tensor].momentum_out != nullptr;
-    round.has_clip = fronts_[tensor].most_norm > 0.0;
-    round.is_masked = fronts_[tensor].is_masked != 0;
-    round.has_low_pass = fronts_[tensor].take > 0;
+    if (!is_settling) {
+        round.has_front = fronts_[tensor].momentum_out != nullptr;
+        round.has_clip = fronts_[tensor].most_norm > 0.0;
+    }
+    if (!scope.phase || is_settling) {
+        round.is_masked = fronts_[tensor].is_masked != 0;
+        round.has_low_pass = fronts_[tensor].take > 0;
+    }
+    if (!scope.phase || scope.phase == ScopePhase::kObserve)
+        add_pass(tensor, round);
+    else if (is_settling)
+        round.value_bytes = sizeof(float);
+}
+
+/// The dense pass of the tensor, and what it needs.
+void EncodeBatch::add_pass(std::size_t tensor, RoundPlan& inout_round) const {
+    const TensorPlan& plan = tensors_[tensor];
+    const VarianceSource source = sources_[tensor];
+    const bool has_one_moment = source != VarianceSource::kSecondMoment || plan.moment_count == 1;
+    const unsigned samples = has_one_moment ? near_samples(source, plan.sample_count) : 0;
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    const bool is_group = source == VarianceSource::kGroups || source == VarianceSource::kGroupsPooled;
+    RoundPlan& round = inout_round;
     if (is_group && samples == 0) round.scratch_samples = plan.sample_count;
     if (is_dense_plan(plan)) {
         const bool is_rotated = static_cast<Rotation>(plan.rotation) != Rotation::kNone;
@@ -67,7 +85,7 @@ void EncodeBatch::plan_rounds(const GpuEncoderLimits& limits) {
         if (tensors_[tensor].elements > 0 || first_shared_[tensor] != kNothing) order_.push_back(tensor);
     const auto key = [&](std::uint32_t tensor) {
         const RoundPlan& wanted = wanted_[tensor];
-        return std::tuple(wanted.is_shared, wanted.is_keyed, wanted.pass.kernel);
+        return std::tuple(wanted.is_shared, wanted.is_keyed, wanted.scope, wanted.scope_level, wanted.pass.kernel);
     };
     const auto stands_before = [&](auto left, auto right) { return key(left) < key(right); };
     if (!std::ranges::is_sorted(order_, stands_before)) std::ranges::stable_sort(order_, stands_before);

@@ -41,6 +41,7 @@ private:
     Status wait_for_others(std::size_t place);
     Status synchronize() const;
     void take_result(std::size_t tensor, EncodeResult& ret_result);
+    void join_counts(std::size_t tensor);
     void code_values(const EncodeRequest& request, EncodeResult& inout_result);
 
     // Constant after construction.
@@ -165,6 +166,7 @@ void Encoder::code_values(const EncodeRequest& request, EncodeResult& inout_resu
 void Encoder::take_result(std::size_t tensor, EncodeResult& ret_result) {
     ret_result = {};
     ret_result.variance_source = lanes_.front()->batch().variance_source(tensor);
+    if (requests_[tensor].scope && requests_[tensor].scope->phase != ScopePhase::kSettle) join_counts(tensor);
     const TensorState* decided = nullptr;
     const TensorPlan* plan = nullptr;
     for (const auto& lane : lanes_) {
@@ -179,10 +181,23 @@ void Encoder::take_result(std::size_t tensor, EncodeResult& ret_result) {
         decided = &state;  // the same on every device that has a part
     }
     if (plan == nullptr || static_cast<SelectorKind>(plan->selector) != SelectorKind::kTopK) return;
+    if (requests_[tensor].scope) return;
     threshold_misses_ += decided->is_missed;
     std::uint32_t* hint = requests_[tensor].request.selection_hint;
     const std::uint32_t candidates = decided->is_missed != 0 ? decided->relisted : decided->listed;
     if (hint != nullptr) *hint = candidates >= plan->keep_count ? decided->prefix : 0U;
+}
+
+void Encoder::join_counts(std::size_t tensor) {
+    open_counts(requests_[tensor]);
+    for (std::size_t place = 0; place < lanes_.size(); ++place) {
+        const EncodeBatch& batch = lanes_[place]->batch();
+        const TensorPlan& plan = batch.tensors()[tensor];
+        const ScopePlan& scope = batch.scope(tensor);
+        if (plan.elements > 0)
+            take_counts(requests_[tensor], place, scope.level,
+                        shared_.as<SharedCounts>()[scope.first_count + plan.part]);
+    }
 }
 
 }  // namespace

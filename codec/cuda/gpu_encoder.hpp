@@ -8,8 +8,10 @@
 #include "codec/cuda/device_split.hpp"
 #include "codec/cuda/mirror_pool.hpp"
 #include "codec/encoder.hpp"
+#include "codec/model_scope.hpp"
 
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace gradsieve::codec::cuda {
@@ -29,6 +31,15 @@ struct GpuEncodePart {
     std::span<const float* const> second_moments{};
 };
 
+/// A phase of a member of a scope (codec/narrow_scope.hpp), at a step that sends: kObserve, whose pass leaves r and v
+/// as if nothing were sent, kCount or kSettle. The member's other phases are encoded by encoders of the same devices,
+/// in the same parts.
+struct GpuScopePhase {
+    ScopePhase phase = ScopePhase::kObserve;
+    ScopeTerms terms;
+    ScopeMember* member = nullptr;
+};
+
 /// `request`'s samples, second moments and state are device memory, aligned to their element's size; weights and
 /// `selection_hint` are host memory.
 struct GpuEncodeRequest {
@@ -41,6 +52,10 @@ struct GpuEncodeRequest {
     /// Ordinals of the devices whose memory the samples and the second moments are, one each; empty: memory that all
     /// devices of the encoder reach.
     std::span<const int> sample_devices{}, moment_devices{};
+    /// One phase, in place of the whole way; of pipelines with has_model_scope, which else are all of their scope. The
+    /// samples and second moments are read in kObserve alone; later they and their types may be gone, but not their
+    /// number. `out` becomes final in kSettle, whose result is the tensor's; the others' have no chunks.
+    std::optional<GpuScopePhase> scope{};
 };
 
 struct GpuEncoderLimits {

@@ -45,6 +45,20 @@ __device__ inline GroupTile group_tile(const EncodeRound& round, const GroupWork
     return tile;
 }
 
+/// Whether a group is the last of its tensor to come here; the whole block learns it. `place`: its count in
+/// TensorState::groups_done.
+__device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
+    __shared__ std::uint32_t is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(&work.state->groups_done[place], 1U) + 1 == work.plan->group_count ? 1U : 0U;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last != 0;
+}
+
 __device__ inline const float* waiting_values_of(const EncodeRound& round, std::uint32_t tile) {
     return reinterpret_cast<const float*>(round.slot_values + std::size_t{tile} * kTile * round.slot_value_bytes);
 }

@@ -9,19 +9,6 @@ namespace {
 
 constexpr unsigned kTieLevel = kSelectLevels;  ///< its place in TensorState::groups_done
 
-/// Whether a group is the last of its tensor to come here; the whole block learns it.
-__device__ inline bool is_last_group(const GroupWork& work, unsigned place) {
-    __shared__ std::uint32_t is_last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        is_last = atomicAdd(&work.state->groups_done[place], 1U) + 1 == work.plan->group_count ? 1U : 0U;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last != 0;
-}
-
 __device__ inline void list_again(const EncodeRound& round, const GroupWork& work, std::uint32_t tile) {
     const unsigned lane = threadIdx.x % 32;
     const GroupTile place = group_tile(round, work, tile);

@@ -23,7 +23,7 @@ TEST(HostStages, Of_a_tensor_on_a_device_are_refused_with_what_to_do) {
         const char *codec, *stage, *remedy;
     };
     for (const auto& [codec, stage, remedy] :
-         {Refused{"topk(0.5, scope=model) | f32", "'topk(scope=model)' on a device", "use scope=tensor"},
+         {
           Refused{"similarity | topk(0.5)", "'similarity' on a device", "leave the stage out"}}) {
         const auto found =
             find_host_stages({}, request_of(codec, {{.name = "w", .shape = {64, 64}, .on_device = true}}));
@@ -37,9 +37,26 @@ TEST(HostStages, Are_found_by_index_in_the_request_whatever_the_order_of_names) 
                                                 {.name = "y", .shape = {64, 64}},
                                                 {.name = "small", .shape = {4}, .on_device = true},
                                                 {.name = "a", .shape = {64, 64}, .on_device = true}};
-    const auto found = find_host_stages({}, request_of("topk(0.5, scope=model)", tensors));
+    const auto found = find_host_stages({}, request_of("delta | topk(0.5)", tensors));
     EXPECT_THAT(found.tensors, ElementsAre(0, 3)) << "a small tensor has a codec of its own";
     EXPECT_THAT(found.refusal.text(), HasSubstr("tensor 'a'"));
+}
+TEST(HostStages, Are_scopes_of_which_some_tensors_lie_or_are_coded_on_the_host) {
+    const std::vector<shm::TensorEntry> tensors{
+        {.name = "z", .group = "one", .shape = {64, 64}, .on_device = true},
+        {.name = "y", .group = "one", .shape = {64, 64}},
+        {.name = "x", .group = "two", .shape = {64, 64}, .on_device = true},
+        {.name = "w", .group = "one", .shape = {64, 64}, .on_device = true},
+        {.name = "alone", .group = "one", .shape = {64, 64}, .on_device = true}};
+    const std::string codec = "topk(0.5, scope=model); alone: topk(0.25, scope=model)";
+    const auto found = find_host_stages({}, request_of(codec, tensors));
+    EXPECT_THAT(found.tensors, ElementsAre(0, 3));
+    EXPECT_THAT(found.refusal.to_string(),
+                AllOf(HasSubstr("invalid-argument: tensor 'w': codec stage 'topk(scope=model)' on a device"),
+                      HasSubstr("let all tensors that it selects from lie on devices, use scope=tensor")));
+    auto on_devices = tensors;
+    on_devices[1].on_device = true;
+    EXPECT_TRUE(find_host_stages({}, request_of(codec, on_devices)).tensors.empty());
 }
 TEST(HostStages, Are_what_averages_of_the_sharded_plan_are_sent_by) {
     Config config;
@@ -55,6 +72,7 @@ TEST(HostStages, Are_none_in_host_memory_with_other_codecs_and_in_one_that_is_in
     const std::vector<shm::TensorEntry> on_device{{.name = "w", .shape = {64, 64}, .on_device = true}};
     for (const auto& found : {find_host_stages({}, request_of("topk(0.5, scope=model)", on_host)),
                               find_host_stages({}, request_of("topk(0.01)", on_device)),
+                              find_host_stages({}, request_of("topk(0.5, scope=model)", on_device)),
                               find_host_stages({}, request_of("rotate | all | sign", on_device)),
                               find_host_stages({}, request_of("momentum(clip=2) | all | integer(100)", on_device)),
                               find_host_stages({}, request_of("lowrank(2)", on_device)),

@@ -1,4 +1,5 @@
 // Tensors that are selected from together: topk(scope=model).
+#include "codec/narrow_scope.hpp"
 #include "daemon/hosted_job.hpp"
 
 #include "tests/daemon/job_host.hpp"
@@ -355,6 +356,21 @@ TEST_F(HostedJobScope, Candidates_count_against_the_budget_until_the_job_ends) {
     host.job->release_memory();
     plain.job->release_memory();
     EXPECT_EQ(host.budget.used_bytes, plain.budget.used_bytes);
+}
+TEST_F(HostedJobScope, Tensors_on_devices_and_in_host_memory_are_no_scope_and_those_on_devices_list_nothing) {
+    auto request = request_of();
+    request.tensors[kA].on_device = true;
+    const auto mixed = HostedJob::make(request, host.surroundings(), Host::now());
+    EXPECT_EQ(mixed.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(mixed.status().text(), AllOf(HasSubstr("tensor 'm.b': is in host memory"), HasSubstr("use scope=")));
+    EXPECT_EQ(host.budget.used_bytes, 0U);
+    request.tensors[kB].on_device = true;
+    Host plain;
+    const auto job = HostedJob::make(request, host.surroundings(), Host::now());
+    request.codec = "all | f32; m.*: topk(0.1) | f32";
+    const auto without = HostedJob::make(request, plain.surroundings(), Host::now());
+    ASSERT_TRUE(job.is_ok() && without.is_ok());
+    EXPECT_EQ(host.budget.used_bytes - plain.budget.used_bytes, codec::narrow_scope_bytes(2));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "codec/cuda/device.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
+#include "codec/narrow_scope.hpp"
 #include "encode_large.hpp"
 
 #include <fmt/format.h>
@@ -58,12 +59,27 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kResourceExhausted, "allowed are 1 MiB"),
                   "more workspace than is allowed");
     request.elements = 1000;
-    for (const char* text : {"topk(0.1, scope=model) | f32", "similarity | all | sign"}) {
+    for (const char* text : {"similarity | all | sign"}) {
         const auto other = *codec::parse_pipeline(text);
         request.pipeline = &other;
         report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "on a device; allowed are"),
                       fmt::format("a stage that has no form here: {}", text));
     }
+    const auto together = *codec::parse_pipeline("topk(0.1, scope=model) | f32");
+    codec::ScopeMember member;
+    const auto expect_no_phase = [&](const codec::Pipeline& of, const codec::cuda::GpuScopePhase& phase,
+                                     const char* text) {
+        request.pipeline = &of;
+        requests[0].scope = phase;
+        report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, text), text);
+        requests[0].scope.reset();
+    };
+    using enum codec::ScopePhase;
+    expect_no_phase(pipeline, {kObserve, {}, &member}, "allowed is a codec with topk(scope=model)");
+    expect_no_phase(together, {}, "no member");
+    expect_no_phase(together, {kList, {}, &member}, "a list or a cut");
+    expect_no_phase(together, {kCount, {.level = codec::kNarrowLevels}, &member}, "level 3");
+    expect_no_phase(together, {kSettle, {}, &member}, "0 parts were counted, of 1");
     for (const char* text : {"lowrank(2)", "sketch(0.01)"}) {
         const auto phases = *codec::parse_pipeline(text);
         request.pipeline = &phases;

@@ -24,7 +24,8 @@ void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, 
     int number = 0;
     for (const char* codec : {"all | f32", "all | bf16", "all | sign", "variance(2) | pow2(bits=4) | auto",
                               "topk(0.01) | pow2(bits=4) | auto", "topk(0.02, gate=1) | f32", "variance_hybrid(0.5)",
-                              "lowrank(2, columns=square)", "delta | topk(0.01) | pow2(bits=4) | auto", "sketch(0.01)"})
+                              "lowrank(2, columns=square)", "delta | topk(0.01) | pow2(bits=4) | auto", "sketch(0.01)",
+                              "topk(0.02, scope=model) | pow2(bits=4) | auto"})
         for (const std::size_t samples : {std::size_t{1}, std::size_t{2}}) {
             JobPlan plan;
             plan.codec = codec;
@@ -44,6 +45,7 @@ void check_mixed(Report& report) {
     plan.elements = "33,4101,70000,600000";
     int number = 0;
     for (const char* codec : {"topk(0.01) | pow2(bits=4) | auto", "lowrank(2, columns=square)",
+                              "accumulate(2) | topk(0.02, scope=model, gate=1) | sign | auto",
                               "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)",
                               "momentum | delta | block_topk(0.01) | pow2(bits=4) | auto",
                               "momentum | compensate(lowpass=0.5) | accumulate(2) | sketch(0.02)"}) {
@@ -112,7 +114,7 @@ void check_staged(Report& report) {
         }
     plan.type = "f32";
     plan.samples = 1;
-    for (const char* codec : {"topk(0.01, scope=model) | pow2(bits=4) | auto"}) {
+    for (const char* codec : {"delta | topk(0.01) | pow2(bits=4) | auto"}) {
         plan.codec = codec;
         std::vector<std::string> hashes;
         for (const char* memory : {"host", "device"}) {
@@ -143,12 +145,12 @@ void check_staged(Report& report) {
     report.expect(is_shown, "staged: the status shows it");
 }
 
-void check_killed_rank(const Options& options, Report& report) {
+void check_killed_rank(const Options& options, const char* codec, Report& report) {
     Cluster cluster(1, kOpenSocket);
     JobPlan plan;
     plan.name = "killed";
-    plan.codec = "topk(0.01) | pow2 | auto";
-    plan.elements = options.is_small ? "200000" : "20000000";
+    plan.codec = codec;
+    plan.elements = options.is_small ? "200000,4101" : "20000000,4101";
     plan.world = 2;
     plan.steps = 100'000;
     auto first = start_rank(cluster, plan, 1, 0);
@@ -239,7 +241,8 @@ void check_end_to_end(const Options& options, Report& report) {
         check_same_as_host(report, 2, 2, false);
     else
         report.skip("nodes on two GPUs: this host has one");
-    check_killed_rank(options, report);
+    for (const char* codec : {"topk(0.01) | pow2 | auto", "topk(0.01, scope=model) | pow2 | auto"})
+        check_killed_rank(options, codec, report);
     check_lost_gpu(report);
 }
 

@@ -30,17 +30,18 @@ JobPlan spread_plan(std::size_t devices, std::size_t world) {
 void check_same_as_host(const Options& options, std::size_t nodes, const JobPlan& like, const std::string& elements,
                         Report& report) {
     const Cluster cluster(nodes, kOpenSocket);
-    // The first four are what --few takes.
+    // The first five are what --few takes.
     const std::vector<std::string> codecs = {"all | f32",
                                              "variance(1) | pow2(bits=4, scope=tensor)",
                                              "topk(0.01) | pow2(bits=4) | auto",
                                              "lowrank(2, columns=square)",
                                              "delta | topk(0.01) | pow2(bits=4) | auto",
+                                             "topk(0.02, scope=model) | pow2(bits=4, scope=tensor)",
                                              "all | sign",
                                              "sketch(0.01)",
                                              "variance(2) | pow2(bits=4) | auto",
                                              "topk(0.02, gate=1) | f32"};
-    for (std::size_t number = 0; number < (options.is_few ? 4 : codecs.size()); ++number) {
+    for (std::size_t number = 0; number < (options.is_few ? 6 : codecs.size()); ++number) {
         JobPlan plan = like;
         plan.codec = codecs[number];
         plan.elements = elements;

@@ -49,6 +49,7 @@ private:
 // The sections, each in a file of its own.
 void check_encode_equality(const Options& options, Report& report);
 void check_encode_on_gpus(const Options& options, Report& report);
+void check_scope(const Options& options, Report& report);
 void check_low_rank(const Options& options, Report& report);
 void check_delta(const Options& options, Report& report);
 void check_sketch(const Options& options, Report& report);
@@ -58,6 +59,7 @@ void check_decode_hostile(const Options& options, Report& report);
 void check_decode_on_gpus(const Options& options, Report& report);
 void measure_low_rank(const Options& options, Report& report);
 void measure_sketch(const Options& options, Report& report);
+void measure_scope(const Options& options, Report& report);
 void measure_decode(const Options& options, Report& report);
 void check_end_to_end(const Options& options, Report& report);
 void check_gpus_end_to_end(const Options& options, Report& report);
