@@ -56,6 +56,7 @@ void EncodeTurn::ask(std::span<GpuTask*> batch, std::span<const int> ordinals) {
         requests[number].parts = addresses[number].parts;
         requests[number].sample_devices = sample_devices[number];
         requests[number].moment_devices = moment_devices[number];
+        requests[number].wants_signature = task.tensor->pipeline.measures_similarity;
     }
 }
 
@@ -110,6 +111,7 @@ void GpuWorker::encode(std::span<GpuTask*> tasks) {
             task.took = took;
             task.began = turn.begun;
             task.ended = ended;
+            task.signature = encoder->signature(number);
             task.encoded.emplace(std::move(turn.results[number]));
         }
         hand_back(turn.tasks);

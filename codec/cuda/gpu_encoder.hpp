@@ -8,8 +8,10 @@
 #include "codec/cuda/device_split.hpp"
 #include "codec/cuda/mirror_pool.hpp"
 #include "codec/encoder.hpp"
+#include "codec/similarity.hpp"
 
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace gradsieve::codec::cuda {
@@ -41,6 +43,7 @@ struct GpuEncodeRequest {
     /// Ordinals of the devices whose memory the samples and the second moments are, one each; empty: memory that all
     /// devices of the encoder reach.
     std::span<const int> sample_devices{}, moment_devices{};
+    bool wants_signature = false;  ///< of the mean gradient: GpuEncoder::signature has it
 };
 
 struct GpuEncoderLimits {
@@ -77,6 +80,13 @@ public:
     /// `non_finite` set has no chunks; the others are complete. Errors: kUnavailable (the device failed; all `out`
     /// generations unspecified).
     [[nodiscard]] virtual Status finish(std::span<EncodeResult> ret_results) = 0;
+    /// Of the tensor of that number in the batch that was finished last; none of one with `non_finite` set, and of one
+    /// that did not ask for it.
+    [[nodiscard]] virtual const std::optional<Signature>& signature(std::size_t tensor) const noexcept = 0;
+    /// Signatures of mean gradients and nothing else: of `request`, tensor, samples, weights and elements are read, and
+    /// of `parts` ranges and samples. Waits. Errors: kFailedPrecondition (a batch is under way), kResourceExhausted,
+    /// kUnavailable.
+    [[nodiscard]] virtual Result<std::vector<Signature>> sign(std::span<const GpuEncodeRequest> tensors) = 0;
     [[nodiscard]] Status encode(std::span<const GpuEncodeRequest> tensors, std::span<EncodeResult> ret_results) {
         GRADSIEVE_TRY(begin(tensors));
         return finish(ret_results);

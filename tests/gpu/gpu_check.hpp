@@ -50,6 +50,7 @@ private:
 void check_encode_equality(const Options& options, Report& report);
 void check_encode_on_gpus(const Options& options, Report& report);
 void check_low_rank(const Options& options, Report& report);
+void check_similarity(const Options& options, Report& report);
 void measure_encode(const Options& options, Report& report);
 void check_decode_equality(const Options& options, Report& report);
 void check_decode_hostile(const Options& options, Report& report);

@@ -33,6 +33,7 @@ constexpr std::array kSections{
     Section{"decode", When::kAlways, check_decode_equality},
     Section{"decode-hostile", When::kAlways, check_decode_hostile},
     Section{"low-rank", When::kAlways, check_low_rank},
+    Section{"similarity", When::kAlways, check_similarity},
     Section{"gpus-encode", When::kAlways, check_encode_on_gpus},
     Section{"gpus-decode", When::kAlways, check_decode_on_gpus},
     Section{"encode-large", When::kNotSmall, check_large},
