@@ -203,7 +203,6 @@ struct HostStage {
     std::string_view name, remedy;
 };
 [[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
-    if (has_reuse(pipeline)) return {"similarity(skip=..)", "leave skip out"};
     if (has_delta(pipeline)) return {"delta", "leave the stage out"};
     if (has_phases(pipeline) && !has_factor(pipeline)) return {"sketch", "use topk"};
     if (has_model_scope(pipeline)) return {"topk(scope=model)", "use scope=tensor"};

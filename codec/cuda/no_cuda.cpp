@@ -3,6 +3,7 @@
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/gpu_low_rank.hpp"
+#include "codec/cuda/gpu_reuse.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/mirror_pool.hpp"
 #include "codec/cuda/residual_norm.hpp"
@@ -42,6 +43,10 @@ Result<std::unique_ptr<GpuDecoder>> GpuDecoder::make(std::span<const int>, const
 Status GpuLowRank::project(const Stream&, std::span<const ProjectWork>) { return not_built(); }
 Status GpuLowRank::settle(const Stream&, std::span<const SettleWork>) { return not_built(); }
 Status GpuLowRank::expand(const Stream&, std::span<const ExpandWork>) { return not_built(); }
+
+Status GpuReuse::encode(GpuEncoder&, GpuDecoder&, std::span<const GpuReuseRequest>, std::span<GpuReuseResult>) {
+    return not_built();
+}
 
 struct MirrorPool::State {};
 MirrorPool::MirrorPool() = default;

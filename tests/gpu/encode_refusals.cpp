@@ -58,8 +58,7 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kResourceExhausted, "allowed are 1 MiB"),
                   "more workspace than is allowed");
     request.elements = 1000;
-    for (const char* text :
-         {"sketch(0.01)", "delta | topk(0.1) | f32", "topk(0.1, scope=model) | f32", "similarity(skip=0.5) | all | sign"}) {
+    for (const char* text : {"sketch(0.01)", "delta | topk(0.1) | f32", "topk(0.1, scope=model) | f32"}) {
         const auto other = *codec::parse_pipeline(text);
         request.pipeline = &other;
         report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "on a device; allowed are"),

@@ -56,6 +56,7 @@ void check_decode_equality(const Options& options, Report& report);
 void check_decode_hostile(const Options& options, Report& report);
 void check_decode_on_gpus(const Options& options, Report& report);
 void measure_low_rank(const Options& options, Report& report);
+void measure_similarity(const Options& options, Report& report);
 void measure_decode(const Options& options, Report& report);
 void check_end_to_end(const Options& options, Report& report);
 void check_gpus_end_to_end(const Options& options, Report& report);

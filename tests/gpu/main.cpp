@@ -40,6 +40,7 @@ constexpr std::array kSections{
     Section{"encode-speed", When::kNotSmall, measure_encode},
     Section{"decode-speed", When::kNotSmall, measure_decode},
     Section{"low-rank-speed", When::kNotSmall, measure_low_rank},
+    Section{"similarity-speed", When::kNotSmall, measure_similarity},
     Section{"end-to-end", When::kAlways, check_end_to_end},
     Section{"gpus-end-to-end", When::kAlways, check_gpus_end_to_end},
     Section{"state-end-to-end", When::kAlways, check_state_end_to_end},

@@ -6,6 +6,7 @@
 #include "encode_pipelines.hpp"
 #include "gpu_check.hpp"
 #include "job_runs.hpp"
+#include "similarity_sections.hpp"
 
 #include <fmt/format.h>
 
@@ -229,6 +230,7 @@ void check_similarity(const Options& options, Report& report) {
     } else {
         for (const bool uses_peers : {true, false}) SignatureRun(options, report, {0, 1}, uses_peers).run();
     }
+    check_reuse(options, report);
 }
 
 }  // namespace gradsieve::gpu_check
