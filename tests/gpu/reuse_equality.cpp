@@ -3,6 +3,8 @@
 // slowly.
 #include "codec/cuda/device_values.hpp"
 #include "codec/cuda/gpu_reuse.hpp"
+#include "codec/cuda/reuse_kernel.hpp"
+#include "codec/cuda/runtime.hpp"
 #include "encode_cases.hpp"
 #include "encode_pipelines.hpp"
 #include "gpu_check.hpp"
@@ -269,10 +271,53 @@ private:
     std::size_t step_ = 0, skipped_ = 0, full_ = 0;
 };
 
+/// What decides, tile by tile: few cases come so near to the bound that a verdict would tell.
+void check_sums(const Options& options, Report& report) {
+    constexpr ElementCount kElements = 2 * kTileElements + 809;
+    constexpr ElementCount kTiles = 3;
+    std::mt19937_64 random(options.seed);
+    Values values = codec::make_gradient(DataKind::kHeavyTailed, kElements, random);
+    const Values decoded = codec::make_gradient(DataKind::kHeavyTailed, kElements, random);
+    const auto stream = codec::cuda::Stream::make(options.device);
+    auto memory = DeviceMemory::make(options.device, 2 * kElements * sizeof(float) + 2 * kTiles * sizeof(double) + 8,
+                                     "arrays of the test");
+    if (!report.expect_ok(stream.status(), "a stream") || !report.expect_ok(memory.status(), "device memory")) return;
+    auto* const sums = memory->as<double>();
+    auto* const on_card = memory->as<float>(2 * kTiles * sizeof(double));
+    std::array<double, 2 * kTiles> seen{};
+    Values left(kElements);
+    const bool has_run =
+        report.expect_ok(write_values(*stream, values, on_card, ElementType::kF32), "p") &&
+        report.expect_ok(write_values(*stream, decoded, on_card + kElements, ElementType::kF32), "d") &&
+        report.expect_ok(codec::cuda::status_of(codec::cuda::launch_subtract_tiles(
+                                                    {on_card, on_card + kElements, kElements, sums, sums + kTiles},
+                                                    static_cast<cudaStream_t>(stream->handle())),
+                                                "subtracting"),
+                         "subtracting") &&
+        report.expect_ok(stream->synchronize(), "subtracting") &&
+        report.expect_ok(read_values(*stream, on_card, ElementType::kF32, left), "p - d") &&
+        report.expect_ok(
+            codec::cuda::status_of(cudaMemcpy(seen.data(), sums, sizeof(seen), cudaMemcpyDeviceToHost), "sums"),
+            "sums");
+    if (!has_run) return;
+    for (ElementCount tile = 0; tile < kTiles; ++tile) {
+        const ElementCount first = tile * kTileElements;
+        const std::size_t count = std::min<ElementCount>(kTileElements, kElements - first);
+        const double before = codec::residual_square_sum({values.data() + first, count});
+        for (ElementCount at = first; at < first + count; ++at) values[at] = values[at] - decoded[at];
+        const double after = codec::residual_square_sum({values.data() + first, count});
+        report.expect(seen[tile] == before && seen[kTiles + tile] == after,
+                      fmt::format("sums of tile {}: {} and {}, by the CPU {} and {}", tile, seen[tile],
+                                  seen[kTiles + tile], before, after));
+    }
+    report.expect(left == values, "p - d");
+}
+
 }  // namespace
 
 void check_reuse(const Options& options, Report& report) {
     const auto cases = reuse_cases(options.is_small);
+    check_sums(options, report);
     ReuseRun(options, report, {options.device}, true).run(cases);
     if (device_count() < 2) return report.skip("skipped steps on two GPUs: this host has one");
     const std::span few(cases.data() + 1, 3);
