@@ -38,6 +38,7 @@ JobPlan long_plan(std::size_t devices, const std::string& elements, const std::s
     plan.devices = devices;
     plan.is_spread = true;
     plan.until = kLastStep;
+    if (codec.find("skip=") != std::string::npos) plan.sets = 1;  // of other gradients nothing would be skipped
     return plan;
 }
 
@@ -320,6 +321,10 @@ void check_state_end_to_end(const Options& options, Report& report) {
     const Expected factored("33,70000,20000", report, "lowrank(2, columns=square)");
     check_killed_daemon(factored, report, true, devices);
     check_snapshots(factored, report, 1);
+    // And so does the payload that steps are skipped by.
+    const Expected skipping("33,70000,20000", report, "similarity(skip=0.5, most=2) | all | natural");
+    check_killed_daemon(skipping, report, true, devices);
+    check_snapshots(skipping, report, 1);
     for (const bool is_lost : {false, true}) check_two_nodes(whole.elements, report, devices, is_lost);
     if (devices < 2) return report.skip("state on several GPUs, and over to others: this host has one");
     check_killed_daemon(shared, report, true, devices);
