@@ -77,12 +77,10 @@ private:
     // gpu_worker_codec.cpp
     /// Those of a batch that is coded are handed back at once.
     void encode(std::span<GpuTask*> tasks);
-    void encode_plain(std::span<GpuTask*> tasks);
+    /// Those whose pipeline may skip.
+    void encode_or_reuse(std::span<GpuTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
     [[nodiscard]] Status take_norm(CodecTask& task);
-    // gpu_worker_reuse.cpp
-    /// Of pipelines that may skip.
-    void encode_or_reuse(std::span<GpuTask*> tasks);
     // gpu_worker_phases.cpp
     /// Of those of the tasks that are first phases: what the encoder's pass left becomes their payloads.
     [[nodiscard]] Status finish_first_phases(std::span<GpuTask* const> tasks, const codec::cuda::GpuEncoder& encoder,

@@ -2,13 +2,77 @@
 #include "codec/cuda/gpu_phases.hpp"
 #include "daemon/gpu_addresses.hpp"
 #include "daemon/gpu_context.hpp"
-#include "daemon/gpu_encode_turn.hpp"
 #include "daemon/gpu_worker.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 namespace gradsieve::daemon {
+
+namespace {
+
+using codec::cuda::ElementType;
+
+/// What the encoder is asked for a batch; requests point into the other members, which stay where they are.
+struct EncodeTurn {
+    std::span<GpuTask*> tasks;
+    TimePoint begun{};
+    std::vector<codec::cuda::GpuEncodeRequest> requests;
+    std::vector<std::vector<ElementType>> types;
+    std::vector<std::vector<int>> sample_devices, moment_devices;
+    std::vector<EncodeAddresses> addresses;
+    std::vector<codec::Pipeline> passes;  ///< of first phases
+    std::vector<codec::EncodeResult> results;
+
+    void ask(std::span<GpuTask*> batch, std::span<const int> ordinals);
+};
+
+void EncodeTurn::ask(std::span<GpuTask*> batch, std::span<const int> ordinals) {
+    const auto count = batch.size();
+    tasks = batch;
+    requests.assign(count, {});
+    types.assign(count, {});
+    sample_devices.assign(count, {});
+    moment_devices.assign(count, {});
+    addresses.assign(count, {});
+    passes.assign(count, {});
+    results.clear();
+    results.resize(count);
+    for (std::size_t number = 0; number < count; ++number) {
+        const auto& task = *tasks[number]->codec;
+        for (std::size_t rank = 0; rank < task.gpu_buffers.size(); ++rank) {
+            const auto& buffer = *task.gpu_buffers[rank];
+            types[number].insert(types[number].end(), task.gpu_sample_counts[rank], buffer.type);
+            sample_devices[number].insert(sample_devices[number].end(), task.gpu_sample_counts[rank], buffer.device);
+            if (!task.request.second_moments.empty()) moment_devices[number].push_back(buffer.device);
+        }
+        requests[number].request = task.request;
+        if (task.tensor->phases) {
+            passes[number] = codec::cuda::first_pass(task.tensor->pipeline, task.step);
+            requests[number].request.pipeline = &passes[number];
+        }
+        requests[number].sample_types = types[number];
+        addresses[number] = encode_addresses(task, ordinals);
+        requests[number].parts = addresses[number].parts;
+        requests[number].sample_devices = sample_devices[number];
+        requests[number].moment_devices = moment_devices[number];
+        requests[number].wants_signature = task.tensor->pipeline.measures_similarity;
+    }
+}
+
+/// How many of the tasks, from the first on, are a batch: up to `elements`, and one at least.
+std::size_t batch_length(std::span<GpuTask* const> tasks, ElementCount elements) {
+    ElementCount sum = 0;
+    std::size_t count = 0;
+    for (const auto* task : tasks) {
+        sum += task->codec->tensor->elements;
+        if (count > 0 && sum > elements) break;
+        ++count;
+    }
+    return count;
+}
+
+}  // namespace
 
 Status GpuWorker::take_norm(CodecTask& task) {
     if (!task.wants_residual_norm || !task.is_last_phase() || !codec::has_residual(task.tensor->pipeline)) return {};
@@ -26,13 +90,9 @@ Status GpuWorker::take_norm(CodecTask& task) {
 
 void GpuWorker::encode(std::span<GpuTask*> tasks) {
     const auto skipping =
-        std::ranges::stable_partition(tasks, [](const GpuTask* task) { return !task->codec->tensor->held; });
-    const auto plain = tasks.first(tasks.size() - skipping.size());
-    if (!plain.empty()) encode_plain(plain);
-    if (!skipping.empty()) encode_or_reuse(tasks.last(skipping.size()));
-}
-
-void GpuWorker::encode_plain(std::span<GpuTask*> tasks) {
+        std::ranges::stable_partition(tasks, [](const auto* task) { return !task->codec->tensor->held; });
+    encode_or_reuse(skipping);
+    tasks = tasks.first(tasks.size() - skipping.size());
     std::array<EncodeTurn, 2> turns;
     Status status = ensure_context();
     std::size_t begun = 0;
@@ -55,7 +115,7 @@ void GpuWorker::encode_plain(std::span<GpuTask*> tasks) {
             task.took = took;
             task.began = turn.begun;
             task.ended = ended;
-            task.signature = encoder->signature(number);
+            if (const auto& signature = encoder->signature(number)) task.signature = signature;
             task.encoded.emplace(std::move(turn.results[number]));
         }
         hand_back(turn.tasks);
@@ -70,6 +130,41 @@ void GpuWorker::encode_plain(std::span<GpuTask*> tasks) {
         if (begun > finished) finish();
     }
     while (finished < begun) finish();
+    look_after(status);
+    if (status.is_ok()) return;
+    for (auto* task : tasks)
+        if (task->codec) task->codec->encoded.emplace(status.with_context("GPU " + names()));
+}
+
+/// Signatures say which steps are worth a look before anything is encoded: a batch is through before the next begins.
+void GpuWorker::encode_or_reuse(std::span<GpuTask*> tasks) {
+    if (tasks.empty()) return;
+    Status status = ensure_context();
+    const SteadyClock clock;
+    for (auto rest = tasks; !rest.empty() && status.is_ok();) {
+        const auto begin = clock.now();
+        const auto batch = rest.first(batch_length(rest, pace_.batch_elements));
+        rest = rest.subspan(batch.size());
+        EncodeTurn turn;
+        turn.ask(batch, ordinals_);
+        std::vector<codec::cuda::GpuReuseRequest> requests;
+        for (std::size_t number = 0; number < batch.size(); ++number)
+            requests.push_back({turn.requests[number], batch[number]->codec->held});
+        std::vector<codec::cuda::GpuReuseResult> results(batch.size());
+        status = context_->reuse.encode(*context_->encoders.front(), *context_->decoder, requests, results);
+        for (auto* task : batch)
+            if (status.is_ok()) status = take_norm(*task->codec);
+        if (!status.is_ok()) break;
+        const auto ended = clock.now();
+        for (std::size_t number = 0; number < batch.size(); ++number) {
+            auto& task = *batch[number]->codec;
+            task.took = (ended - begin) / static_cast<int>(batch.size());
+            task.began = begin;
+            task.ended = ended;
+            task.take_reuse(std::move(results[number].reuse), std::move(results[number].gradient));
+        }
+        hand_back(batch);
+    }
     look_after(status);
     if (status.is_ok()) return;
     for (auto* task : tasks)
