@@ -203,7 +203,6 @@ struct HostStage {
     std::string_view name, remedy;
 };
 [[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
-    if (pipeline.measures_similarity) return {"similarity", "leave the stage out"};
     return {};
 }
 

@@ -1,7 +1,5 @@
 #include "codec/similarity.hpp"
 
-#include "codec/philox.hpp"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,18 +8,8 @@
 namespace gradsieve::codec {
 namespace {
 
-/// In the counter's upper half of the second word, as kRoundingPurpose.
-constexpr std::uint32_t kSignaturePurpose = 7U << 24U;
-constexpr std::size_t kWordBits = 32;
-constexpr std::size_t kSignWords = kSignatureBuckets / kWordBits;
-constexpr std::size_t kWordsPerDraw = 4;
-constexpr std::size_t kDrawsPerRow = kSignWords / kWordsPerDraw + 1;  ///< the last one has the offset
-
-PhiloxBlock draw_of(PhiloxKey key, std::uint64_t number) {
-    return philox(
-        {{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32U) | kSignaturePurpose, 0, 0}},
-        key);
-}
+using Sums = std::array<double, kSignatureBuckets>;
+using Row = std::array<float, kSignatureBuckets>;
 
 /// Sign bits and offset of one row of elements.
 struct RowDraw {
@@ -29,42 +17,62 @@ struct RowDraw {
     std::size_t offset = 0;
 };
 void draw_row(PhiloxKey key, std::uint64_t row, RowDraw& ret_draw) {
-    const std::uint64_t first = row * kDrawsPerRow;
-    for (std::size_t draw = 0; draw + 1 < kDrawsPerRow; ++draw) {
-        const PhiloxBlock block = draw_of(key, first + draw);
-        for (std::size_t word = 0; word < kWordsPerDraw; ++word)
+    constexpr std::size_t kWordBits = 32;
+    for (std::uint32_t draw = 0; draw + 1 < kSignatureDrawsPerRow; ++draw) {
+        const PhiloxBlock block = signature_draw(key, row, draw);
+        for (std::size_t word = 0; word < kSignatureWordsPerDraw; ++word)
             for (std::size_t bit = 0; bit < kWordBits; ++bit)
-                ret_draw.signs[(draw * kWordsPerDraw + word) * kWordBits + bit] =
+                ret_draw.signs[(draw * kSignatureWordsPerDraw + word) * kWordBits + bit] =
                     (block.words[word] << (kWordBits - 1 - bit)) & 0x80000000U;
     }
-    ret_draw.offset = draw_of(key, first + kDrawsPerRow - 1).words[0] % kSignatureBuckets;
+    ret_draw.offset = signature_offset(signature_draw(key, row, kSignatureDrawsPerRow - 1));
+}
+
+void add_row(const Row& mean, std::size_t count, const RowDraw& draw, Sums& inout_sums) {
+    const auto add = [&](std::size_t begin, std::size_t end, double* sums) {
+        for (std::size_t at = begin; at < end; ++at)
+            sums[at - begin] += std::bit_cast<float>(std::bit_cast<std::uint32_t>(mean[at]) ^ draw.signs[at]);
+    };
+    const std::size_t turn = std::min(count, kSignatureBuckets - draw.offset);
+    add(0, turn, inout_sums.data() + draw.offset);
+    add(turn, count, inout_sums.data());
+}
+
+void add_sums(std::span<const double> sums, std::span<double> inout_sums) {
+    for (std::size_t bucket = 0; bucket < kSignatureBuckets; ++bucket) inout_sums[bucket] += sums[bucket];
 }
 
 }  // namespace
 
 Signature::Signature(TensorId tensor, std::span<const float* const> samples, std::span<const float> weights,
                      ElementCount elements)
-    : sums_(kSignatureBuckets, 0.0) {
-    const std::uint64_t tensor_key = mix64(tensor);
-    const PhiloxKey key{static_cast<std::uint32_t>(tensor_key), static_cast<std::uint32_t>(tensor_key >> 32U)};
+    : Signature() {
+    const PhiloxKey key = signature_key(tensor);
     RowDraw draw;
-    std::array<float, kSignatureBuckets> mean;
-    for (ElementCount first = 0; first < elements; first += kSignatureBuckets) {
-        const auto count = static_cast<std::size_t>(std::min<ElementCount>(kSignatureBuckets, elements - first));
-        draw_row(key, first / kSignatureBuckets, draw);
-        for (std::size_t at = 0; at < count; ++at) mean[at] = weights[0] * samples[0][first + at];
-        for (std::size_t sample = 1; sample < samples.size(); ++sample)
-            for (std::size_t at = 0; at < count; ++at)
-                mean[at] = mean[at] + weights[sample] * samples[sample][first + at];
-        const auto add = [&](std::size_t begin, std::size_t end, double* sums) {
-            for (std::size_t at = begin; at < end; ++at)
-                sums[at - begin] += std::bit_cast<float>(std::bit_cast<std::uint32_t>(mean[at]) ^ draw.signs[at]);
-        };
-        const std::size_t turn = std::min(count, kSignatureBuckets - draw.offset);
-        add(0, turn, sums_.data() + draw.offset);
-        add(turn, count, sums_.data());
+    Row mean;
+    const auto sum_group = [&](ElementCount begin, ElementCount end) {
+        Sums sums{};
+        for (ElementCount first = begin; first < end; first += kSignatureBuckets) {
+            const auto count = static_cast<std::size_t>(std::min<ElementCount>(kSignatureBuckets, end - first));
+            draw_row(key, first / kSignatureBuckets, draw);
+            for (std::size_t at = 0; at < count; ++at) mean[at] = weights[0] * samples[0][first + at];
+            for (std::size_t sample = 1; sample < samples.size(); ++sample)
+                for (std::size_t at = 0; at < count; ++at)
+                    mean[at] = mean[at] + weights[sample] * samples[sample][first + at];
+            add_row(mean, count, draw, sums);
+        }
+        return sums;
+    };
+    for (ElementCount chunk = 0; chunk < elements; chunk += kChunkElements) {
+        const ElementCount end = std::min<ElementCount>(chunk + kChunkElements, elements);
+        Sums sums{};
+        for (ElementCount group = chunk; group < end; group += kSignatureGroupElements)
+            add_sums(sum_group(group, std::min<ElementCount>(group + kSignatureGroupElements, end)), sums);
+        add_chunk(sums);
     }
 }
+
+void Signature::add_chunk(std::span<const double> chunk_sums) noexcept { add_sums(chunk_sums, sums_); }
 
 Signature Signature::of_sums(std::span<const double> sums) {
     Signature signature;

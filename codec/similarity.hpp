@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/id.hpp"
+#include "codec/signature_draw.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -17,17 +18,21 @@
 
 namespace gradsieve::codec {
 
-inline constexpr std::size_t kSignatureBuckets = 1024;
 inline constexpr std::size_t kSignatureBytes = kSignatureBuckets * sizeof(double);
 
 class Signature {
 public:
+    /// Of an array of zeros.
+    Signature() : sums_(kSignatureBuckets, 0.0) {}
     /// Of the mean gradient, the sum over samples in order of fl(weight * sample). `samples`: `elements` floats each,
-    /// read once; `weights`: one for each. Works through them in order, so that it is the same on every machine.
+    /// read once; `weights`: one for each. Adds up in the order of signature_draw.hpp, so that it is the same on every
+    /// machine and device.
     Signature(TensorId tensor, std::span<const float* const> samples, std::span<const float> weights,
               ElementCount elements);
 
     [[nodiscard]] std::span<const double> sums() const noexcept { return sums_; }
+    /// The sums of the next chunk, kSignatureBuckets of them, which were added up elsewhere.
+    void add_chunk(std::span<const double> chunk_sums) noexcept;
     /// One that was kept: kSignatureBuckets sums.
     [[nodiscard]] static Signature of_sums(std::span<const double> sums);
     /// left_factor x + right_factor y, to rounding, of the gradients x and y that they are of.
@@ -37,7 +42,6 @@ public:
     [[nodiscard]] double square() const noexcept;
 
 private:
-    Signature() = default;
     std::vector<double> sums_;
 };
 

@@ -28,13 +28,13 @@ constexpr std::array kStages = {
         "none; 16 KiB per tensor on the host, not kept; with skip, r, the last payload and 16 KiB per generation",
         "measures how alike this step's gradient and that of the last committed step are, for status: the cosine "
         "from sums of 1,024 buckets with random signs, and how many of their signs, SimHash bits, differ; stands "
-        "before all others, and works on the host only; skip=x sends, at most `most` times in a row, a record of 10 "
-        "bytes in place of a payload where the node's last payload, added once more, takes at least the share x of "
-        "the square of what is to be sent: before `all` and a quantizer that keeps its errors, which keeps the "
-        "difference; without it nothing that is sent changes",
+        "before all others; skip=x sends, at most `most` times in a row, a record of 10 bytes in place of a payload "
+        "where the node's last payload, added once more, takes at least the share x of the square of what is to be "
+        "sent: before `all` and a quantizer that keeps its errors, which keeps the difference; without it nothing "
+        "that is sent changes",
         "Charikar 2002, Similarity Estimation Techniques from Rounding Algorithms; Charikar, Chen, Farach-Colton "
         "2002, Finding Frequent Items in Data Streams",
-        "gather", "CPU"},
+        "gather"},
     StageRow{"compensate", "front", "beta=1, gamma=1, lowpass=1", "element", "-",
              "adds gamma times the gradient, or what momentum makes of it, to beta times the residual; below beta = 1 "
              "what is not sent fades; below lowpass = 1 the residual is a low-pass of errors: 1 - lowpass of the one "

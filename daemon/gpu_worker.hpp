@@ -79,6 +79,8 @@ private:
     // gpu_worker_codec.cpp
     /// Those of a batch that is coded are handed back at once.
     void encode(std::span<GpuTask*> tasks);
+    /// Those whose pipeline may skip.
+    void encode_or_reuse(std::span<GpuTask*> tasks);
     void decode(std::span<CodecTask*> tasks);
     [[nodiscard]] Status take_norm(CodecTask& task);
     /// Of a tensor of which this node sends nothing in the step.

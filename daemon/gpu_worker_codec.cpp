@@ -64,6 +64,7 @@ void EncodeTurn::ask(std::span<GpuTask*> batch, std::span<const int> ordinals) {
         requests[number].parts = addresses[number].parts;
         requests[number].sample_devices = sample_devices[number];
         requests[number].moment_devices = moment_devices[number];
+        requests[number].wants_signature = task.tensor->pipeline.measures_similarity;
     }
 }
 
@@ -98,6 +99,10 @@ Status GpuWorker::take_norm(CodecTask& task) {
 }
 
 void GpuWorker::encode(std::span<GpuTask*> tasks) {
+    const auto skipping =
+        std::ranges::stable_partition(tasks, [](const auto* task) { return !task->codec->tensor->held; });
+    encode_or_reuse(skipping);
+    tasks = tasks.first(tasks.size() - skipping.size());
     std::array<EncodeTurn, 2> turns;
     Status status = ensure_context();
     std::size_t begun = 0;
@@ -120,6 +125,7 @@ void GpuWorker::encode(std::span<GpuTask*> tasks) {
             task.took += took;
             if (task.began == TimePoint{}) task.began = turn.begun;
             task.ended = ended;
+            if (const auto& signature = encoder->signature(number)) task.signature = signature;
             task.encoded.emplace(std::move(turn.results[number]));
         }
         hand_back(turn.tasks);
@@ -150,6 +156,41 @@ Status GpuWorker::keep_state(const CodecTask& task) {
     if (!task.gpu_parts.empty()) return {};
     return codec::cuda::keep_state(decoder.stream(), pipeline, task.tensor->elements, task.request.in,
                                    task.request.out);
+}
+
+/// Signatures say which steps are worth a look before anything is encoded: a batch is through before the next begins.
+void GpuWorker::encode_or_reuse(std::span<GpuTask*> tasks) {
+    if (tasks.empty()) return;
+    Status status = ensure_context();
+    const SteadyClock clock;
+    for (auto rest = tasks; !rest.empty() && status.is_ok();) {
+        const auto begin = clock.now();
+        const auto batch = rest.first(batch_length(rest, pace_.batch_elements));
+        rest = rest.subspan(batch.size());
+        EncodeTurn turn;
+        turn.ask(batch, ordinals_);
+        std::vector<codec::cuda::GpuReuseRequest> requests;
+        for (std::size_t number = 0; number < batch.size(); ++number)
+            requests.push_back({turn.requests[number], batch[number]->codec->held});
+        std::vector<codec::cuda::GpuReuseResult> results(batch.size());
+        status = context_->reuse.encode(*context_->encoders.front(), *context_->decoder, requests, results);
+        for (auto* task : batch)
+            if (status.is_ok()) status = take_norm(*task->codec);
+        if (!status.is_ok()) break;
+        const auto ended = clock.now();
+        for (std::size_t number = 0; number < batch.size(); ++number) {
+            auto& task = *batch[number]->codec;
+            task.took = (ended - begin) / static_cast<int>(batch.size());
+            task.began = begin;
+            task.ended = ended;
+            task.take_reuse(std::move(results[number].reuse), std::move(results[number].gradient));
+        }
+        hand_back(batch);
+    }
+    look_after(status);
+    if (status.is_ok()) return;
+    for (auto* task : tasks)
+        if (task->codec) task->codec->encoded.emplace(status.with_context("GPU " + names()));
 }
 
 void GpuWorker::decode(std::span<CodecTask*> tasks) {
@@ -189,10 +230,15 @@ void GpuWorker::decode(std::span<CodecTask*> tasks) {
                 part.views[node].push_back({chunk, view.bytes()});
             part.contributions[node] = {task.factors[node], part.views[node]};
         }
+        const auto contributions = task.resolve(part.contributions);
+        if (!contributions.is_ok()) {
+            task.decoded.emplace(contributions.error());
+            continue;
+        }
         part.bases = decode_bases(task);
         if (task.keeps_state) status = keep_state(task);
-        requests.push_back({task.tensor->id, task.step, task.tensor->elements, part.contributions, part.results,
-                            nullptr, task.tensor->gpu_ranges, part.bases});
+        requests.push_back({task.tensor->id, task.step, task.tensor->elements, *contributions, part.results, nullptr,
+                            task.tensor->gpu_ranges, part.bases});
         decoding.push_back(&task);
     }
     std::vector<Result<codec::DecodeResult>> answers(requests.size(), codec::DecodeResult{});

@@ -63,9 +63,11 @@ void HostedJob::fix_gpus() {
     if (device_count == 1) return;
     std::vector<ElementCount> elements;
     for (const auto& tensor : tensors_) elements.push_back(tensor.on_device ? tensor.elements : 0);
-    std::vector<std::size_t> whole;  // one device has a norm, and a chunk of a matrix is none
+    // One device has a norm, and what a skip goes by; and a chunk of a matrix is none.
+    std::vector<std::size_t> whole;
     for (const auto& tensor : tensors_)
-        if (codec::has_local_clip(tensor.pipeline) || tensor.phases) whole.push_back(tensor.number);
+        if (codec::has_local_clip(tensor.pipeline) || codec::has_reuse(tensor.pipeline) || tensor.phases)
+            whole.push_back(tensor.number);
     const auto ranges = codec::cuda::split_over_devices(elements, device_count, whole);
     for (auto& tensor : tensors_)
         if (tensor.on_device) tensor.gpu_ranges = ranges[tensor.number];

@@ -97,23 +97,31 @@ void CodecTask::run_encode(codec::EncodeWorkspace& workspace) {
 }
 
 void CodecTask::encode_or_reuse(codec::EncodeWorkspace& workspace) {
-    signature.emplace(request.tensor, request.samples, request.weights, request.elements);
-    auto outcome = codec::encode_or_reuse(request, held, *signature, workspace);
+    codec::Signature gradient(request.tensor, request.samples, request.weights, request.elements);
+    auto outcome = codec::encode_or_reuse(request, held, gradient, workspace);
     if (!outcome.is_ok()) {
         encoded.emplace(outcome.error());
-        signature.reset();
         return;
     }
-    has_records = outcome->has_records;
-    reuse_share = outcome->share;
-    encoded.emplace(std::move(outcome->encoded));
-    if ((*encoded)->non_finite) signature.reset();
+    take_reuse(std::move(*outcome), std::move(gradient));
     measure_residual();
 }
 
+void CodecTask::take_reuse(codec::ReuseEncode outcome, std::optional<codec::Signature> gradient) {
+    has_records = outcome.has_records;
+    reuse_share = outcome.share;
+    signature = std::move(gradient);
+    encoded.emplace(std::move(outcome.encoded));
+    if ((*encoded)->non_finite) signature.reset();
+}
+
+Result<std::span<const codec::Contribution>> CodecTask::resolve(std::span<const codec::Contribution> contributions) {
+    if (!tensor->held) return contributions;
+    return tensor->held->take(step, contributions);
+}
+
 Result<codec::DecodeResult> CodecTask::decode_average(std::span<const codec::Contribution> contributions) {
-    if (!tensor->held) return tensor->result->decode_average(step, contributions);
-    GRADSIEVE_ASSIGN(const auto resolved, tensor->held->take(step, contributions));
+    GRADSIEVE_ASSIGN(const auto resolved, resolve(contributions));
     return tensor->result->decode_average(step, resolved);
 }
 

@@ -152,6 +152,10 @@ struct CodecTask {
     bool fills_not_a_number = false;                    ///< decode: no payloads, the results become NaN
 
     void run(codec::EncodeWorkspace& workspace);
+    // pipelines that may skip: what encoding came to, and what other nodes' records stand for
+    void take_reuse(codec::ReuseEncode outcome, std::optional<codec::Signature> gradient);
+    [[nodiscard]] Result<std::span<const codec::Contribution>> resolve(
+        std::span<const codec::Contribution> contributions);
     /// Nothing of the step comes after it but what others send: encode and decode.
     [[nodiscard]] bool is_last_phase() const noexcept { return !tensor->has_two_phases() || step_phase == 1; }
     /// Whether a GPU has a part in it: factors alone, as first phases decode to, are the host's.

@@ -3,6 +3,7 @@
 #include "codec/accumulate.hpp"
 #include "codec/cuda/encode_sizes.hpp"
 #include "codec/cuda/front_plan.hpp"
+#include "codec/cuda/sample_source.hpp"
 #include "codec/element.hpp"
 #include "codec/exponential.hpp"
 #include "codec/payload.hpp"
@@ -185,14 +186,6 @@ std::uint32_t shared_rows_of(std::uint32_t tiles) {
     return static_cast<std::uint32_t>((rows * kEstimateRowBytes + sizeof(SharedCounts) - 1) / sizeof(SharedCounts));
 }
 
-/// What the device of that place codes.
-GpuEncodePart part_of(const GpuEncodeRequest& gpu_request, const DevicePlace& place) {
-    const EncodeRequest& request = gpu_request.request;
-    if (!gpu_request.parts.empty()) return gpu_request.parts[place.place];
-    if (place.place > 0) return {};
-    return {{0, request.elements}, request.in, request.out};
-}
-
 }  // namespace
 
 Status EncodeBatch::plan(std::span<const GpuEncodeRequest> requests, const DevicePlace& place,
@@ -286,31 +279,18 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
 void EncodeBatch::add_arrays(const GpuEncodeRequest& gpu_request, const GpuEncodePart& part, const DevicePlace& place,
                              bool has_moments) {
     const EncodeRequest& request = gpu_request.request;
-    const auto source_of = [&](std::span<const float* const> arrays, std::span<const float* const> own,
-                               ElementType type, std::span<const int> devices, std::size_t number) {
-        StagedSamples::Source source;
-        source.element_bytes = element_bytes(type);
-        source.device = devices.empty() ? -1 : devices[number];
-        source.is_staged = !place.reaches(source.device) || (!own.empty() && own[number] == nullptr);
-        const float* array = source.is_staged || own.empty() ? arrays[number] : own[number];
-        source.data = reinterpret_cast<const std::byte*>(array) + ranges_.back().first * source.element_bytes;
-        source.type = static_cast<std::uint32_t>(type);
-        return source;
-    };
     staged_.add_tensor();
     if (!reads_samples(gpu_request)) return;
     add_momentum_samples(request, part, staged_);
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
-        const auto type = gpu_request.sample_types.empty() ? ElementType::kF32 : gpu_request.sample_types[sample];
-        auto source = source_of(request.samples, part.samples, type, gpu_request.sample_devices, sample);
+        auto source = sample_source(gpu_request, part, place, sample);
         source.weight = has_momentum(*request.pipeline)
                             ? request.weights[sample]  // of u, whose own weight has gamma
                             : gradient_weight(request.pipeline->front, request.weights[sample]);
         staged_.add_sample(source);
     }
     for (std::size_t rank = 0; has_moments && rank < request.second_moments.size(); ++rank)
-        staged_.add_moment(source_of(request.second_moments, part.second_moments, ElementType::kF32,
-                                     gpu_request.moment_devices, rank));
+        staged_.add_moment(moment_source(gpu_request, part, place, rank));
 }
 
 /// A tensor that is decided as a whole and has parts on several devices gets counts for each.

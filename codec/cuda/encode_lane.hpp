@@ -4,6 +4,7 @@
 #pragma once
 
 #include "codec/cuda/encode_memory.hpp"
+#include "codec/cuda/gpu_signer.hpp"
 #include "codec/cuda/payload_fetch.hpp"
 #include "codec/cuda/stream_event.hpp"
 
@@ -55,7 +56,8 @@ public:
     [[nodiscard]] const EncodeBatch& batch() const noexcept { return batch_; }
     [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
     [[nodiscard]] const StreamEvent& event() const noexcept { return event_; }
-    [[nodiscard]] ByteCount device_bytes() const noexcept { return memory_.device_bytes(); }
+    [[nodiscard]] ByteCount device_bytes() const noexcept { return memory_.device_bytes() + signer_.workspace_bytes(); }
+    [[nodiscard]] GpuSigner& signer() noexcept { return signer_; }
 
 private:
     [[nodiscard]] std::size_t first_shared() const noexcept;
@@ -97,6 +99,7 @@ private:
     std::vector<PayloadPlace> places_;
     // Kept from batch to batch.
     EncodeMemory memory_;
+    GpuSigner signer_;
     std::vector<PassShape> shapes_;
 };
 

@@ -33,9 +33,21 @@ public:
         return peers_.is_direct(lanes_[place]->stream().device());
     }
     std::uint64_t threshold_misses() const noexcept override { return threshold_misses_; }
+    const std::optional<Signature>& signature(std::size_t tensor) const noexcept override {
+        return signatures_[tensor];
+    }
+    Result<std::vector<Signature>> sign(std::span<const GpuEncodeRequest> tensors) override;
 
 private:
+    DevicePlace place_of(std::size_t lane) const {
+        return {lane, lanes_.size(), lanes_[lane]->stream().device(), &peers_};
+    }
+    Status prepare_signers(std::span<const GpuEncodeRequest> tensors, bool is_of_all);
+    Status start_signers();
+    Signature joined(std::size_t array) const;
+    void take_signatures(std::span<const EncodeResult> results);
     Status prepare(std::span<const GpuEncodeRequest> tensors);
+    Status hold_back_others();
     Status enqueue();
     Status enqueue_shared(std::size_t round);
     Status wait_for_others(std::size_t place);
@@ -51,6 +63,7 @@ private:
     // Of the batch under way.
     std::span<const GpuEncodeRequest> requests_;
     bool is_under_way_ = false;
+    std::vector<std::optional<Signature>> signatures_;  ///< of the batch that was finished last
     // Kept from batch to batch.
     PinnedMemory shared_;  ///< SharedCounts
     PayloadPool pool_;     ///< of requests that bring none
@@ -76,10 +89,10 @@ Status Encoder::begin(std::span<const GpuEncodeRequest> tensors) {
 
 Status Encoder::prepare(std::span<const GpuEncodeRequest> tensors) {
     for (std::size_t place = 0; place < lanes_.size(); ++place)
-        GRADSIEVE_TRY(
-            lanes_[place]->plan(tensors, {place, lanes_.size(), lanes_[place]->stream().device(), &peers_}, limits_));
+        GRADSIEVE_TRY(lanes_[place]->plan(tensors, place_of(place), limits_));
     requests_ = tensors;
     for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->prepare(limits_));
+    GRADSIEVE_TRY(prepare_signers(tensors, false));
     const ByteCount bytes = lanes_.front()->batch().shared_count() * sizeof(SharedCounts);
     if (bytes > shared_.size()) {
         shared_ = {};
@@ -88,15 +101,77 @@ Status Encoder::prepare(std::span<const GpuEncodeRequest> tensors) {
     return {};
 }
 
+/// The other devices begin behind what the first one's stream holds.
+Status Encoder::hold_back_others() {
+    if (lanes_.size() < 2) return {};
+    GRADSIEVE_TRY(lanes_.front()->event().record(stream(0)));
+    for (std::size_t place = 1; place < lanes_.size(); ++place)
+        GRADSIEVE_TRY(lanes_.front()->event().hold_back(stream(place)));
+    return {};
+}
+
 Status Encoder::enqueue() {
-    if (lanes_.size() > 1) {
-        GRADSIEVE_TRY(lanes_.front()->event().record(stream(0)));
-        for (std::size_t place = 1; place < lanes_.size(); ++place)
-            GRADSIEVE_TRY(lanes_.front()->event().hold_back(stream(place)));
-    }
+    GRADSIEVE_TRY(hold_back_others());
     for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->start(shared_.as<SharedCounts>()));
     for (std::size_t round = 0; round < lanes_.front()->shared_rounds(); ++round) GRADSIEVE_TRY(enqueue_shared(round));
+    return start_signers();
+}
+
+/// Each device's part of what is to be signed.
+Status Encoder::prepare_signers(std::span<const GpuEncodeRequest> tensors, bool is_of_all) {
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        GpuSigner& signer = lanes_[lane]->signer();
+        signer.clear();
+        for (const GpuEncodeRequest& tensor : tensors) {
+            if (!is_of_all && !tensor.wants_signature) continue;
+            const GpuEncodePart part = part_of(tensor, place_of(lane));
+            std::vector<StagedSamples::Source> samples;
+            for (std::size_t sample = 0; sample < tensor.request.samples.size(); ++sample) {
+                samples.push_back(sample_source(tensor, part, place_of(lane), sample));
+                samples.back().weight = tensor.request.weights[sample];
+            }
+            signer.add(tensor.request.tensor, part.range, samples);
+        }
+        GRADSIEVE_TRY(signer.prepare(lanes_[lane]->stream(), limits_.staging_bytes));
+    }
     return {};
+}
+
+Status Encoder::start_signers() {
+    for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->signer().start(lane->stream()));
+    return {};
+}
+
+/// The parts stand in ascending order.
+Signature Encoder::joined(std::size_t array) const {
+    Signature signature;
+    for (const auto& lane : lanes_) lane->signer().add_chunks(array, signature);
+    return signature;
+}
+
+void Encoder::take_signatures(std::span<const EncodeResult> results) {
+    signatures_.assign(results.size(), std::nullopt);
+    std::size_t array = 0;
+    for (std::size_t tensor = 0; tensor < results.size(); ++tensor) {
+        if (!requests_[tensor].wants_signature) continue;
+        if (!results[tensor].non_finite) signatures_[tensor] = joined(array);
+        ++array;
+    }
+}
+
+Result<std::vector<Signature>> Encoder::sign(std::span<const GpuEncodeRequest> tensors) {
+    if (is_under_way_)
+        return Status(StatusCode::kFailedPrecondition,
+                      "a batch of " + std::to_string(requests_.size()) +
+                          " tensors is under way on this encoder; allowed is one thing at a time; call finish first");
+    GRADSIEVE_TRY(prepare_signers(tensors, true));
+    Status status = hold_back_others();
+    if (status.is_ok()) status = start_signers();
+    if (Status waited = synchronize(); status.is_ok()) status = std::move(waited);
+    GRADSIEVE_TRY(std::move(status));
+    std::vector<Signature> signatures;
+    for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) signatures.push_back(joined(tensor));
+    return signatures;
 }
 
 /// Every lane's step, then an event of each: what a step left for the others is there when their next one begins.
@@ -143,6 +218,7 @@ Status Encoder::finish(std::span<EncodeResult> ret_results) {
     GRADSIEVE_TRY(synchronize());
     GRADSIEVE_TRY(copying);
     for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor) take_result(tensor, ret_results[tensor]);
+    take_signatures(ret_results);
     for (const auto& lane : lanes_) lane->take_chunks(requests_, pool_, ret_results);
     for (const auto& lane : lanes_) GRADSIEVE_TRY(lane->fetch());
     for (std::size_t tensor = 0; tensor < requests_.size(); ++tensor)

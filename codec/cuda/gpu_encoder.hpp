@@ -9,6 +9,7 @@
 #include "codec/cuda/mirror_pool.hpp"
 #include "codec/encoder.hpp"
 #include "codec/model_scope.hpp"
+#include "codec/similarity.hpp"
 
 #include <memory>
 #include <optional>
@@ -56,6 +57,7 @@ struct GpuEncodeRequest {
     /// samples and second moments are read in kObserve alone; later they and their types may be gone, but not their
     /// number. `out` becomes final in kSettle, whose result is the tensor's; the others' have no chunks.
     std::optional<GpuScopePhase> scope{};
+    bool wants_signature = false;  ///< of the mean gradient: GpuEncoder::signature has it
 };
 
 struct GpuEncoderLimits {
@@ -93,6 +95,13 @@ public:
     /// complete. Errors: kUnavailable (the device failed; all `out` generations unspecified), kCorrupt (delta: a
     /// payload that no node could read; likewise).
     [[nodiscard]] virtual Status finish(std::span<EncodeResult> ret_results) = 0;
+    /// Of the tensor of that number in the batch that was finished last; none of one with `non_finite` set, and of one
+    /// that did not ask for it.
+    [[nodiscard]] virtual const std::optional<Signature>& signature(std::size_t tensor) const noexcept = 0;
+    /// Signatures of mean gradients and nothing else: of `request`, tensor, samples, weights and elements are read, and
+    /// of `parts` ranges and samples. Waits. Errors: kFailedPrecondition (a batch is under way), kResourceExhausted,
+    /// kUnavailable.
+    [[nodiscard]] virtual Result<std::vector<Signature>> sign(std::span<const GpuEncodeRequest> tensors) = 0;
     [[nodiscard]] Status encode(std::span<const GpuEncodeRequest> tensors, std::span<EncodeResult> ret_results) {
         GRADSIEVE_TRY(begin(tensors));
         return finish(ret_results);

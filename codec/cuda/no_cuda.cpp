@@ -4,6 +4,7 @@
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/gpu_low_rank.hpp"
+#include "codec/cuda/gpu_reuse.hpp"
 #include "codec/cuda/gpu_sketch.hpp"
 #include "codec/cuda/ipc.hpp"
 #include "codec/cuda/mirror_pool.hpp"
@@ -48,6 +49,10 @@ Status GpuSketch::insert(const Stream&, std::span<const InsertWork>) { return no
 Status GpuSketch::choose(const Stream&, std::span<const ChooseWork>) { return not_built(); }
 Status GpuSketch::filter(const Stream&, std::span<const FilterWork>) { return not_built(); }
 Status GpuSketch::scatter(const Stream&, std::span<const ScatterWork>) { return not_built(); }
+
+Status GpuReuse::encode(GpuEncoder&, GpuDecoder&, std::span<const GpuReuseRequest>, std::span<GpuReuseResult>) {
+    return not_built();
+}
 
 struct MirrorPool::State {};
 MirrorPool::MirrorPool() = default;

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -105,6 +106,18 @@ TEST(Similarity, Gradient_is_the_mean_over_samples) {
     const std::vector<float> weights = {0.25F, 0.75F};
     const Signature of_samples(7, samples, weights, x.size());
     EXPECT_TRUE(std::ranges::equal(of_samples.sums(), signature_of(mean).sums()));
+}
+TEST(Similarity, Chunks_are_added_up_by_themselves_and_joined_in_order) {
+    const auto x = noise(2 * kChunkElements + 5, kSeed);
+    Signature joined;
+    for (std::size_t first = 0; first < x.size(); first += kChunkElements) {
+        const std::size_t end = std::min<std::size_t>(first + kChunkElements, x.size());
+        Values chunk(end, 0.0F);  // zeros in front of it add nothing
+        std::copy(x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(end),
+                  chunk.begin() + static_cast<std::ptrdiff_t>(first));
+        joined.add_chunk(signature_of(chunk).sums());
+    }
+    EXPECT_TRUE(std::ranges::equal(joined.sums(), signature_of(x).sums())) << "seed " << kSeed;
 }
 TEST(Similarity, Sizes_around_a_row_keep_every_element_once) {
     for (const std::size_t elements : {1U, 2U, 1'023U, 1'024U, 1'025U, 2'049U}) {

@@ -24,7 +24,6 @@ TEST(HostStages, Of_a_tensor_on_a_device_are_refused_with_what_to_do) {
     };
     for (const auto& [codec, stage, remedy] :
          {
-          Refused{"similarity | topk(0.5)", "'similarity' on a device", "leave the stage out"}}) {
         const auto found =
             find_host_stages({}, request_of(codec, {{.name = "w", .shape = {64, 64}, .on_device = true}}));
         EXPECT_THAT(found.tensors, ElementsAre(0));
@@ -73,6 +72,8 @@ TEST(HostStages, Are_none_in_host_memory_with_other_codecs_and_in_one_that_is_in
     for (const auto& found : {find_host_stages({}, request_of("topk(0.5, scope=model)", on_host)),
                               find_host_stages({}, request_of("topk(0.01)", on_device)),
                               find_host_stages({}, request_of("topk(0.5, scope=model)", on_device)),
+                              find_host_stages({}, request_of("similarity | topk(0.01)", on_device)),
+                              find_host_stages({}, request_of("similarity(skip=0.5) | all | sign", on_device)),
                               find_host_stages({}, request_of("rotate | all | sign", on_device)),
                               find_host_stages({}, request_of("momentum(clip=2) | all | integer(100)", on_device)),
                               find_host_stages({}, request_of("lowrank(2)", on_device)),

@@ -59,7 +59,7 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kResourceExhausted, "allowed are 1 MiB"),
                   "more workspace than is allowed");
     request.elements = 1000;
-    for (const char* text : {"similarity | all | sign"}) {
+    for (const char* text : {"XXX"}) {
         const auto other = *codec::parse_pipeline(text);
         request.pipeline = &other;
         report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "on a device; allowed are"),

@@ -4,6 +4,7 @@
 #include "codec/cuda/device.hpp"
 #include "gpu_check.hpp"
 #include "job_runs.hpp"
+#include "similarity_sections.hpp"
 
 #include <fmt/format.h>
 
@@ -231,6 +232,7 @@ void check_end_to_end(const Options& options, Report& report) {
     check_batches(report);
     check_mixed(report);
     check_not_finite(report, std::min<std::size_t>(2, devices));
+    check_similarity_end_to_end(report);
     if (!options.is_small) check_same_as_host(report, 1, 1, false);
     check_same_as_host(report, 2, 1, false);
     if (::geteuid() == 0)

@@ -38,6 +38,7 @@ JobPlan long_plan(std::size_t devices, const std::string& elements, const std::s
     plan.devices = devices;
     plan.is_spread = true;
     plan.until = kLastStep;
+    if (codec.find("skip=") != std::string::npos) plan.sets = 1;  // of other gradients nothing would be skipped
     return plan;
 }
 
@@ -327,6 +328,10 @@ void check_state_end_to_end(const Options& options, Report& report) {
     check_killed_daemon(followed, report, true, devices);
     check_snapshots(followed, report, 1);
     check_two_nodes(followed.elements, report, devices, false, followed.codec);
+    // And so does the payload that steps are skipped by.
+    const Expected skipping("33,70000,20000", report, "similarity(skip=0.5, most=2) | all | natural");
+    check_killed_daemon(skipping, report, true, devices);
+    check_snapshots(skipping, report, 1);
     for (const bool is_lost : {false, true}) check_two_nodes(whole.elements, report, devices, is_lost);
     if (devices < 2) return report.skip("state on several GPUs, and over to others: this host has one");
     check_killed_daemon(shared, report, true, devices);

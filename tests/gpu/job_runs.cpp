@@ -59,6 +59,8 @@ Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t node
                                         std::to_string(plan.steps),
                                         "--until",
                                         std::to_string(plan.until),
+                                        "--sets",
+                                        std::to_string(plan.sets),
                                         "--hold",
                                         std::to_string(rank + 1 == plan.world ? plan.hold : 0),
                                         "--bad",

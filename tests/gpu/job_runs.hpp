@@ -27,6 +27,7 @@ struct JobPlan {
     std::size_t until = 0;  ///< not 0: the last step, wherever the job begins
     std::size_t hold = 0;   ///< not 0: the last rank hands this step in only once it is told a line
     std::size_t bad = 0;    ///< if not 0: the last rank's gradients are not finite in this step, and count as zero
+    std::size_t sets = 2;   ///< of gradients, which ranks hand in in turn
     bool wants_hash = true;
     std::size_t devices = 1;
     bool is_spread = false;  ///< the ranks of a node on different devices

@@ -22,8 +22,6 @@ using gradsieve::gpu_check::must;
 using gradsieve::test::RankOptions;
 using Clock = std::chrono::steady_clock;
 constexpr auto kTimeout = gradsieve::Timeout(60'000);
-/// Gradients that differ between steps; more would only cost memory.
-constexpr std::size_t kGradientSets = 2;
 
 /// Bell-shaped and heavy-tailed; the same on every host for the same arguments.
 void fill(std::vector<float>& values, std::uint64_t seed) {
@@ -64,6 +62,7 @@ struct Rank {
     bool is_bf16 = false;    ///< values as bfloat16 holds them; on the device in that type
     bool has_noise = false;  ///< fresh noise every step, made on the card, instead of the sets that both ways share
     std::uint32_t samples = 1;
+    std::size_t sets = 2;  ///< of gradients, handed in in turn; more would only cost memory
     cudaStream_t stream = nullptr;
     std::byte* arena = nullptr;  ///< one allocation behind all gradients, as a caching allocator makes it
     std::vector<RankTensor> tensors;
@@ -108,7 +107,7 @@ struct Rank {
         std::uint64_t total = 0;
         for (std::string item; std::getline(list, item, ',');) {
             RankTensor entry{.tensor = must_tensor(job, item), .elements = std::stoull(item)};
-            for (std::size_t set = 0; set < kGradientSets && !has_noise; ++set) {
+            for (std::size_t set = 0; set < sets && !has_noise; ++set) {
                 entry.host.emplace_back(entry.elements * samples);
                 fill(entry.host.back(), (rank * 1000 + tensors.size()) * 100 + set);
                 round_to_type(entry.host.back());
@@ -203,7 +202,7 @@ struct Rank {
                      "noise");
                 continue;
             }
-            const auto set = step % kGradientSets;
+            const auto set = step % sets;
             const auto bytes = entry.host[set].size() * element_bytes();
             if (on_device) {
                 must(cudaMemcpyAsync(entry.gradient, entry.sets[set], bytes, cudaMemcpyDeviceToDevice, stream), "copy");
@@ -256,6 +255,7 @@ struct Rank {
         on_device = is_staged || options.text("memory", "device") == "device";
         is_bf16 = options.text("type", "f32") == "bf16";
         samples = static_cast<std::uint32_t>(options.number("samples", 1));
+        sets = std::max<std::size_t>(1, options.number("sets", 2));
         const auto rank = options.number("rank", 0);
         rank_number = rank;
         bad_step = options.number("bad", 0);
@@ -313,9 +313,8 @@ struct Rank {
 
 /// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require
 /// cuda-ipc]
-/// [--device D] [--elements N,N,...] [--samples M] [--codec TEXT] [--steps N | --until STEP] [--hold STEP] [--hash 0|1]
-/// [--bad STEP] [--zero 0|1]
-/// [--job NAME] [--run ID]
+/// [--device D] [--elements N,N,...] [--samples M] [--sets K] [--codec TEXT] [--steps N | --until STEP] [--hold STEP]
+/// [--bad STEP] [--zero 0|1] [--hash 0|1] [--job NAME] [--run ID]
 int main(int argc, char** argv) {
     Rank rank(RankOptions(argc, argv));
     return rank.run();
