@@ -198,14 +198,6 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
     return has_momentum(pipeline) && pipeline.front.clip > 0;
 }
 
-/// A stage that works on the host alone, as errors name it, and what to do without it; an empty name if there is none.
-struct HostStage {
-    std::string_view name, remedy;
-};
-[[nodiscard]] constexpr HostStage host_stage(const Pipeline& pipeline) noexcept {
-    return {};
-}
-
 /// What the residual is multiplied by on the way in: fl(beta c); what was sent, by -1.
 [[nodiscard]] constexpr float residual_factor(const Front& front, float rescale) noexcept {
     return front.is_difference ? -1.0F : static_cast<float>(front.beta) * rescale;

@@ -1,7 +1,7 @@
 // Sessions come and go: callers accepted and asked who they are, attached to their job, drained, and forgotten.
 #include "daemon/conductor.hpp"
 #include "daemon/epoll_tag.hpp"
-#include "daemon/host_stages.hpp"
+#include "daemon/host_only.hpp"
 #include "shm/message_head.hpp"
 
 #include <poll.h>
@@ -103,10 +103,10 @@ void Conductor::on_socket_ready(Session& session, TimePoint now) {
     std::vector<int> descriptors;
     auto request = shm::parse_attach_request(message->bytes);
     if (request.is_ok()) {
-        auto host_stages = find_host_stages(config_, *request);
-        auto attachment = host_stages.refusal.is_ok() ? attach(session, *request, now)
-                                                      : Result<HostedJob::Attachment>(host_stages.refusal);
-        reply.host_only = std::move(host_stages.tensors);
+        auto host_only = find_host_only(config_, *request);
+        auto attachment = host_only.refusal.is_ok() ? attach(session, *request, now)
+                                                    : Result<HostedJob::Attachment>(host_only.refusal);
+        reply.host_only = std::move(host_only.tensors);
         if (attachment.is_ok()) {
             reply = attachment->reply;
             descriptors = attachment->descriptors;

@@ -96,10 +96,6 @@ Status check_parts(const GpuEncodeRequest& gpu_request, std::size_t device_count
 
 Status check_gpu_request(const GpuEncodeRequest& gpu_request, std::size_t device_count) {
     const EncodeRequest& request = gpu_request.request;
-    if (const HostStage stage = request.pipeline != nullptr ? host_stage(*request.pipeline) : HostStage{};
-        !stage.name.empty())
-        return invalid("codec stage '" + std::string(stage.name) + "' on a device; allowed are the others; " +
-                       std::string(stage.remedy) + ", or encode on the host");
     if (request.pipeline != nullptr && has_phases(*request.pipeline))
         return invalid("codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
                        "', whose steps have two phases, on a device; allowed is its first pass; encode first_pass, and "

@@ -1,7 +1,7 @@
 // What a build without CUDA answers, so that nobody outside this folder needs to know how it was built.
 #include "codec/cuda/device_values.hpp"
-#include "codec/cuda/gpu_difference.hpp"
 #include "codec/cuda/gpu_decoder.hpp"
+#include "codec/cuda/gpu_difference.hpp"
 #include "codec/cuda/gpu_encoder.hpp"
 #include "codec/cuda/gpu_low_rank.hpp"
 #include "codec/cuda/gpu_reuse.hpp"

@@ -172,15 +172,6 @@ const std::vector<PipelineCase>& all_pipeline_cases() {
     return kCases;
 }
 
-const std::vector<PipelineCase>& device_pipeline_cases() {
-    static const std::vector<PipelineCase> kCases = [] {
-        auto cases = make_pipeline_cases();
-        std::erase_if(cases, [](const PipelineCase& one) { return !codec::host_stage(one.pipeline).name.empty(); });
-        return cases;
-    }();
-    return kCases;
-}
-
 codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements) {
     return codec::SelectionPlan(pipeline.selector, 1, 2, 3, elements).rule(0);
 }

@@ -28,8 +28,6 @@ struct PipelineCase {
 };
 /// Every quantizer x coder that a configuration can name, after `all` and after a sparse selector.
 const std::vector<PipelineCase>& all_pipeline_cases();
-/// Those that a GPU decodes.
-const std::vector<PipelineCase>& device_pipeline_cases();
 
 /// The rule of `code` for a random selector.
 codec::SelectionRule rule_of(const codec::Pipeline& pipeline, std::size_t elements);

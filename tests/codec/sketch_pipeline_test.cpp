@@ -35,7 +35,6 @@ TEST(SketchPipeline, Texts_have_one_spelling) {
         EXPECT_TRUE(has_phases(*pipeline));
         EXPECT_FALSE(has_factor(*pipeline));
         EXPECT_FALSE(has_variance(*pipeline));
-        EXPECT_EQ(host_stage(*pipeline).name, "");
     }
     EXPECT_EQ(canonical_text(*parse_pipeline("sketch(0.01)"), Knobs::kBlank),
               "sketch(ratio=0.01, rows=5, columns=auto)")

@@ -30,7 +30,7 @@ void check_pipelines(ElementCount elements, const std::vector<std::size_t>& node
 /// Coded chunks of every quantizer, coder and shape of data, two nodes each.
 void check_shapes(std::size_t elements, std::uint64_t seed, codec::cuda::GpuDecoder& decoder, Report& report) {
     std::vector<DecodeCase> cases;
-    for (const auto& pipeline_case : test::device_pipeline_cases())
+    for (const auto& pipeline_case : test::all_pipeline_cases())
         for (const test::Shape shape : test::all_shapes()) {
             DecodeCase one;
             one.name = fmt::format("{}, {}, n = {}", pipeline_case.text, test::shape_name(shape), elements);

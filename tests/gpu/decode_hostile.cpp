@@ -88,7 +88,7 @@ Bytes coded(const test::PipelineCase& pipeline_case, test::Shape shape, std::siz
 
 void add_mutations(unsigned rounds, std::uint64_t seed, HostileBatches& batches) {
     std::uint64_t state = seed;
-    for (const auto& pipeline_case : test::device_pipeline_cases())
+    for (const auto& pipeline_case : test::all_pipeline_cases())
         for (const std::size_t elements : {1, 9, 300, 4100, 9000}) {
             const Bytes good = coded(pipeline_case, test::Shape::kGaussian, elements, seed + elements);
             for (unsigned round = 0; round < rounds; ++round)
@@ -98,7 +98,7 @@ void add_mutations(unsigned rounds, std::uint64_t seed, HostileBatches& batches)
 }
 
 void add_truncations(std::size_t elements, HostileBatches& batches) {
-    for (const auto& pipeline_case : test::device_pipeline_cases()) {
+    for (const auto& pipeline_case : test::all_pipeline_cases()) {
         const Bytes good = coded(pipeline_case, test::Shape::kHeavyTailed, elements, 4);
         for (std::size_t size = 0; size <= good.size(); ++size) {
             Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
@@ -219,7 +219,7 @@ void add_extremes(std::uint64_t seed, HostileBatches& batches) {
 
 void add_large_mutations(unsigned rounds, std::uint64_t seed, HostileBatches& batches) {
     std::uint64_t state = seed;
-    for (const auto& pipeline_case : test::device_pipeline_cases()) {
+    for (const auto& pipeline_case : test::all_pipeline_cases()) {
         const Bytes good = coded(pipeline_case, test::Shape::kHeavyTailed, kChunkElements - 5, seed);
         for (unsigned round = 0; round < rounds; ++round)
             batches.add("mutated " + pipeline_case.text, kChunkElements - 5, mutate(good, state), good);

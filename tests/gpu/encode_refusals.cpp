@@ -59,12 +59,6 @@ void check_refusals(const Options& options, Report& report) {
     report.expect(is_refused(encoder.begin(requests), StatusCode::kResourceExhausted, "allowed are 1 MiB"),
                   "more workspace than is allowed");
     request.elements = 1000;
-    for (const char* text : {"XXX"}) {
-        const auto other = *codec::parse_pipeline(text);
-        request.pipeline = &other;
-        report.expect(is_refused(encoder.begin(requests), StatusCode::kInvalidArgument, "on a device; allowed are"),
-                      fmt::format("a stage that has no form here: {}", text));
-    }
     const auto together = *codec::parse_pipeline("topk(0.1, scope=model) | f32");
     codec::ScopeMember member;
     const auto expect_no_phase = [&](const codec::Pipeline& of, const codec::cuda::GpuScopePhase& phase,

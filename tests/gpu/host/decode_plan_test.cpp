@@ -124,7 +124,7 @@ TEST(DecodePlan, Rotations_have_rounds_of_their_own_and_none_beside_other_payloa
 }
 TEST(DecodePlan, Upload_and_rounds_hold_every_tensor_once) {
     std::vector<Bytes> payloads;
-    for (const auto& one : test::device_pipeline_cases()) payloads.push_back(coded(one.text, 5000));
+    for (const auto& one : test::all_pipeline_cases()) payloads.push_back(coded(one.text, 5000));
     std::vector<ChunkView> chunks(payloads.size());
     std::vector<Contribution> contributions(payloads.size());
     std::byte memory[16] = {};

@@ -1,6 +1,6 @@
-// Which tensors of a rank lie on a device while their codec has a stage that works on the host alone
-// (codec::host_stage). They are refused at the attach, and the client asks again with them staged. Plain functions; any
-// thread.
+// Which tensors of a rank lie on a device though the host codes them: under the sharded plan, and where tensors in host
+// memory are selected from together with them. They are refused at the attach, and the client asks again with them
+// staged. Plain functions; any thread.
 #pragma once
 
 #include "base/status.hpp"
@@ -12,12 +12,12 @@
 
 namespace gradsieve::daemon {
 
-struct HostStages {
+struct HostOnly {
     std::vector<std::uint32_t> tensors;  ///< by index in the request, ascending
     Status refusal;                      ///< kInvalidArgument, naming the first by name; ok if there is none
 };
 
 /// None as well where the codec itself is in error: attaching says so.
-[[nodiscard]] HostStages find_host_stages(const Config& config, const shm::AttachRequest& request);
+[[nodiscard]] HostOnly find_host_only(const Config& config, const shm::AttachRequest& request);
 
 }  // namespace gradsieve::daemon

@@ -1,4 +1,4 @@
-#include "daemon/host_stages.hpp"
+#include "daemon/host_only.hpp"
 
 #include "codec/model_scope.hpp"
 #include "daemon/codec_choice.hpp"
@@ -10,7 +10,7 @@ namespace gradsieve::daemon {
 
 namespace {
 
-/// Which tensors are selected from together with some that are coded on the host: a scope has one form.
+/// Which tensors are selected from together with some in host memory: a scope has one form.
 std::vector<bool> find_mixed_scopes(std::span<const shm::TensorEntry> tensors,
                                     std::span<const codec::Pipeline> pipelines) {
     std::vector<std::size_t> on_host;  // of each scope that has some, one
@@ -21,8 +21,7 @@ std::vector<bool> find_mixed_scopes(std::span<const shm::TensorEntry> tensors,
         return std::ranges::any_of(on_host, [&](std::size_t other) { return is_of(place, other); });
     };
     for (std::size_t place = 0; place < tensors.size(); ++place)
-        if (codec::has_model_scope(pipelines[place]) && !is_known(place) &&
-            (!tensors[place].on_device || !codec::host_stage(pipelines[place]).name.empty()))
+        if (codec::has_model_scope(pipelines[place]) && !tensors[place].on_device && !is_known(place))
             on_host.push_back(place);
     std::vector<bool> mixed(tensors.size(), false);
     for (std::size_t place = 0; place < tensors.size(); ++place) mixed[place] = is_known(place);
@@ -31,8 +30,8 @@ std::vector<bool> find_mixed_scopes(std::span<const shm::TensorEntry> tensors,
 
 }  // namespace
 
-HostStages find_host_stages(const Config& config, const shm::AttachRequest& request) {
-    HostStages found;
+HostOnly find_host_only(const Config& config, const shm::AttachRequest& request) {
+    HostOnly found;
     const auto& tensors = request.tensors;
     if (std::ranges::none_of(tensors, &shm::TensorEntry::on_device)) return found;
     std::vector<std::uint32_t> order(tensors.size());
@@ -44,22 +43,19 @@ HostStages find_host_stages(const Config& config, const shm::AttachRequest& requ
     if (!choice.is_ok()) return found;
     const auto mixed = find_mixed_scopes(sorted, choice->pipelines);
     for (std::size_t place = 0; place < order.size(); ++place) {
-        auto [name, remedy] = codec::host_stage(choice->pipelines[place]);
-        if (name.empty() && choice->downs[place]) {
-            name = "down";
-            remedy = "set codec.plan to \"gather\"";
-        }
-        if (name.empty() && mixed[place]) {
-            name = "topk(scope=model)";
-            remedy = "let all tensors that it selects from lie on devices, use scope=tensor";
-        }
-        if (!sorted[place].on_device || name.empty()) continue;
+        if (!sorted[place].on_device || (!choice->downs[place] && !mixed[place])) continue;
+        const auto [what, remedy] =
+            choice->downs[place]
+                ? std::pair("the sharded plan",
+                            "set codec.plan to \"gather\", or give the tensor a codec that goes to "
+                            "all nodes")
+                : std::pair("topk(scope=model) with tensors in host memory",
+                            "let all tensors that it selects from lie on devices, or use scope=tensor");
         if (found.tensors.empty())
             found.refusal = {StatusCode::kInvalidArgument,
-                             "tensor '" + sorted[place].name + "': codec stage '" + std::string(name) +
-                                 "' on a device: allowed are tensors in host memory, staged ones too; " +
-                                 std::string(remedy) +
-                                 ", give host tensors alone a rule with it, or register the tensor in host memory"};
+                             "tensor '" + sorted[place].name + "': " + what +
+                                 " on a device: allowed are tensors in host memory, staged ones too; " + remedy +
+                                 ", or register the tensor in host memory"};
         found.tensors.push_back(order[place]);
     }
     std::ranges::sort(found.tensors);
