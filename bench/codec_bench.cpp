@@ -15,6 +15,7 @@
 #include <new>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -89,9 +90,21 @@ const std::vector<Case>& cases() {
                                           {"adaptive_random(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01, gate=1) | pow2, M=4", 4, 6, 2},
                                           {"threshold(2.5) | sign(scale=tau)", 1, 2, 1},
+                                          {"variance_hybrid(1) | sign(scale=tau)", 1, 3, 2},
+                                          {"gaussian_k(0.01) | pow2", 1, 2, 1},
+                                          {"sidco(0.01) | pow2", 1, 2, 1},
+                                          {"biased_random(0.005, 0.015) | f32", 1, 2, 1},
+                                          {"momentum | topk(0.01) | pow2", 1, 3, 2},
+                                          {"compensate(0.9, 0.5) | topk(0.01) | pow2", 1, 2, 1},
+                                          {"accumulate(2) | topk(0.01) | pow2", 1, 2, 1},
+                                          {"topk(0.01) | pow2 | auto", 1, 2, 1},
+                                          {"topk(0.01) | pow2 | rice", 1, 2, 1},
+                                          {"topk(0.01) | pow2 | elias_fano", 1, 2, 1},
+                                          {"topk(0.01) | pow2 | raw32", 1, 2, 1},
+                                          {"topk(0.01) | pow2 | bitmap", 1, 2, 1},
                                           {"all | sign", 1, 2, 1},
-                                          {"all | sign(two_mean)", 1, 2, 1},
-                                          {"all | sign(vote)", 1, 1, 0},
+                                          {"all | sign(scale=two_mean)", 1, 2, 1},
+                                          {"all | sign(scale=none)", 1, 1, 0},
                                           {"all | dither", 1, 2, 1},
                                           {"all | dither(feedback=none)", 1, 1, 0},
                                           {"all | ternary", 1, 2, 1},
@@ -120,35 +133,14 @@ const std::vector<Case>& cases() {
     return all;
 }
 
-Pipeline pipeline_of(const std::string& name) {
-    Pipeline pipeline;
-    using namespace codec;
-    if (name.find("entropy") != std::string::npos || name.find("integer") != std::string::npos ||
-        name.find("rotate") == 0 || name.find("delta") == 0 || name.find("lowrank") == 0 || name.find("sketch") == 0)
-        return *parse_pipeline(name);
-    if (name.find("variance") == 0) pipeline.selector.kind = SelectorKind::kVariance, pipeline.selector.alpha = 2;
-    if (name.find("topk") == 0) pipeline.selector.kind = SelectorKind::kTopK, pipeline.selector.ratio = 0.01;
-    if (name.find("block_topk") == 0) pipeline = *parse_pipeline("block_topk(0.01)");
-    for (const char* selector : {"randk", "bernoulli", "adaptive_random"})
-        if (name.find(selector) == 0) return *parse_pipeline(name);
-    if (name.find("threshold") == 0) pipeline = *parse_pipeline("threshold(2.5)");
-    if (name.find("0.001") != std::string::npos) pipeline.selector.ratio = 0.001;
-    if (name.find("none") != std::string::npos) pipeline.selector.alpha = 1e9, pipeline.selector.ratio = 1e-6;
-    if (name.find("gate") != std::string::npos) pipeline.selector.gate = 1;
-    if (name.find("pow2") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kPow2;
-    if (name.find("sign") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kSign;
-    if (name.find("two_mean") != std::string::npos) pipeline = *parse_pipeline("all | sign(scale=two_mean)");
-    if (name.find("vote") != std::string::npos) pipeline = *parse_pipeline("all | sign(scale=none)");
-    if (name.find("bf16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kBf16;
-    if (name.find("natural") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kNatural;
-    if (name.find("| f16") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kF16;
-    if (name.find("| dither") != std::string::npos) pipeline.quantizer.kind = QuantizerKind::kDither;
-    if (name.find("rounding") != std::string::npos) pipeline = *parse_pipeline("all | rounding");
-    if (name.find("exponential") != std::string::npos) pipeline = *parse_pipeline("all | exponential_dither");
-    if (name.find("minmax") != std::string::npos) pipeline = *parse_pipeline("all | minmax");
-    if (name.find("ternary") != std::string::npos) pipeline = *parse_pipeline("all | ternary");
-    if (name.find("feedback=none") != std::string::npos) pipeline.quantizer.feedback = Feedback::kNone;
-    return pipeline;
+/// `none` in place of a knob: one of which nothing is sent. Behind a comma and M=: how many samples.
+Pipeline pipeline_of(std::string name) {
+    name.resize(std::min(name.find(", M="), name.size()));
+    if (name.starts_with("variance(none)")) name.replace(0, 14, "variance(1000000000)");
+    if (name.starts_with("topk(none)")) name.replace(0, 10, "topk(0.000001)");
+    const auto pipeline = codec::parse_pipeline(name);
+    if (!pipeline.is_ok()) throw std::invalid_argument(pipeline.status().to_string());
+    return *pipeline;
 }
 
 /// Copies around the caches: the same number of bytes in equal parts read and written, and the pass's own traffic, as
@@ -215,6 +207,10 @@ public:
         const std::size_t read = request_.step++ % 2;
         request_.in = {state_[read].data(), state_[2 + read].data()};
         request_.out = {state_[1 - read].data(), state_[3 - read].data()};
+        if (codec::has_momentum(pipeline_)) {  // the second array, of pipelines without variance
+            request_.in.momentum = request_.in.variance;
+            request_.out.momentum = request_.out.variance;
+        }
         if (phases_) return encode_phases();
         auto result = codec::encode_tensor_with(request_, {form_, true, true}, workspace_);
         if (!result.is_ok()) std::printf("%s\n", result.status().to_string().c_str()), std::exit(1);

@@ -176,7 +176,7 @@ std::vector<NamedPipeline> every_pipeline() {
             {"variance(0)|f32", variance_pipeline(0.0, kF32)},
             {"faithful|f32", faithful_pipeline(1.0, kF32)},
             {"faithful|pow2(tensor)", faithful_pipeline(0.5, kPow2, Scope::kTensor)},
-            {"hybrid|sign(tau)", hybrid_pipeline(1.0, 0.5)},
+            {"variance_hybrid|sign(tau)", hybrid_pipeline(1.0, 0.5)},
             {"threshold|sign(tau)", threshold_pipeline(0.5, kSign)},
             {"threshold|f32", threshold_pipeline(1.0, kF32)},
             {"threshold|bf16", threshold_pipeline(0.25, kBf16)},
