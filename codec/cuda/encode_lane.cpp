@@ -16,8 +16,6 @@ constexpr std::uint32_t kCopyBlocks = 32;
 /// Larger plans are left to the copy engine.
 constexpr ByteCount kMostPlanBytes = ByteCount{128} << 10U;
 
-cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-
 }  // namespace
 
 Result<std::unique_ptr<EncodeLane>> EncodeLane::make(int device, unsigned multiprocessors, bool is_alone) {

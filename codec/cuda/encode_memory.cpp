@@ -15,9 +15,8 @@ constexpr ByteCount kMirrorPerElements = 16;
 constexpr ByteCount kLeastMirrorBytes = ByteCount{1} << 20U;
 constexpr ByteCount kMostMirrorBytes = ByteCount{512} << 20U;
 constexpr ByteCount kPiecesBytes = ByteCount{16} << 20U;
-constexpr ByteCount kGranularityBytes = ByteCount{1} << 16U;
 
-ByteCount rounded(ByteCount bytes) { return rounded_up(bytes, kGranularityBytes); }
+ByteCount rounded(ByteCount bytes) { return rounded_up(bytes, kWorkspaceUnitBytes); }
 
 ByteCount pieces_bytes(const EncodeBatch& batch) {
     return batch.payload_bound_bytes() > EncodeMemory::mirror_bytes(batch) ? kPiecesBytes : 0;

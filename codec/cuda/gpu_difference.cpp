@@ -27,8 +27,7 @@ Pieces pieces_of(const GpuEncodeRequest& gpu_request) {
 Status copy(const Stream& stream, const float* from, float* to, ElementCount elements) {
     if (elements == 0) return {};
     GRADSIEVE_TRY(stream.make_current());
-    return status_of(cudaMemcpyAsync(to, from, elements * sizeof(float), cudaMemcpyDefault,
-                                     static_cast<cudaStream_t>(stream.handle())),
+    return status_of(cudaMemcpyAsync(to, from, elements * sizeof(float), cudaMemcpyDefault, handle_of(stream)),
                      "copying state that stays as it is");
 }
 

@@ -8,8 +8,6 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-
 Status launched(cudaError_t error) { return status_of(error, "starting a kernel of lowrank"); }
 
 }  // namespace

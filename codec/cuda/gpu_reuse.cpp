@@ -13,12 +13,10 @@ namespace gradsieve::codec::cuda {
 namespace {
 
 constexpr auto kWhat = "payloads that are sent again";
-constexpr ByteCount kGranularityBytes = ByteCount{1} << 16U;
 /// Decoded at a time: 64 MiB, and one chunk at least.
 constexpr ElementCount kMostElements = 16 * kChunkElements;
 constexpr float kOne[] = {1.0F};
 
-cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 ElementCount tiles_in(ElementCount elements) { return (elements + kTileElements - 1) / kTileElements; }
 
 /// Which of the devices has the tensor.
@@ -44,7 +42,7 @@ template <typename Memory, typename Make>
 Status fit(Memory& memory, ByteCount bytes, const Make& make) {
     if (bytes <= memory.size()) return {};
     memory = {};
-    GRADSIEVE_ASSIGN(memory, make(rounded_up(bytes, kGranularityBytes)));
+    GRADSIEVE_ASSIGN(memory, make(rounded_up(bytes, kWorkspaceUnitBytes)));
     return {};
 }
 

@@ -10,11 +10,8 @@ namespace gradsieve::codec::cuda {
 namespace {
 
 constexpr auto kWhat = "signatures";
-constexpr ByteCount kGranularityBytes = ByteCount{1} << 16U;
 /// Of a pass: 32 MiB of sums.
 constexpr std::uint32_t kMostGroups = 4096;
-
-cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
 std::uint32_t groups_in(ElementCount elements) {
     return static_cast<std::uint32_t>((elements + kSignatureGroupElements - 1) / kSignatureGroupElements);
@@ -101,12 +98,12 @@ Status GpuSigner::prepare(const Stream& stream, ByteCount staging_bytes) {
         if (region.bytes <= region.memory->size()) continue;
         *region.memory = {};
         GRADSIEVE_ASSIGN(*region.memory,
-                         DeviceMemory::make(stream.device(), rounded_up(region.bytes, kGranularityBytes), kWhat));
+                         DeviceMemory::make(stream.device(), rounded_up(region.bytes, kWorkspaceUnitBytes), kWhat));
     }
     const auto fit_pinned = [](PinnedMemory& memory, ByteCount bytes) -> Status {
         if (bytes <= memory.size()) return {};
         memory = {};
-        GRADSIEVE_ASSIGN(memory, PinnedMemory::make(rounded_up(bytes, kGranularityBytes), kWhat));
+        GRADSIEVE_ASSIGN(memory, PinnedMemory::make(rounded_up(bytes, kWorkspaceUnitBytes), kWhat));
         return {};
     };
     GRADSIEVE_TRY(fit_pinned(upload_, plan_bytes_));

@@ -9,10 +9,6 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-constexpr ByteCount kGranularityBytes = ByteCount{1} << 16U;
-
-cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-
 Status launched(cudaError_t error) { return status_of(error, "starting a kernel of sketch"); }
 
 /// Offsets, and then cells.
@@ -37,7 +33,7 @@ Status GpuSketch::fit_scratch(const Stream& stream, ByteCount bytes) {
     if (bytes <= scratch_.size()) return {};
     GRADSIEVE_TRY(stream.make_current());
     scratch_ = {};
-    GRADSIEVE_ASSIGN(scratch_, DeviceMemory::make(device_, rounded_up(bytes, kGranularityBytes),
+    GRADSIEVE_ASSIGN(scratch_, DeviceMemory::make(device_, rounded_up(bytes, kWorkspaceUnitBytes),
                                                   "what cells of sketch are "
                                                   "made of"));
     return {};

@@ -18,7 +18,7 @@ Status sum_part(const ResidualPart& part, DeviceMemory& inout_sums, double* ret_
         GRADSIEVE_ASSIGN(inout_sums, DeviceMemory::make(part.stream->device(), bytes, "sums of the residual's norm"));
     }
     GRADSIEVE_TRY(part.stream->make_current());
-    auto* const handle = static_cast<cudaStream_t>(part.stream->handle());
+    auto* const handle = handle_of(*part.stream);
     GRADSIEVE_CUDA_TRY(launch_tile_square_sums(part.residual, part.elements, inout_sums.as<double>(), handle),
                        "summing a residual");
     return status_of(cudaMemcpyAsync(ret_sums, inout_sums.data(), bytes, cudaMemcpyDeviceToHost, handle),

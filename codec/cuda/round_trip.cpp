@@ -6,15 +6,9 @@
 #include <cstring>
 
 namespace gradsieve::codec::cuda {
-namespace {
-
-constexpr ByteCount kGranularityBytes = ByteCount{1} << 16U;
-
-}  // namespace
-
 Status RoundTrip::fit(ByteCount bytes) {
     if (bytes <= memory_.size()) return {};
-    const ByteCount wanted = rounded_up(bytes, kGranularityBytes);
+    const ByteCount wanted = rounded_up(bytes, kWorkspaceUnitBytes);
     memory_ = {};
     mirror_ = {};
     GRADSIEVE_ASSIGN(mirror_, PinnedMemory::make(wanted, what_));
@@ -39,7 +33,7 @@ Status RoundTrip::run(const Stream& stream, std::vector<Slot>& inout_slots, cons
         for (std::size_t number = 0; number < 2; ++number)
             if (!slot.in[number].empty())
                 std::memcpy(mirror_.data() + slot.at[number], slot.in[number].data(), slot.in[number].size());
-    auto* const handle = static_cast<cudaStream_t>(stream.handle());
+    auto* const handle = handle_of(stream);
     const auto enqueue = [&]() -> Status {
         if (out > 0)
             GRADSIEVE_CUDA_TRY(cudaMemcpyAsync(memory_.data(), mirror_.data(), out, cudaMemcpyHostToDevice, handle),

@@ -22,4 +22,7 @@ inline constexpr ByteCount kLineBytes = 128;
 /// The next multiple of a line.
 [[nodiscard]] constexpr ByteCount aligned_to_line(ByteCount bytes) noexcept { return rounded_up(bytes, kLineBytes); }
 
+/// Workspaces grow by whole ones, so that tensors of about one size take no new memory.
+inline constexpr ByteCount kWorkspaceUnitBytes = ByteCount{1} << 16U;
+
 }  // namespace gradsieve::codec::cuda
