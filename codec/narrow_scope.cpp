@@ -3,6 +3,7 @@
 #include "codec/scope_member.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace gradsieve::codec {
 namespace {
@@ -34,12 +35,15 @@ NextPhase narrow_scope(const ScopeTerms& terms, std::span<ScopeMember* const> me
     NextPhase next{ScopePhase::kSettle, terms};
     const NarrowLevel level = narrow_level(terms.level);
     const std::uint64_t wanted = terms.level == 0 ? terms.k : terms.wanted;
+    const std::size_t bins = std::size_t{1} << level.width;
+    std::array<std::uint64_t, kNarrowBins> totals{};  // a member's counts lie one behind the other
+    for (const ScopeMember* member : members)
+        for (const ScopePart& part : member->impl().parts)
+            for (std::size_t bin = 0; bin < bins; ++bin) totals[bin] += part.counts[bin];
     std::uint64_t above = 0;
-    for (std::size_t bin = std::size_t{1} << level.width; bin-- > 0;) {
-        std::uint64_t count = 0;
-        for (const ScopeMember* member : members) count += count_of(*member, bin);
-        if (above + count < wanted) {
-            above += count;
+    for (std::size_t bin = bins; bin-- > 0;) {
+        if (above + totals[bin] < wanted) {
+            above += totals[bin];
             continue;
         }
         next.terms.prefix = terms.prefix << level.width | static_cast<std::uint32_t>(bin);
