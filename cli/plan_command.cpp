@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <ostream>
 #include <thread>
 
@@ -39,17 +41,24 @@ Result<exchange::CodecFacts> facts_of(const codec::Pipeline& pipeline, const Pla
 /// A step by the sharded plan has to be a fiftieth shorter, for it is one of two phases.
 constexpr double kShardedPaysFrom = 1.02;
 
+/// Of codecs of averages, by their text: a trial takes a second.
+using TriedCodecs = std::map<std::string, std::optional<exchange::CodecFacts>>;
+
 /// By gather, or by the sharded plan where that pays.
 Result<PlanRow> codec_row(const std::string& codec, const PlanOptions& options, double workers,
-                          const PlanReport& report) {
+                          const PlanReport& report, TriedCodecs& inout_tried) {
     GRADSIEVE_ASSIGN(const auto pipeline, pipeline_alone(codec));
     GRADSIEVE_ASSIGN(const auto facts, facts_of(pipeline, options, workers));
     PlanRow row{codec, true, exchange::gather_cost(report.step, report.link, facts)};
     GRADSIEVE_ASSIGN(const auto of_averages, codec::parse_pipeline(daemon::Config{}.down_codec));
     const auto down = codec::down_pipeline(pipeline, of_averages);
     if (!down || report.step.nodes < 3) return row;  // of two nodes each sends as much by either
-    GRADSIEVE_ASSIGN(const auto down_facts, facts_of(*down, options, workers));
-    const auto sharded = exchange::sharded_cost(report.step, report.link, facts, down_facts);
+    auto& of_down = inout_tried[codec::canonical_text(*down, codec::Knobs::kKeep)];
+    if (!of_down && *down == pipeline) of_down = facts;
+    if (!of_down) {
+        GRADSIEVE_ASSIGN(of_down, facts_of(*down, options, workers));
+    }
+    const auto sharded = exchange::sharded_cost(report.step, report.link, facts, *of_down);
     if (kShardedPaysFrom * sharded.step_seconds <= row.cost.step_seconds) {
         row.cost = sharded;
         row.is_sharded = true;
@@ -76,8 +85,9 @@ Result<PlanReport> make_report(const PlanOptions& options) {
     report.rows.push_back({"all-reduce, fp16", false, exchange::ring_cost(report.step, report.link, 2)});
     std::vector<std::string> codecs = options.codecs;
     if (codecs.empty()) codecs.assign(std::begin(kCodecs), std::end(kCodecs));
+    TriedCodecs tried;
     for (const auto& codec : codecs) {
-        GRADSIEVE_ASSIGN(auto row, codec_row(codec, options, workers, report));
+        GRADSIEVE_ASSIGN(auto row, codec_row(codec, options, workers, report, tried));
         report.rows.push_back(std::move(row));
     }
     return report;

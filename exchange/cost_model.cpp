@@ -65,8 +65,7 @@ StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecF
     cost.sent_bytes = up_bytes + down_bytes;
     cost.link_seconds = 8 * cost.sent_bytes / link.bits_per_second;
     const double encode = elements * codec.encode_seconds_per_element;
-    const double average =
-        step.nodes * share * codec.decode_seconds_per_element + share * down.encode_seconds_per_element;
+    const double average = elements * codec.decode_seconds_per_element + share * down.encode_seconds_per_element;
     const double decode = elements * down.decode_seconds_per_element;
     const double latency = others > 0 ? 2 * link.latency_seconds : 0;
     cost.exchange_seconds = encode + average + decode + cost.link_seconds + latency;
