@@ -69,13 +69,9 @@ void GpuWorker::stop() {
     thread_.join();
 }
 
-void GpuWorker::give(GpuTask task) {
-    std::vector<GpuTask> tasks;
-    tasks.push_back(std::move(task));
-    give(std::move(tasks));
-}
+void GpuWorker::give(GpuTask task) { give(std::span(&task, 1)); }
 
-void GpuWorker::give(std::vector<GpuTask> tasks) {
+void GpuWorker::give(std::span<GpuTask> tasks) {
     {
         const std::lock_guard lock(mutex_);
         for (auto& task : tasks) todo_.push_back(std::move(task));

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -54,7 +55,7 @@ public:
     /// Conductor thread. Every task comes back through `take_done`.
     void give(GpuTask task);
     /// The same of several, which no other thread sees one by one: they are coded in as few batches as they may.
-    void give(std::vector<GpuTask> tasks);
+    void give(std::span<GpuTask> tasks);
     [[nodiscard]] std::deque<GpuTask> take_done();
     [[nodiscard]] bool has_done() const;
     [[nodiscard]] std::size_t queue_depth() const;

@@ -115,7 +115,7 @@ void HostedJob::give_phase(HostedScope& scope, std::vector<std::unique_ptr<Codec
         add_gpu_buffers(*task);
         for_gpu.push_back({.codec = std::move(task)});
     }
-    if (!for_gpu.empty()) gpu_->give(std::move(for_gpu));
+    if (!for_gpu.empty()) gpu_->give(std::span(for_gpu));
 }
 
 void HostedJob::on_phase_done(std::unique_ptr<CodecTask> task, TimePoint now) {
