@@ -97,6 +97,7 @@ const std::vector<Case>& cases() {
                                           {"momentum | topk(0.01) | pow2", 1, 3, 2},
                                           {"compensate(0.9, 0.5) | topk(0.01) | pow2", 1, 2, 1},
                                           {"accumulate(2) | topk(0.01) | pow2", 1, 2, 1},
+                                          {"warmup(1000, 0.04) | topk(0.01) | pow2", 1, 2, 1},
                                           {"topk(0.01) | pow2 | auto", 1, 2, 1},
                                           {"topk(0.01) | pow2 | rice", 1, 2, 1},
                                           {"topk(0.01) | pow2 | elias_fano", 1, 2, 1},

@@ -6,6 +6,7 @@
 #include "codec/phases.hpp"
 #include "codec/pipeline_text.hpp"
 #include "codec/state_arrays.hpp"
+#include "codec/warmup.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -44,7 +45,7 @@ Result<CodecTrial> try_codec(const codec::Pipeline& pipeline, std::uint64_t elem
     // As many of those that send as there are: whole periods in what is counted.
     const auto period = static_cast<unsigned>(pipeline.front.period);
     found.steps = (found.steps + 4 * period - 1) / (4 * period) * (4 * period);
-    GRADSIEVE_ASSIGN(auto trial, codec::NoiseTrial::make(pipeline, found.elements, kSeed));
+    GRADSIEVE_ASSIGN(auto trial, codec::NoiseTrial::make(codec::settled_pipeline(pipeline), found.elements, kSeed));
     const unsigned counted = found.steps / 4;
     std::uint64_t sent_elements = 0;
     std::uint64_t payload_bytes = 0;

@@ -15,4 +15,7 @@ namespace gradsieve::codec {
 /// What such a step is encoded by: keeps the same arrays, and lists magnitudes above the largest finite number.
 [[nodiscard]] Pipeline waiting_pipeline(const Pipeline& pipeline) noexcept;
 
+/// What a step is encoded by: that, or the pipeline with the step's ratio (warmup.hpp).
+[[nodiscard]] Pipeline step_pipeline(const Pipeline& pipeline, Step step) noexcept;
+
 }  // namespace gradsieve::codec

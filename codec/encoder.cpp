@@ -11,6 +11,7 @@
 #include "codec/natural_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 #include "codec/threshold_estimate.hpp"
+#include "codec/warmup.hpp"
 
 namespace gradsieve::codec {
 namespace {
@@ -240,19 +241,15 @@ Result<EncodeResult> encode_tensor_with(const EncodeRequest& request, const Enco
     if (!is_cpu_form_supported(options.form)) {
         return parse_cpu_form(cpu_form_name(options.form)).error();
     }
-    if (!is_waiting(*request.pipeline, request.step)) {
-        if (has_phases(*request.pipeline))
-            return Status(StatusCode::kInvalidArgument,
-                          "codec '" + canonical_text(*request.pipeline, Knobs::kKeep) +
-                              "': allowed are codecs of one phase here; call encode_phase");
-        auto sent = TensorEncoder(request, options, workspace.impl(), workspace.impl().candidates).run();
-        if (!has_delta(*request.pipeline)) return sent;
-        return follow_sent(request, std::move(sent), workspace.impl().sent);
-    }
-    const Pipeline waiting = waiting_pipeline(*request.pipeline);
-    EncodeRequest silent = request;
-    silent.pipeline = &waiting;
-    return TensorEncoder(silent, options, workspace.impl(), workspace.impl().candidates).run();
+    const Pipeline pipeline = step_pipeline(*request.pipeline, request.step);
+    if (has_phases(pipeline))
+        return Status(StatusCode::kInvalidArgument, "codec '" + canonical_text(pipeline, Knobs::kKeep) +
+                                                        "': allowed are codecs of one phase here; call encode_phase");
+    EncodeRequest of_step = request;
+    of_step.pipeline = &pipeline;
+    auto sent = TensorEncoder(of_step, options, workspace.impl(), workspace.impl().candidates).run();
+    if (!has_delta(pipeline)) return sent;
+    return follow_sent(of_step, std::move(sent), workspace.impl().sent);
 }
 
 Result<EncodeResult> encode_tensor(const EncodeRequest& request, EncodeWorkspace& workspace) {

@@ -1,6 +1,7 @@
 #include "codec/model_scope.hpp"
 
 #include "codec/scope_member.hpp"
+#include "codec/warmup.hpp"
 
 #include <bit>
 
@@ -42,7 +43,7 @@ bool is_one_scope(const Pipeline& left, const Pipeline& right) {
 ByteCount scope_bytes(const Pipeline& pipeline, std::size_t members, ElementCount elements) noexcept {
     const bool has_gate = pipeline.selector.gate > 0;
     const ByteCount cell_bytes = sizeof(std::uint32_t) + sizeof(float) * (has_gate ? 2 : 1);
-    return members * sizeof(ScopeMember::Impl) + 2 * top_k_count(pipeline.selector.ratio, elements) * cell_bytes +
+    return members * sizeof(ScopeMember::Impl) + 2 * top_k_count(largest_ratio(pipeline), elements) * cell_bytes +
            (has_gate ? elements / 8 : 0);
 }
 

@@ -40,6 +40,12 @@ Status unknown_stage(std::string_view name, std::size_t first_role) {
     return bad_text("codec stage", name, allowed, "did you mean " + std::string(nearest_name(name, candidates)) + "?");
 }
 
+std::string front_order() {
+    std::string order(kSimilarityName);
+    for (const std::string_view name : front_names()) order.append(", ").append(name);
+    return order;
+}
+
 /// Refuses what would not mean what it says.
 Status check_combination(const Pipeline& pipeline) {
     const Selector& selector = pipeline.selector;
@@ -121,10 +127,8 @@ Result<Pipeline> parse_pipeline(std::string_view text) {
             return bad_text("codec stage", stage.name, "in place of selector, quantizer and index coder",
                             "remove it, or the other stages");
         if (is_front(stage.name) || stage.name == kSimilarityName)
-            return bad_text(
-                "codec stage", stage.name,
-                "once, before the selector, in the order similarity, momentum, compensate, accumulate, delta, rotate",
-                "move or remove it");
+            return bad_text("codec stage", stage.name, "once, before the selector, in the order " + front_order(),
+                            "move or remove it");
         const auto role = role_of(stage.name);
         if (!role && next_role <= 3) return unknown_stage(stage.name, next_role);
         if (!role || *role < next_role || (next_role == 0 && *role != 0))

@@ -64,6 +64,8 @@ struct Front {
     double gamma = 1;            ///< compensate: of what is added to it; [1e-6, 1e6]
     double low_pass = 1;         ///< compensate: of this step's error in what is kept of it; (0, 1]
     int period = 1;              ///< accumulate: steps of which the last one sends; 1..100
+    int warmup_steps = 0;        ///< warmup: of the job, whose ratio is above the selector's; 0..1e9, 0: none
+    double warmup_from = 0.25;   ///< warmup: ratio of the first step; above the selector's, at most 1
     bool is_difference = false;  ///< delta: what is sent is the difference to what was sent before (difference.hpp)
     bool is_rotated = false;     ///< rotate: what is quantized is each tile's rotation (rotation.hpp)
     bool operator==(const Front&) const = default;
@@ -152,10 +154,11 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// all, sign(scale=drive) without rotate, rotate before anything but all and a quantizer of numbers that loses
 /// something, momentum before what v judges (v measures gradients, and sums of momentum vary more than sums of those),
 /// compensate before that (r^2 and v would have different scales), its beta and lowpass before what keeps no residual,
-/// accumulate before that, delta with any of these, with scope=model, with a second round of payloads or before errors
-/// that may be larger than what they are of (feedback=unscaled), similarity(skip=..) before what reuse.hpp leaves out.
-/// Selectors with a tau have sign(scale=tau) as their default, which is how they were published. Errors:
-/// kInvalidArgument naming the stage or parameter, the value seen, what is allowed, and the nearest known name.
+/// accumulate before that, warmup before a selector without a ratio or with one that is not below `from`, delta with
+/// any of these but warmup, with scope=model, with a second round of payloads or before errors that may be larger than
+/// what they are of (feedback=unscaled), similarity(skip=..) before what reuse.hpp leaves out. Selectors with a tau
+/// have sign(scale=tau) as their default, which is how they were published. Errors: kInvalidArgument naming the stage
+/// or parameter, the value seen, what is allowed, and the nearest known name.
 [[nodiscard]] Result<Pipeline> parse_pipeline(std::string_view text);
 /// One spelling per meaning, every parameter written out, so that it stays the same when a default changes;
 /// parse_pipeline(canonical_text(p, kKeep)) == p.
@@ -185,6 +188,27 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Needs the array u (4 B per element and generation).
 [[nodiscard]] constexpr bool has_momentum(const Pipeline& pipeline) noexcept {
     return pipeline.front.kind == FrontKind::kMomentum;
+}
+
+/// Steps at the beginning of a job have ratios of their own (warmup.hpp).
+[[nodiscard]] constexpr bool has_warmup(const Pipeline& pipeline) noexcept { return pipeline.front.warmup_steps > 0; }
+/// Whether a selector keeps a share of elements that is its parameter.
+[[nodiscard]] constexpr bool has_ratio(const Selector& selector) noexcept {
+    switch (selector.kind) {
+        case SelectorKind::kTopK:
+        case SelectorKind::kBlockTopK:
+        case SelectorKind::kGaussianK:
+        case SelectorKind::kSidco:
+        case SelectorKind::kRandK:
+        case SelectorKind::kAdaptiveRandom: return true;
+        case SelectorKind::kAll:
+        case SelectorKind::kVariance:
+        case SelectorKind::kVarianceHybrid:
+        case SelectorKind::kThreshold:
+        case SelectorKind::kBernoulli:
+        case SelectorKind::kBiasedRandom: break;
+    }
+    return false;
 }
 
 /// Sends differences, and keeps in place of r what was sent; what comes back is kept as well (difference.hpp).

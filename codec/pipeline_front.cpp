@@ -13,9 +13,10 @@ constexpr std::string_view kCompensateName = "compensate";
 constexpr std::string_view kAccumulateName = "accumulate";
 constexpr std::string_view kDeltaName = "delta";
 constexpr std::string_view kRotateName = "rotate";
+constexpr std::string_view kWarmupName = "warmup";
 /// In the order in which they may stand.
-constexpr std::array<std::string_view, 5> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName, kDeltaName,
-                                                         kRotateName};
+constexpr std::array<std::string_view, 6> kFrontNames = {kMomentumName, kCompensateName, kAccumulateName,
+                                                         kWarmupName,   kDeltaName,      kRotateName};
 constexpr std::array<std::string_view, 2> kNoYes = {"no", "yes"};
 /// Above, u remembers longer than fp32 sums can tell.
 constexpr NumberRange kMomentum = {1e-6, 0.9999, false, "[1e-6, 0.9999]"};
@@ -27,6 +28,8 @@ constexpr NumberRange kBeta = {0, 1, false, "[0, 1]"};
 constexpr NumberRange kGamma = {1e-6, 1e6, false, "[1e-6, 1e6]"};
 constexpr NumberRange kLowPass = {1e-6, 1, false, "[1e-6, 1]"};
 constexpr NumberRange kPeriod = {1, 100, false, "a whole number in [1, 100]"};
+constexpr NumberRange kWarmupSteps = {1, 1e9, false, "a whole number in [1, 1e9]"};
+constexpr NumberRange kWarmupFrom = {0, 1, true, "(0, 1]"};
 
 Status read_momentum(const StageText& text, Front& inout_front) {
     ArgumentReader arguments(text);
@@ -50,6 +53,13 @@ Status read_accumulate(const StageText& text, Front& inout_front) {
     ArgumentReader arguments(text);
     const double number = arguments.number("n", std::nullopt, kPeriod);
     return read_whole(arguments, number, "codec stage accumulate: n", kPeriod, inout_front.period);
+}
+
+Status read_warmup(const StageText& text, Front& inout_front) {
+    ArgumentReader arguments(text);
+    const double steps = arguments.number("steps", std::nullopt, kWarmupSteps);
+    inout_front.warmup_from = arguments.number("from", inout_front.warmup_from, kWarmupFrom);
+    return read_whole(arguments, steps, "codec stage warmup: steps", kWarmupSteps, inout_front.warmup_steps);
 }
 
 Status read_delta(const StageText& text, Front& inout_front) {
@@ -76,6 +86,19 @@ Status check_compensation(const Pipeline& pipeline) {
     return bad_text("codec stage before a variance test", kCompensateName, "none",
                     "v measures gradients as they are, and r would be of another scale: select with topk without a "
                     "gate, block_topk, threshold or all, or leave compensate out");
+}
+
+/// A ratio that falls to the selector's.
+Status check_warmup(const Pipeline& pipeline) {
+    if (!has_warmup(pipeline)) return {};
+    if (!has_ratio(pipeline.selector) || has_phases(pipeline))
+        return bad_text("codec behind warmup", canonical_text(pipeline, Knobs::kKeep),
+                        "topk, block_topk, gaussian_k, sidco, randk or adaptive_random",
+                        "there is no ratio that could fall to its own: leave warmup out");
+    if (pipeline.front.warmup_from > pipeline.selector.ratio) return {};
+    return bad_text("codec stage warmup: from", number_text(pipeline.front.warmup_from),
+                    "more than the selector's ratio of " + number_text(pipeline.selector.ratio) + ", at most 1",
+                    "write e.g. warmup(1000, from=0.25) | topk(0.001), or leave warmup out");
 }
 
 /// What follows the gradient by what was sent needs a codec that comes nearer to it each time, and one state of all
@@ -161,6 +184,7 @@ Status read_front(const StageText& text, Front& inout_front) {
     if (text.name == kMomentumName) return read_momentum(text, inout_front);
     if (text.name == kRotateName) return read_rotate(text, inout_front);
     if (text.name == kDeltaName) return read_delta(text, inout_front);
+    if (text.name == kWarmupName) return read_warmup(text, inout_front);
     return text.name == kCompensateName ? read_compensate(text, inout_front) : read_accumulate(text, inout_front);
 }
 
@@ -174,6 +198,9 @@ std::string front_text(const Front& front) {
         text += std::string(kCompensateName) + "(beta=" + number_text(front.beta) +
                 ", gamma=" + number_text(front.gamma) + ", lowpass=" + number_text(front.low_pass) + ") | ";
     if (front.period > 1) text += std::string(kAccumulateName) + "(n=" + std::to_string(front.period) + ") | ";
+    if (front.warmup_steps > 0)
+        text += std::string(kWarmupName) + "(steps=" + std::to_string(front.warmup_steps) +
+                ", from=" + number_text(front.warmup_from) + ") | ";
     if (front.is_difference) text += std::string(kDeltaName) + " | ";
     if (front.is_rotated) text += std::string(kRotateName) + " | ";
     return text;
@@ -182,6 +209,7 @@ std::string front_text(const Front& front) {
 Status check_front(const Pipeline& pipeline) {
     GRADSIEVE_TRY(check_delta(pipeline));
     GRADSIEVE_TRY(check_rotation(pipeline));
+    GRADSIEVE_TRY(check_warmup(pipeline));
     GRADSIEVE_TRY(check_compensation(pipeline));
     if (pipeline.front.period > 1 && !has_residual(pipeline))
         return bad_text("codec stage before a codec that keeps no residual", kAccumulateName, "none",

@@ -46,6 +46,12 @@ constexpr std::array kStages = {
              "sends at every n-th step alone, those whose number n divides; in the others gradients are added to the "
              "residual, and what comes back is zero",
              "Gradient accumulation over n steps, in the residual"},
+    StageRow{
+        "warmup", "front", "steps, from=0.25", "tensor", "-",
+        "the selector's ratio begins at `from` and falls to a quarter again and again until it is its own, each for "
+        "as many of the first `steps` steps, by the numbers of which a job that goes on does not begin anew; stands "
+        "before a selector with a ratio below `from`",
+        "Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, warm-up training"},
     StageRow{"delta", "front", "", "tensor",
              "h in the place of r, and H: 8 B per element and generation; 8 B that tell states of two runs apart",
              "sends what the gradient, or what momentum makes of it, differs from h, the sum of all that the node has "

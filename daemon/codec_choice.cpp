@@ -3,6 +3,7 @@
 #include "codec/phases.hpp"
 #include "codec/settle_whole.hpp"
 #include "codec/shard.hpp"
+#include "codec/warmup.hpp"
 
 #include <algorithm>
 
@@ -109,6 +110,7 @@ Result<CodecChoice> choose_pipelines(const Config& config, const std::string& cl
     if (!has_own_front) small.front.period = main.front.period;
     if (!has_own_front) small.front.is_rotated = false;     // of use to one scale for many elements
     if (!has_own_front) small.front.is_difference = false;  // all of it is sent anyway
+    if (!has_own_front) small = codec::settled_pipeline(small);
     if (!codec::has_residual(small)) {
         small.front.beta = small.front.low_pass = 1;
         small.front.period = 1;

@@ -2,6 +2,7 @@
 // here. The round machine asks for each member as for any tensor, and is answered once all of them are through.
 #include "codec/narrow_scope.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/warmup.hpp"
 #include "daemon/hosted_job.hpp"
 
 #include <algorithm>
@@ -33,7 +34,6 @@ std::string seconds_text(Duration duration) {
 }  // namespace
 
 Status HostedJob::lay_out_scopes() {
-    std::map<const HostedScope*, ElementCount> elements;
     for (auto& tensor : tensors_) {
         if (!codec::has_model_scope(tensor.pipeline)) continue;
         auto& scope = scope_of(tensor);
@@ -45,13 +45,12 @@ Status HostedJob::lay_out_scopes() {
         tensor.scope = &scope;
         tensor.member.emplace();
         scope.tensors.push_back(tensor.number);
-        elements[&scope] += tensor.elements;
+        scope.elements += tensor.elements;
     }
     ByteCount bytes = 0;
     for (auto& scope : scopes_) {
-        scope->k = codec::top_k_count(scope->pipeline.selector.ratio, elements[scope.get()]);
         bytes += scope->on_device ? codec::narrow_scope_bytes(scope->tensors.size())
-                                  : codec::scope_bytes(scope->pipeline, scope->tensors.size(), elements[scope.get()]);
+                                  : codec::scope_bytes(scope->pipeline, scope->tensors.size(), scope->elements);
     }
     GRADSIEVE_TRY(surroundings_.budget->take(bytes, "the candidates of topk(scope=model)"));
     memory_bytes_ += bytes;
@@ -83,7 +82,8 @@ void HostedJob::encode_member(HostedTensor& tensor, Step step, TimePoint now) {
     if (scope.step != step) {
         scope.step = step;
         scope.phase = codec::ScopePhase::kObserve;
-        scope.terms = {.k = scope.k, .hint = scope.next_hint};
+        scope.terms = {.k = codec::top_k_count(codec::ratio_at(scope.pipeline, step), scope.elements),
+                       .hint = scope.next_hint};
         scope.arrived = 0;
     }
     ++scope.arrived;

@@ -16,7 +16,7 @@ struct HostedScope {
     exchange::GroupNumber group = 0;
     codec::Pipeline pipeline;                     ///< of every member, but for what it measures
     std::vector<exchange::TensorNumber> tensors;  ///< ascending, which is by name
-    std::size_t k = 0;
+    ElementCount elements = 0;                    ///< of all
     bool on_device = false;  ///< all members are, or none: on GPUs they list nothing (codec/narrow_scope.hpp)
     // the open step
     Step step = 0;  ///< 0: none yet

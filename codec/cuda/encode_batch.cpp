@@ -196,14 +196,10 @@ Status EncodeBatch::plan(std::span<const GpuEncodeRequest> requests, const Devic
     }
     clear();
     for (const GpuEncodeRequest& request : requests) {
-        if (!is_waiting(*request.request.pipeline, request.request.step)) {
-            plan_tensor(request, place);
-            continue;
-        }
-        const Pipeline waiting = waiting_pipeline(*request.request.pipeline);
-        GpuEncodeRequest silent = request;
-        silent.request.pipeline = &waiting;
-        plan_tensor(silent, place);
+        const Pipeline pipeline = step_pipeline(*request.request.pipeline, request.request.step);
+        GpuEncodeRequest of_step = request;
+        of_step.request.pipeline = &pipeline;
+        plan_tensor(of_step, place);
     }
     plan_rounds(limits);
     lay_out();

@@ -258,7 +258,7 @@ TEST(Delta, Text_is_read_and_written) {
 TEST(Delta, What_would_not_mean_what_it_says_is_refused) {
     EXPECT_THAT(refusal("compensate(0.9) | delta | topk(0.1)"), HasSubstr("of a residual"));
     EXPECT_THAT(refusal("accumulate(2) | delta | topk(0.1)"), HasSubstr("comes back in every step"));
-    EXPECT_THAT(refusal("delta | accumulate(2) | topk(0.1)"), HasSubstr("accumulate, delta, rotate"));
+    EXPECT_THAT(refusal("delta | accumulate(2) | topk(0.1)"), HasSubstr("accumulate, warmup, delta, rotate"));
     EXPECT_THAT(refusal("delta | variance"), HasSubstr("v judges sums of gradients"));
     EXPECT_THAT(refusal("delta | topk(0.1, gate=1)"), HasSubstr("v judges sums of gradients"));
     EXPECT_THAT(refusal("delta | topk(0.1, scope=model)"), HasSubstr("leave the scope out"));

@@ -10,6 +10,7 @@
 #include <cfloat>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace gradsieve::codec::reference {
 namespace {
@@ -344,6 +345,17 @@ float increment(const Input& input, ElementCount element) {
     return noise + signal;
 }
 
+/// The same input with the ratio of its step: one of those above the selector's, all for as many steps.
+Input warmed(const Input& input) {
+    Input of_step = input;
+    const auto steps = static_cast<Step>(std::exchange(of_step.pipeline.front.warmup_steps, 0));
+    std::vector<double> ratios;
+    for (double ratio = input.pipeline.front.warmup_from; ratio > input.pipeline.selector.ratio; ratio /= 4)
+        ratios.push_back(ratio);
+    if (input.step <= steps) of_step.pipeline.selector.ratio = ratios[(input.step - 1) * ratios.size() / steps];
+    return of_step;
+}
+
 bool passes_test(float residual, float factor, float variance) {
     const float square = residual * residual;
     const float limit = factor * variance;
@@ -351,6 +363,7 @@ bool passes_test(float residual, float factor, float variance) {
 }
 
 Output encode(const Input& input, const State& before) {
+    if (input.pipeline.front.warmup_steps > 0) return encode(warmed(input), before);
     if (has_local_clip(input.pipeline)) return encode(clipped(input), before);
     if (input.pipeline.front.is_difference) return encode_difference(input, before);
     Output output;

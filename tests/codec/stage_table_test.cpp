@@ -15,7 +15,7 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
         EXPECT_FALSE(row.source.empty()) << row.name;
         std::string text(row.name);
         if (row.role == "front")
-            text += std::string(row.parameters == "n" ? "(4)" : "") +
+            text += std::string(row.parameters == "n" || row.name == "warmup" ? "(4)" : "") +
                     (row.name == "rotate" ? " | all | sign" : " | topk(0.1)");
         else if (row.role == "whole codec")
             text += row.name == "sketch" ? "(0.01)" : "(2)";
@@ -33,13 +33,17 @@ TEST(StageTable, Every_row_names_a_stage_that_parses_in_its_role) {
         const auto pipeline = parse_pipeline(text);
         EXPECT_TRUE(pipeline.is_ok()) << text << ": " << pipeline.status().to_string();
     }
-    EXPECT_EQ(names.size(), 38U);
+    EXPECT_EQ(names.size(), 39U);
 }
 TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
     for (const StageRow& row : stage_table()) {
         if (row.name == "variance") {
             EXPECT_EQ(*parse_pipeline("variance(alpha=1.5, zeta=0.999, mode=conserving)"), *parse_pipeline("variance"));
             EXPECT_EQ(row.parameters, "alpha=1.5, zeta=0.999, mode=conserving|faithful");
+        }
+        if (row.name == "warmup") {
+            EXPECT_EQ(*parse_pipeline("warmup(9, from=0.25) | topk(0.1)"), *parse_pipeline("warmup(9) | topk(0.1)"));
+            EXPECT_EQ(row.parameters, "steps, from=0.25");
         }
         if (row.name == "lowrank") {
             EXPECT_EQ(*parse_pipeline("lowrank(rank=1, columns=auto)"), *parse_pipeline("lowrank"));

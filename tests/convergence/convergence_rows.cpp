@@ -20,6 +20,8 @@ std::span<const ConvergenceRow> convergence_rows() {
         {"momentum(0.9, clip=2) | topk(0.1) | f32", 0.01, 0.4},
         {"accumulate(2) | all | f16"},
         {"accumulate(4) | topk(0.1) | f32"},
+        {"warmup(12) | topk(0.1) | f32"},
+        {"momentum(0.9) | warmup(12) | topk(0.1) | f32", 0.01, 0.4},
         {"delta | topk(0.1) | f32", 0.05, 1, "the noise of earlier batches comes back until it is sent away again"},
         {"delta | all | sign"},
         {"momentum(0.9) | delta | topk(0.1) | f32", 0.01, 0.1},

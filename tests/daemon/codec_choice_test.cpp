@@ -106,6 +106,13 @@ TEST(CodecChoice, Small_tensors_wait_as_the_codec_does_where_they_can) {
     const auto waiting = codec::parse_pipeline("accumulate(4) | topk(0.01) | pow2");
     EXPECT_DOUBLE_EQ(estimated_bits_per_element(*waiting, 5000), estimated_bits_per_element(*plain, 5000) / 4);
 }
+TEST(CodecChoice, Small_tensors_have_no_warm_up) {
+    const auto choice = choose_codecs(two_nodes(), "momentum | warmup(500) | topk(0.01) | pow2", kModel);
+    EXPECT_EQ(text_of(choice->pipelines[0]), canonical("momentum | all | bf16")) << "all of them is sent";
+    const auto warm = codec::parse_pipeline("warmup(500) | topk(0.01) | pow2");
+    const auto plain = codec::parse_pipeline("topk(0.01) | pow2");
+    EXPECT_DOUBLE_EQ(estimated_bits_per_element(*warm, 5000), estimated_bits_per_element(*plain, 5000));
+}
 TEST(CodecChoice, Sketch_is_settled_for_each_size) {
     const std::vector<shm::TensorEntry> tensors{entry("bias", {700}), entry("long", {100'000}), entry("tiny", {20, 12}),
                                                 entry("wide", {64, 9, 64})};

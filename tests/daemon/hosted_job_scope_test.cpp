@@ -155,6 +155,18 @@ TEST_F(HostedJobScope, Steps_that_only_accumulate_need_no_other_tensor) {
         EXPECT_EQ(rank.client->result(kB), expected.second) << step << " seed " << kSeed;
     }
 }
+TEST_F(HostedJobScope, Warm_up_sends_its_ratio_of_all_tensors) {
+    auto& rank = start(request_of(0, 1, "all | f32; m.*: warmup(4, from=0.5) | topk(0.05, scope=model) | f32"));
+    std::mt19937 random(kSeed);
+    for (Step step = 1; step <= 6; ++step) {
+        hand_in(rank, step, noise(kElementsA, random), noise(kElementsB, random));
+        ASSERT_TRUE(rank.client->has(CompletionKind::kStepDone, step));
+        const double ratio = step <= 2 ? 0.5 : step <= 4 ? 0.125 : 0.05;
+        EXPECT_EQ(count_sent(rank.client->result(kA)) + count_sent(rank.client->result(kB)),
+                  static_cast<std::size_t>(ratio * (kElementsA + kElementsB)))
+            << step << " seed " << kSeed;
+    }
+}
 TEST_F(HostedJobScope, Ties_go_by_name_whatever_came_first) {
     auto& rank = start(request_of());
     rank.client->submit(kB, 1, Values(kElementsB, 1.0F));

@@ -85,6 +85,7 @@ std::vector<Bytes> seeds() {
                              "accumulate(2) | rotate | all | sign(scale=drive)",
                              "momentum(0.9) | delta | rotate | all | dither",
                              "delta | topk(0.01) | pow2",
+                             "momentum | warmup(steps=2000, from=0.5) | topk(0.001) | pow2",
                              "all | sign(scale=none)",
                              "topk(0.1) | sign(scale=two_mean)",
                              "all | f32; elements < 4096 & *.bias: all | bf16; a*: topk(0.5)"})

@@ -28,6 +28,7 @@ std::vector<ScopeCase> scope_cases(bool is_small) {
         {"topk(0.05, scope=model) | exponential_dither | bitmap", {{5000}, {6000}}},
         {"topk(0.05, scope=model) | integer(100)", {{5000}, {6000}}},
         {"topk(0.05, scope=model) | pow2 | auto | entropy", {{9000}, {6000}}},
+        {"warmup(2, from=0.3) | topk(0.05, scope=model) | pow2", {{9000}, {70'001}}},
         {"momentum(0.9) | topk(0.05, scope=model) | f32", {{9000}, {70'001}}, {kF32, kBf16}},
         {"momentum(0.9, nesterov=yes, clip=50) | topk(0.05, scope=model) | pow2", {{9000}, {6001}}},
         {"compensate(0.9, 0.5, 0.75) | topk(0.05, scope=model) | pow2", {{9000}, {6001}}},

@@ -4,6 +4,7 @@
 #include "codec/cuda/device_values.hpp"
 #include "codec/narrow_scope.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/warmup.hpp"
 #include "gpu_check.hpp"
 #include "job_runs.hpp"
 #include "scope_cases.hpp"
@@ -86,8 +87,9 @@ public:
             all += one.tensors[number].elements;
             if (!prepare(number)) return;
         }
-        terms_ = {.k = codec::top_k_count(pipeline_.selector.ratio, all)};
+        terms_ = {};
         for (step_ = 1; step_ <= steps; ++step_) {
+            terms_.k = codec::top_k_count(codec::ratio_at(pipeline_, step_), all);
             rescale_ = step_ == 2 ? 0.5F : 1.0F;
             if (!run_step()) return;
         }
