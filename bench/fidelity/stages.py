@@ -1,0 +1,130 @@
+"""What is run, most important first, given what has been: rates of the uncompressed runs, one look at every codec, more seeds for
+the best of them, Adam, other numbers of ranks. Pure but for the store it reads; the same results give the same list."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .codecs import DENSE, Candidate, adam_candidates, candidates, quick_candidates
+from .plan import Run
+from .results import Store, run_of
+from .tasks import CLASSES
+
+TASKS = tuple(CLASSES)
+SEEDS = (1, 2, 3, 4, 5)
+DENSE_RATES = {"sgd": (1.0, 0.5, 2.0, 0.25, 4.0), "adam": (1.0, 0.5, 2.0, 0.25)}
+TARGETS = (100, 1000)
+REACHED = 0.97  # of a target, to count as reached: a run's ratio is known only behind it
+RATES_MOST = 3  # that a candidate is tried at
+FINALISTS = 6  # families at each target
+RANKS = ((1, 1), (2, 1), (4, 1), (1, 4))
+
+IsDone = Callable[[Run], bool]
+
+
+def final(record: dict) -> float:
+    """The metric at the end; the worst where the run ended early."""
+    is_more_better = CLASSES[record["run"]["task"]].is_more_better
+    if record["error"] or not record["curve"] or record["curve"][-1]["metric"] != record["curve"][-1]["metric"]:
+        return float("-inf") if is_more_better else float("inf")
+    return record["curve"][-1]["metric"]
+
+
+def score(record: dict) -> float:
+    """Larger is better, whatever the task."""
+    return final(record) if CLASSES[record["run"]["task"]].is_more_better else -final(record)
+
+
+def dense_runs(task: str, optimizer: str) -> list[Run]:
+    return [Run(task, DENSE, optimizer=optimizer, rate=rate) for rate in DENSE_RATES[optimizer]]
+
+
+def dense_rate(store: Store, task: str, optimizer: str, is_done: IsDone) -> "float | None":
+    """The best of the uncompressed runs; None while one is missing."""
+    runs = dense_runs(task, optimizer)
+    if not all(is_done(run) for run in runs):
+        return None
+    records = [store.records[run.key] for run in runs if store.has(run)]
+    return max(records, key=score)["run"]["rate"] if records else None
+
+
+def _runs(task: str, optimizer: str, rate: float, candidate: Candidate, place: int) -> list[Run]:
+    """At the candidate's rate number `place`."""
+    if place >= len(candidate.rates):
+        return []
+    return [Run(task, candidate.codec, optimizer=optimizer, rate=rate * candidate.rates[place], **dict(candidate.options))]
+
+
+def _screen(task: str, optimizer: str, rate: float, place: int) -> list[Run]:
+    found = candidates(task) if optimizer == "sgd" else adam_candidates(task)
+    return [run for candidate in found for run in _runs(task, optimizer, rate, candidate, place)]
+
+
+def families(task: str) -> dict[tuple, str]:
+    """{(codec, options that matter): family}."""
+    return {(candidate.codec, candidate.options): candidate.family for candidate in (*candidates(task), *quick_candidates())}
+
+
+def family_of(run: Run) -> str:
+    if run.codec == DENSE:
+        return "uncompressed"
+    for (codec, options), family in families(run.task).items():
+        if codec == run.codec and all(getattr(run, name) == value for name, value in options):
+            return family
+    return "other"
+
+
+def finalists(store: Store, task: str, optimizer: str = "sgd") -> list[Run]:
+    """At each target the best member of each family, of the best families; by the first seed."""
+    chosen: dict[str, Run] = {}
+    for target in TARGETS:
+        best: dict[str, dict] = {}
+        for record in store.of(task=task, optimizer=optimizer, size="full", seed=1):
+            family = family_of(run_of(record))
+            if record["wire_ratio"] < REACHED * target or family == "uncompressed" or record["error"]:
+                continue
+            if family not in best or score(record) > score(best[family]):
+                best[family] = record
+        for record in sorted(best.values(), key=score, reverse=True)[:FINALISTS]:
+            chosen[run_of(record).key] = run_of(record)
+    return list(chosen.values())
+
+
+def _with_seed(run: Run, seed: int) -> Run:
+    return Run(**{**run.__dict__, "seed": seed})
+
+
+def _interleaved(lists: list[list[Run]]) -> Iterator[Run]:
+    """The first of each, the second of each, ..."""
+    for place in range(max(map(len, lists), default=0)):
+        yield from (runs[place] for runs in lists if place < len(runs))
+
+
+def _rank_runs(store: Store, task: str, rate: float) -> list[Run]:
+    """The variance codecs among the finalists, with other numbers of ranks and micro-batches."""
+    found = [run for run in finalists(store, task) if run.has_variance and run.source == "groups" and run.micro_batches > 1]
+    return [Run(**{**run.__dict__, "ranks": ranks, "micro_batches": batches}) for run in found for ranks, batches in RANKS]
+
+
+def full(store: Store, is_done: IsDone) -> Iterator[Run]:
+    """Every stage that can be laid out by now."""
+    yield from _interleaved([dense_runs(task, "sgd") for task in TASKS])
+    rates = {task: dense_rate(store, task, "sgd", is_done) for task in TASKS}
+    known = [task for task in TASKS if rates[task] is not None]
+    for place in range(RATES_MOST):
+        yield from _interleaved([_screen(task, "sgd", rates[task], place) for task in known])
+    yield from _interleaved([[_with_seed(Run(task, DENSE, rate=rates[task]), seed) for seed in SEEDS[1:]] for task in known])
+    screened = [task for task in known if all(is_done(run) for place in range(RATES_MOST) for run in _screen(task, "sgd", rates[task], place))]
+    for seed in SEEDS[1:3]:
+        yield from _interleaved([[_with_seed(run, seed) for run in finalists(store, task)] for task in screened])
+    yield from _interleaved([dense_runs(task, "adam") for task in TASKS])
+    adam = {task: dense_rate(store, task, "adam", is_done) for task in TASKS}
+    yield from _interleaved([_screen(task, "adam", adam[task], 0) for task in TASKS if adam[task] is not None])
+    yield from _interleaved([_rank_runs(store, task, rates[task]) for task in screened])
+    for seed in SEEDS[3:]:
+        yield from _interleaved([[_with_seed(run, seed) for run in finalists(store, task)] for task in screened])
+
+
+def quick(store: Store, is_done: IsDone) -> Iterator[Run]:
+    """Small networks: whether it works, and roughly what it is like."""
+    yield from _interleaved([[Run(task, DENSE, size="quick")] + [Run(task, candidate.codec, size="quick", rate=candidate.rates[0])
+                                                                for candidate in quick_candidates()] for task in TASKS])
