@@ -51,6 +51,8 @@ def _by_variance(task: str) -> list[Candidate]:
     for share in (SHARE_100, SHARES_1000[task]):
         found += [Candidate("top-k with a gate", f"topk({share * more:.5g}, gate={gate:g}, scope=model) | {VALUES}")
                   for more, gate in ((1, 0.25), (2, 1), (5, 4))]
+        found.append(Candidate("top-k with a gate, by tensor", f"topk({share:.5g}, gate=0.25) | {VALUES}"))
+    found.append(Candidate("top-k with a gate, by tensor", f"topk({SHARE_100 * 2:.5g}, gate=1) | {VALUES}"))
     one = (("ranks", 1), ("micro_batches", 1))
     found += [Candidate("variance, P3", f"variance(alpha={alpha:g}) | {VALUES}", one, ONE) for alpha in (1, 2)]
     found += [Candidate("variance, P1", f"variance(alpha={alpha:g}) | {VALUES}", (*one, ("source", "second moments")), ONE) for alpha in (2, 8)]

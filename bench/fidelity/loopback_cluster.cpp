@@ -3,6 +3,7 @@
 #include "codec/accumulate.hpp"
 #include "codec/philox.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/warmup.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -44,7 +45,7 @@ struct LoopbackCluster::Scope {
     codec::Pipeline pipeline;
     std::vector<exchange::TensorNumber> tensors;  ///< ascending
     std::size_t arrived = 0;
-    std::size_t k = 0;
+    ElementCount elements = 0;
     std::uint32_t hint = 0;
 };
 
@@ -75,9 +76,7 @@ struct LoopbackCluster::Node {
             found->tensors.push_back(number);
         }
         for (auto& scope : scopes) {
-            ElementCount elements = 0;
-            for (const auto number : scope.tensors) elements += tensors[number]->elements();
-            scope.k = codec::top_k_count(scope.pipeline.selector.ratio, elements);
+            for (const auto number : scope.tensors) scope.elements += tensors[number]->elements();
         }
     }
 };
@@ -198,7 +197,8 @@ void LoopbackCluster::encode(Node& node, const exchange::EncodeTensor& action) {
 void LoopbackCluster::encode_scope(Node& node, Scope& scope) {
     std::vector<codec::ScopeMember*> members;
     for (const auto number : scope.tensors) members.push_back(&node.tensors[number]->member());
-    codec::NextPhase at{codec::ScopePhase::kObserve, {.k = scope.k, .hint = scope.hint}};
+    const auto k = codec::top_k_count(codec::ratio_at(scope.pipeline, step_), scope.elements);
+    codec::NextPhase at{codec::ScopePhase::kObserve, {.k = k, .hint = scope.hint}};
     for (; at.phase != codec::ScopePhase::kCut;
          at = codec::phase_after(at.phase, at.terms, {members.data(), members.size()}))
         for (const auto number : scope.tensors) {
