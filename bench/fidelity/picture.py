@@ -16,7 +16,7 @@ from .tasks import CLASSES  # noqa: E402
 
 COLORS = plt.get_cmap("tab20").colors
 MARKERS = "osD^v<>PX*"
-CURVES = ("top-k, entropy", "top-k of the model", "DGC", "variance, P2", "top-k with a gate", "PowerSGD", "sign", "dithering", "EF21", "top-k")
+CURVES = ("top-k, entropy", "top-k of the model", "DGC", "DGC of the model", "variance, P2", "top-k with a gate", "PowerSGD", "sign", "dithering", "EF21", "top-k")
 
 
 def finite(found):

@@ -9,7 +9,7 @@ from pathlib import Path
 from .codecs import DENSE
 from .plan import Run
 from .results import Store, run_of
-from .stages import REACHED, TARGETS, TASKS, family_of, final, finalists, score
+from .stages import TARGETS, TASKS, family_of, final, finalists_at, score, seedless
 from .tasks import CLASSES
 
 BEGIN, END = "<!-- written by hand -->", "<!-- from here on by ./dev bench fidelity --publish -->"
@@ -84,9 +84,9 @@ def _options(run: Run) -> str:
 
 
 def dense_group(store: Store, task: str, optimizer: str, size: str = "full") -> "Group | None":
-    """The uncompressed runs at the rate that has most seeds, and then the best one."""
-    found = groups(store.of(task=task, optimizer=optimizer, size=size, codec=DENSE))
-    return max(found, key=lambda group: (len(group.metrics), group.score), default=None)
+    """The uncompressed runs at the best rate that no seed was lost with, several seeds before one."""
+    found = [group for group in groups(store.of(task=task, optimizer=optimizer, size=size, codec=DENSE)) if math.isfinite(group.score)]
+    return max(found, key=lambda group: (len(group.metrics) > 1, group.score), default=None)
 
 
 def standing(store: Store, task: str) -> list[str]:
@@ -98,11 +98,10 @@ def standing(store: Store, task: str) -> list[str]:
              f"Uncompressed, {len(dense.metrics)} seeds at rate {dense.run.rate:g}: {_spread(dense)}.", "",
              "| at least | codec | family | options | seeds | mean +- deviation | wire ratio | against uncompressed | against the best without variance |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    keys = {Run(**{**run.__dict__, "seed": 0}).key for run in finalists(store, task)}
-    found = [group for group in groups(store.of(task=task, optimizer="sgd", size="full"))
-             if Run(**{**group.run.__dict__, "seed": 0}).key in keys]
+    found = groups(store.of(task=task, optimizer="sgd", size="full"))
     for target in TARGETS:
-        here = sorted((group for group in found if group.ratio >= REACHED * target), key=lambda group: -group.score)
+        keys = {seedless(run) for run in finalists_at(store, task, target)}
+        here = sorted((group for group in found if seedless(group.run) in keys), key=lambda group: -group.score)
         plain = next((group for group in here if not group.run.has_variance), None)
         for group in here:
             against = "-" if plain is None or group is plain else verdict(group, plain)

@@ -2,6 +2,7 @@
 the best of them, Adam, other numbers of ranks. Pure but for the store it reads; the same results give the same list."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from .codecs import DENSE, Candidate, adam_candidates, candidates, quick_candidates
@@ -22,11 +23,12 @@ IsDone = Callable[[Run], bool]
 
 
 def final(record: dict) -> float:
-    """The metric at the end; the worst where the run ended early."""
-    is_more_better = CLASSES[record["run"]["task"]].is_more_better
-    if record["error"] or not record["curve"] or record["curve"][-1]["metric"] != record["curve"][-1]["metric"]:
-        return float("-inf") if is_more_better else float("inf")
-    return record["curve"][-1]["metric"]
+    """The metric at the end; the worst where the run ended early, or was no better than guessing."""
+    task = CLASSES[record["run"]["task"]]
+    metric = record["curve"][-1]["metric"] if record["curve"] and not record["error"] else float("nan")
+    if task.is_more_better:
+        return metric if metric > task.lost else float("-inf")
+    return metric if metric < task.lost else float("inf")
 
 
 def score(record: dict) -> float:
@@ -73,20 +75,48 @@ def family_of(run: Run) -> str:
     return "other"
 
 
+def seedless(run: Run) -> str:
+    return _with_seed(run, 0).key
+
+
+def lost_ones(store: Store, task: str, optimizer: str) -> set[str]:
+    """Settings that some seed did not come through."""
+    return {seedless(run_of(record)) for record in store.of(task=task, optimizer=optimizer, size="full") if not math.isfinite(score(record))}
+
+
+def _is_screened(run: Run) -> bool:
+    usual = Run(run.task, run.codec)
+    return (run.ranks, run.micro_batches) == (usual.ranks, usual.micro_batches) or family_of(run) in ("variance, P1", "variance, P3")
+
+
+def finalists_at(store: Store, task: str, target: int, optimizer: str = "sgd") -> list[Run]:
+    """The best member of each family that reaches the target and no higher one, of the best families; by the first seed, and of those
+    that no seed was lost with."""
+    above = min((other for other in TARGETS if other > target), default=math.inf)
+    lost = lost_ones(store, task, optimizer)
+    best: dict[str, dict] = {}
+    for record in store.of(task=task, optimizer=optimizer, size="full", seed=1):
+        run = run_of(record)
+        family = family_of(run)
+        reaches = REACHED * target <= record["wire_ratio"] < REACHED * above
+        if not reaches or family == "uncompressed" or seedless(run) in lost or not _is_screened(run):
+            continue
+        if family not in best or score(record) > score(best[family]):
+            best[family] = record
+    return [run_of(record) for record in sorted(best.values(), key=score, reverse=True)[:FINALISTS]]
+
+
 def finalists(store: Store, task: str, optimizer: str = "sgd") -> list[Run]:
-    """At each target the best member of each family, of the best families; by the first seed."""
-    chosen: dict[str, Run] = {}
-    for target in TARGETS:
-        best: dict[str, dict] = {}
-        for record in store.of(task=task, optimizer=optimizer, size="full", seed=1):
-            family = family_of(run_of(record))
-            if record["wire_ratio"] < REACHED * target or family == "uncompressed" or record["error"]:
-                continue
-            if family not in best or score(record) > score(best[family]):
-                best[family] = record
-        for record in sorted(best.values(), key=score, reverse=True)[:FINALISTS]:
-            chosen[run_of(record).key] = run_of(record)
-    return list(chosen.values())
+    """Of all targets."""
+    return [run for target in TARGETS for run in finalists_at(store, task, target, optimizer)]
+
+
+def dense_reference(store: Store, task: str, optimizer: str) -> "Run | None":
+    """The uncompressed run at the best rate that no seed was lost with."""
+    lost = lost_ones(store, task, optimizer)
+    records = [record for record in store.of(task=task, optimizer=optimizer, size="full", seed=1, codec=DENSE)
+               if seedless(run_of(record)) not in lost]
+    return run_of(max(records, key=score)) if records else None
 
 
 def _with_seed(run: Run, seed: int) -> Run:
@@ -112,7 +142,8 @@ def full(store: Store, is_done: IsDone) -> Iterator[Run]:
     known = [task for task in TASKS if rates[task] is not None]
     for place in range(RATES_MOST):
         yield from _interleaved([_screen(task, "sgd", rates[task], place) for task in known])
-    yield from _interleaved([[_with_seed(Run(task, DENSE, rate=rates[task]), seed) for seed in SEEDS[1:]] for task in known])
+    reference = {task: dense_reference(store, task, "sgd") for task in known}
+    yield from _interleaved([[_with_seed(reference[task], seed) for seed in SEEDS[1:]] for task in known if reference[task]])
     screened = [task for task in known if all(is_done(run) for place in range(RATES_MOST) for run in _screen(task, "sgd", rates[task], place))]
     for seed in SEEDS[1:3]:
         yield from _interleaved([[_with_seed(run, seed) for run in finalists(store, task)] for task in screened])
