@@ -68,13 +68,11 @@ struct Named {
     std::string text;
     std::string origin;
 };
-Named named_codec(const Config& config, const std::string& client_codec, std::span<const shm::TensorEntry> tensors) {
+Named named_codec(const Config& config, const std::string& client_codec) {
     if (!client_codec.empty()) return {client_codec, "client"};
     if (!config.codec.empty()) return {config.codec, "configuration"};
     if (config.nodes.size() <= 1) return {std::string(kPlainCodec), "default: single node"};
-    const bool has_samples =
-        std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.samples_max > 1; });
-    return {std::string(has_samples ? kDefaultCodecOfSamples : kDefaultCodecOfOne), "default"};
+    return {std::string(kDefaultCodec), "default"};
 }
 
 }  // namespace
@@ -87,7 +85,7 @@ namespace {
 
 Result<CodecChoice> choose_pipelines(const Config& config, const std::string& client_codec,
                                      std::span<const shm::TensorEntry> tensors) {
-    const auto named = named_codec(config, client_codec, tensors);
+    const auto named = named_codec(config, client_codec);
     const auto parsed = codec::parse_codec(named.text);
     if (!parsed.is_ok()) return parsed.error().with_context("codec of the " + named.origin);
     const auto& main = parsed->main;

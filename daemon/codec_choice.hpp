@@ -16,10 +16,8 @@
 namespace gradsieve::daemon {
 
 /// For jobs between nodes when neither client nor configuration names a codec. Chosen by measurement
-/// (docs/decisions/0005-default-codec.md): the variance rule where ranks hand in several samples a step, top-k where a
-/// step brings one gradient only, since one gradient is a poor estimate of its own variance.
-inline constexpr std::string_view kDefaultCodecOfSamples = "variance(alpha=3) | pow2(bits=4) | auto";
-inline constexpr std::string_view kDefaultCodecOfOne = "topk(0.01) | pow2(bits=4) | auto";
+/// (docs/decisions/0005-default-codec.md).
+inline constexpr std::string_view kDefaultCodec = "topk(0.01) | pow2(bits=4) | auto";
 /// On a single node nothing is sent, so nothing is compressed unless somebody asks for it by name.
 inline constexpr std::string_view kPlainCodec = "all | f32";
 

@@ -31,10 +31,10 @@ TEST(CodecChoice, Client_goes_before_configuration_before_default) {
     EXPECT_EQ(choose_codecs(config, "", kModel)->origin, "configuration");
     EXPECT_EQ(choose_codecs(two_nodes(), "", kModel)->origin, "default");
 }
-TEST(CodecChoice, Default_is_the_variance_rule_only_where_steps_bring_several_samples) {
-    EXPECT_EQ(choose_codecs(two_nodes(), "", kModel)->text, canonical(kDefaultCodecOfOne));
+TEST(CodecChoice, Default_is_one_codec_however_many_samples_a_step_brings) {
+    EXPECT_EQ(choose_codecs(two_nodes(), "", kModel)->text, canonical(kDefaultCodec));
     const std::vector<shm::TensorEntry> sampled{entry("w", {1000, 784}, 2)};
-    EXPECT_EQ(choose_codecs(two_nodes(), "", sampled)->text, canonical(kDefaultCodecOfSamples));
+    EXPECT_EQ(choose_codecs(two_nodes(), "", sampled)->text, canonical(kDefaultCodec));
 }
 TEST(CodecChoice, Single_node_compresses_only_if_asked_by_name) {
     EXPECT_EQ(choose_codecs(Config{}, "", kModel)->text, canonical("all | f32"));
