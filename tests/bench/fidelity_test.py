@@ -172,7 +172,25 @@ class StageTest(Folder):
     def test_a_run_that_ended_early_is_the_worst(self):
         for task in stages.TASKS:
             ended = {**record("all | sign", math.nan, task=task), "error": "non-finite: ..."}
-            self.assertLess(stages.score(ended), stages.score(record("all | sign", 1e6 if task != "images" else 0.0, task=task)))
+            self.assertLess(stages.score(ended), stages.score(record("all | sign", 7.9 if task != "images" else 12.1, task=task)))
+            guessing = record("all | sign", 1e6 if task != "images" else 10.0, task=task)
+            self.assertEqual(stages.score(guessing), stages.score(ended), task)
+
+    def test_a_setting_that_a_seed_was_lost_with_is_no_finalist(self):
+        store = results.Store(self.folder)
+        plain = next(found.codec for found in codecs.candidates("images") if found.family == "top-k")
+        for found in (record(plain, 91.0, ratio=99.0), record(plain, 90.0, ratio=99.0, rate=0.5), record(plain, 10.0, ratio=99.0, seed=2),
+                      record(codecs.DENSE, 92.0, ratio=0.5, rate=2.0), record(codecs.DENSE, 10.0, ratio=0.5, rate=2.0, seed=2),
+                      record(codecs.DENSE, 91.0, ratio=0.5)):
+            store.add(json.dumps(found) + "\n")
+        self.assertEqual([run.rate for run in stages.finalists(store, "images")], [0.5])
+        self.assertEqual(stages.dense_reference(store, "images", "sgd").rate, 1.0)
+
+    def test_a_target_s_finalists_reach_no_higher_one(self):
+        store = results.Store(self.folder)
+        plain = next(found.codec for found in codecs.candidates("images") if found.family == "top-k")
+        store.add(json.dumps(record(plain, 91.0, ratio=1100.0)) + "\n")
+        self.assertEqual([len(stages.finalists_at(store, "images", target)) for target in stages.TARGETS], [0, 1])
 
 
 class ReportTest(unittest.TestCase):

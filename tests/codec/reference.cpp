@@ -5,12 +5,12 @@
 #include "reference_delta.hpp"
 #include "reference_random.hpp"
 #include "reference_rotation.hpp"
+#include "reference_warmup.hpp"
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 namespace gradsieve::codec::reference {
 namespace {
@@ -18,9 +18,7 @@ namespace {
 float saturated(float value) { return value < FLT_MAX ? value : FLT_MAX; }
 
 std::size_t observed_samples(const Input& input) {
-    std::size_t observed = 0;
-    for (const float weight : input.weights) observed += weight > 0 ? 1 : 0;
-    return observed;
+    return static_cast<std::size_t>(std::ranges::count_if(input.weights, [](float weight) { return weight > 0; }));
 }
 
 std::optional<NonFinite> find_non_finite(const Input& input, const std::vector<float>& residual) {
@@ -343,17 +341,6 @@ float increment(const Input& input, ElementCount element) {
     const float noise = s2 * static_cast<float>(1.0 - 1.0 / batch);
     const float signal = mean_squared * static_cast<float>(1.0 / batch);
     return noise + signal;
-}
-
-/// The same input with the ratio of its step: one of those above the selector's, all for as many steps.
-Input warmed(const Input& input) {
-    Input of_step = input;
-    const auto steps = static_cast<Step>(std::exchange(of_step.pipeline.front.warmup_steps, 0));
-    std::vector<double> ratios;
-    for (double ratio = input.pipeline.front.warmup_from; ratio > input.pipeline.selector.ratio; ratio /= 4)
-        ratios.push_back(ratio);
-    if (input.step <= steps) of_step.pipeline.selector.ratio = ratios[(input.step - 1) * ratios.size() / steps];
-    return of_step;
 }
 
 bool passes_test(float residual, float factor, float variance) {

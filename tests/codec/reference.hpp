@@ -53,8 +53,6 @@ struct Output {
 [[nodiscard]] float variance_of_mean(const Input& input, ElementCount element);
 [[nodiscard]] float pooled_variance_of_mean(const Input& input, ElementCount element);
 [[nodiscard]] float increment(const Input& input, ElementCount element);
-/// What a warm-up makes of the step's ratio.
-[[nodiscard]] Input warmed(const Input& input);
 /// r^2 > factor * v in the stated arithmetic.
 [[nodiscard]] bool passes_test(float residual, float factor, float variance);
 [[nodiscard]] Output encode(const Input& input, const State& before);
