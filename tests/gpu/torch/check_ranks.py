@@ -117,7 +117,7 @@ def run(group, device, is_few):
     checks = importlib.import_module(_MODULES[group]).checks(context)
     for name, check in checks.items():
         context.name = f"{group}: {name}"
-        context.job = re.sub("[^a-z0-9]+", "-", context.name)
+        context.job = re.sub("[^a-z0-9]+", "-", context.name.lower())
         if isinstance(check, str):
             print(f"skipped: {context.name}: {check}", flush=True)
             continue

@@ -1,5 +1,5 @@
 """What gradsieve's hook costs a step beside DDP's noop hook, which averages nothing, on the same model. The hooks take turns, so that
-whatever else the machine does meets all of them."""
+whatever else the machine does meets all of them; on a busy machine there are fewer turns."""
 import statistics
 import time
 
@@ -12,7 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 import gradsieve.torch
 from check_ranks import TIMEOUT_S, TOPK, VARIANCE, expect
 
-WARM_UP_STEPS = 8
+WARM_UP_TURNS = 8
+TURNS, FEW_TURNS = 40, 4  # FEW_TURNS at least, whatever they take
+TURNS_S = 6.0  # after this long there is no further one
 HOOKS = {"noop": {}, "topk": {"codec": TOPK}, "variance": {"codec": VARIANCE}, "variance, second moments": {"codec": VARIANCE, "has_moments": True}}
 PASSES = 4
 
@@ -67,16 +69,26 @@ def synchronize(context):
         torch.cuda.synchronize()
 
 
+def has_time(context, deadline):
+    """The same answer on every rank: rank 0's."""
+    flag = torch.tensor([float(time.monotonic() < deadline)])
+    dist.broadcast(flag, 0)
+    return bool(flag.item())
+
+
 def cost(context, count, width, passes=1):
     hooks = {name: options for name, options in HOOKS.items() if passes == 1 or "has_moments" not in options}
     steppers = {name: stepper(context, layers(count, width).to(context.device), name, passes, **options) for name, options in hooks.items()}
-    steps = 4 if context.is_few else 40
     times = {name: [] for name in steppers}
-    for number in range(WARM_UP_STEPS + steps):
+    for _ in range(WARM_UP_TURNS):
+        for step in steppers.values():
+            step()
+    deadline = time.monotonic() + TURNS_S
+    for turn in range(FEW_TURNS if context.is_few else TURNS):
+        if turn >= FEW_TURNS and not has_time(context, deadline):
+            break
         for name, step in steppers.items():
-            found = step()
-            if number >= WARM_UP_STEPS:
-                times[name].append(found)
+            times[name].append(step())
     texts, base = [], statistics.median(elapsed for elapsed, _ in times["noop"])
     for name, found in times.items():
         low, middle, high = statistics.quantiles([elapsed for elapsed, _ in found], n=4)
@@ -85,7 +97,7 @@ def cost(context, count, width, passes=1):
         texts.append(f"{name} {middle:.2f} [{low:.2f} .. {high:.2f}]{beyond}")
     expect(base > 0, "no time")
     elements = sum(parameter.numel() for parameter in layers(count, width).parameters())
-    return f"{elements / 1e6:.1f} M elements in {2 * count} tensors, {passes} passes; ms a step: " + "; ".join(texts)
+    return f"{elements / 1e6:.1f} M elements in {2 * count} tensors, {passes} passes, {len(times['noop'])} steps; ms a step: " + "; ".join(texts)
 
 
 def checks(context):
