@@ -8,6 +8,7 @@
 #include "client/attachment.hpp"
 #include "client/device_binding.hpp"
 #include "client/ledger.hpp"
+#include "client/open_bind.hpp"
 #include "client/options.hpp"
 #include "client/process_mark.hpp"
 #include "client/registry.hpp"
@@ -34,12 +35,6 @@ inline constexpr Timeout kLeaveTimeout{2000};
 struct AddedTensor {
     std::uint32_t index = 0;
     ElementCount elements = 0;
-};
-
-/// One tensor to bind, or to unbind if `buffer` is null.
-struct BindingChange {
-    std::uint32_t tensor_index = 0;
-    const DeviceBuffer* buffer = nullptr;
 };
 
 /// "tensor 'w' and 3 others"
@@ -153,9 +148,14 @@ private:
                                   Timeout timeout);
     [[nodiscard]] Result<std::vector<BindingPlan>> plan_changes(std::span<const BindingChange> changes);
     [[nodiscard]] Result<BindingPlan> plan_change(const BindingChange& change);
-    [[nodiscard]] Status send_plans(Lock& lock, std::span<const BindingPlan> plans, TimePoint deadline,
-                                    Timeout timeout);
-    [[nodiscard]] Status exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeout timeout);
+    /// One thread at a time, as all below of it.
+    [[nodiscard]] Status bind_in_turn(Lock& lock, std::span<const BindingChange> changes, TimePoint deadline,
+                                      Timeout timeout);
+    /// The next one of `open_bind_`.
+    [[nodiscard]] Status send_bind_request();
+    /// To what `open_bind_` has sent, and noted; its status names the tensors. Errors: none came: kTimeout (it may come
+    /// later), or why none will.
+    [[nodiscard]] Result<shm::BindReply> take_bind_answer(Lock& lock, TimePoint deadline, Timeout timeout);
     /// Nothing: no answer until the deadline. Sleeps without the lock.
     [[nodiscard]] Result<std::optional<shm::BindReply>> await_bind_reply(Lock& lock, std::uint64_t number,
                                                                          TimePoint deadline);
@@ -219,6 +219,7 @@ private:
     std::unique_ptr<StagedTensors> staged_;        ///< likewise, of a staged tensor
     std::condition_variable copy_ended_;           ///< some tensor is not being copied any more
     std::uint64_t bind_number_ = 0;                ///< last bind request
+    std::optional<OpenBind> open_bind_;            ///< of the call that binds, or of the last one, if that timed out
     bool is_binding_ = false;                      ///< a thread is inside `change_bindings`, and reads the socket
     bool is_hang_up_due_ = false;                  ///< that thread is to hang up when it leaves
     bool is_starting_ = false;                     ///< a thread is inside `start`

@@ -67,19 +67,37 @@ Status JobCore::bind_now(Lock& lock, std::span<const BindingChange> changes, Tim
                                        ": another thread binds or unbinds device memory: allowed is one at a time; let "
                                        "it end, or bind many tensors with one bind_devices"};
     const FlagGuard binding(is_binding_);
-    GRADSIEVE_ASSIGN(auto plans, plan_changes(changes));
-    std::erase_if(plans, [this](const BindingPlan& plan) {
-        if (!is_staged(plan.binding.tensor_index)) return false;
-        bind_staged(plan);
-        return true;
-    });
-    auto status = send_plans(lock, plans, deadline, timeout);
+    auto status = bind_in_turn(lock, changes, deadline, timeout);
     if (is_hang_up_due_) attachment_->hang_up();
     return status;
 }
 
-Result<std::vector<BindingPlan>> JobCore::plan_changes(std::span<const BindingChange> changes) {
+Status JobCore::bind_in_turn(Lock& lock, std::span<const BindingChange> changes, TimePoint deadline, Timeout timeout) {
+    if (open_bind_ && open_bind_->sent() && !open_bind_->is_for(changes)) {
+        // An earlier call timed out, and the daemon takes no other request before it has answered that one. What it
+        // says is noted; a refusal is no news for this call.
+        GRADSIEVE_TRY(take_bind_answer(lock, deadline, timeout).status());
+    }
     GRADSIEVE_TRY(check_changes(changes));
+    if (!open_bind_ || !open_bind_->sent()) {
+        open_bind_.reset();
+        GRADSIEVE_ASSIGN(auto plans, plan_changes(changes));
+        std::erase_if(plans, [this](const BindingPlan& plan) {
+            if (!is_staged(plan.binding.tensor_index)) return false;
+            bind_staged(plan);
+            return true;
+        });
+        open_bind_.emplace(changes, std::move(plans));
+    }
+    while (!open_bind_->is_done()) {
+        if (!open_bind_->sent()) GRADSIEVE_TRY(send_bind_request());
+        GRADSIEVE_ASSIGN(const auto reply, take_bind_answer(lock, deadline, timeout));
+        GRADSIEVE_TRY(reply.status);
+    }
+    return {};
+}
+
+Result<std::vector<BindingPlan>> JobCore::plan_changes(std::span<const BindingChange> changes) {
     std::vector<BindingPlan> plans;
     plans.reserve(changes.size());
     for (const auto& change : changes) {
@@ -111,45 +129,48 @@ Result<BindingPlan> JobCore::plan_change(const BindingChange& change) {
     return plan;
 }
 
-Status JobCore::send_plans(Lock& lock, std::span<const BindingPlan> plans, TimePoint deadline, Timeout timeout) {
-    BindBatch batch;
-    for (const auto& plan : plans) {
-        if (!batch.has_room_for(plan) && !batch.is_empty()) {
-            GRADSIEVE_TRY(exchange(lock, batch, deadline, timeout));
-            batch = {};
-        }
-        const auto added = batch.add(bindings_->driver(), plan);
-        if (added.code() == StatusCode::kFailedPrecondition && !options_.requires_cuda_ipc)
-            return {added.code(), plan.subject + ": " + added.text() +
-                                      "; or bind it before start, which copies it through host memory then"};
-        if (!added.is_ok()) return added.with_context(plan.subject);
+Status JobCore::send_bind_request() {
+    auto batch = open_bind_->next_batch(bindings_->driver());
+    if (!batch.is_ok()) {
+        const auto& subject = open_bind_->next_plan().subject;
+        if (batch.error().code() != StatusCode::kFailedPrecondition || options_.requires_cuda_ipc)
+            return batch.error().with_context(subject);
+        return {batch.error().code(), subject + ": " + batch.error().text() +
+                                          "; or bind it before start, which copies it through host memory then"};
     }
-    return batch.is_empty() ? Status() : exchange(lock, batch, deadline, timeout);
-}
-
-Status JobCore::exchange(Lock& lock, BindBatch& batch, TimePoint deadline, Timeout timeout) {
-    auto& request = batch.request();
-    request.number = ++bind_number_;
-    const auto descriptors = batch.descriptors();
-    const auto subject = named(batch.plans().front().subject, batch.plans().size());
+    auto& request = batch->request();
+    const auto number = request.number = ++bind_number_;
+    const auto descriptors = batch->descriptors();
     GRADSIEVE_TRY(shm::check_bind_request(request, registry_.tensors(), descriptors.size()));
     if (auto sent = attachment_->send_bind_request(request, descriptors); !sent.is_ok())
         return sent.with_context(options_.label());
-    bindings_->on_sent(batch);
-    const auto reply = await_bind_reply(lock, request.number, deadline);
-    if (!reply.is_ok() || !*reply) {
-        bindings_->on_lost(batch);
-        return reply.is_ok()
-                   ? timeout_status("gradsieved's answer to the request to bind device memory of " + subject, timeout)
-                   : reply.error();
-    }
-    const auto& answer = **reply;
-    if (!answer.status.is_ok()) {
-        bindings_->on_refused(batch);
-        return answer.status.with_context(options_.label() + ": binding " + subject);
-    }
-    bindings_->on_done(batch);
+    open_bind_->on_sent(std::move(*batch), number);
     return {};
+}
+
+Result<shm::BindReply> JobCore::take_bind_answer(Lock& lock, TimePoint deadline, Timeout timeout) {
+    const auto& batch = open_bind_->sent()->batch;
+    const auto subject = named(batch.plans().front().subject, batch.plans().size());
+    bindings_->on_sent(batch);
+    auto reply = await_bind_reply(lock, open_bind_->sent()->number, deadline);
+    if (reply.is_ok() && !*reply) {
+        bindings_->on_lost(batch);
+        return timeout_status("gradsieved's answer to the request to bind device memory of " + subject, timeout);
+    }
+    if (!reply.is_ok()) {
+        bindings_->on_lost(batch);
+        open_bind_->on_answered();  // none will come
+        return reply.error();
+    }
+    auto& answer = **reply;
+    if (answer.status.is_ok()) {
+        bindings_->on_done(batch);
+    } else {
+        bindings_->on_refused(batch);
+        answer.status = answer.status.with_context(options_.label() + ": binding " + subject);
+    }
+    open_bind_->on_answered();
+    return std::move(answer);
 }
 
 Result<std::optional<shm::BindReply>> JobCore::await_bind_reply(Lock& lock, std::uint64_t number, TimePoint deadline) {

@@ -124,7 +124,10 @@ TEST_F(EarlyBinding, Late_answer_is_a_timeout_of_start_that_names_the_tensor) {
     const auto late = fresh.job.start(Timeout(300));
     EXPECT_EQ(late.code(), StatusCode::kTimeout);
     EXPECT_THAT(late.text(), HasSubstr("to the request to bind device memory of tensor 'w'"));
+    const auto request = daemon.await_binds(1).front().request;
+    daemon.run([&](FakeDaemon& at) { at.serve_bind(request); });
     EXPECT_TRUE(fresh.job.start(kPatient).is_ok());
+    EXPECT_EQ(daemon.await_binds(1).size(), 1U);
 }
 TEST_F(EarlyBinding, Memory_that_went_meanwhile_is_named_by_start) {
     FakeDaemon daemon;

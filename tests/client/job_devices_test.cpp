@@ -19,6 +19,13 @@ FakeDaemon::Script deaf_to_binds() {
     return script;
 }
 
+shm::BindReply refusal_of(std::uint64_t number) {
+    shm::BindReply refusal;
+    refusal.number = number;
+    refusal.status = Status(StatusCode::kResourceExhausted, "gpu_memory_limit is 1 GiB");
+    return refusal;
+}
+
 TEST_F(JobDevices, Binding_tells_the_daemon_where_the_memory_is) {
     FakeDaemon daemon;
     StartedJob started(daemon, {"a", "b"}, kOnDevice);
@@ -93,34 +100,82 @@ TEST_F(JobDevices, Binding_while_a_step_is_open_is_busy_and_works_after_it) {
     ASSERT_TRUE(started.job.finish(1, kPatient).is_ok());
     EXPECT_TRUE(started.tensor().bind_device(buffer_at(FakeMemory::kLegacy), kPatient).is_ok());
 }
-TEST_F(JobDevices, Late_answer_is_not_taken_for_the_next_one) {
-    FakeDaemon::Script script;
-    script.on_bind = [](FakeDaemon& at, const shm::BindRequest& request) {
-        if (request.number == 1) return;
-        shm::BindReply late;
-        late.number = 1;
-        late.status = Status(StatusCode::kResourceExhausted, "of the first request");
-        at.reply_bind(late);
-        at.serve_bind(request);
-    };
-    FakeDaemon daemon(script);
+TEST_F(JobDevices, Late_answer_is_waited_for_by_the_same_call_again) {
+    FakeDaemon daemon(deaf_to_binds());
     StartedJob started(daemon, {"w"}, kOnDevice);
     const auto late = started.tensor().bind_device(good_, kShort);
     EXPECT_EQ(late.code(), StatusCode::kTimeout);
     EXPECT_THAT(late.text(), HasSubstr("waited 20 ms for gradsieved's answer to the request to bind device memory"));
     EXPECT_EQ(started.tensor().submit(1).code(), StatusCode::kFailedPrecondition) << "counts as not bound";
-    const auto again = started.tensor().bind_device(good_, kPatient);
-    ASSERT_TRUE(again.is_ok()) << again.to_string();
+    EXPECT_EQ(started.tensor().bind_device(good_, kShort).code(), StatusCode::kTimeout) << "again";
+    const auto request = daemon.await_binds(1).front().request;
+    daemon.run([&](FakeDaemon& at) { at.serve_bind(request); });
+    const auto bound = started.tensor().bind_device(good_, kPatient);
+    ASSERT_TRUE(bound.is_ok()) << bound.to_string();
+    EXPECT_EQ(daemon.await_binds(1).size(), 1U) << "a daemon takes one request of a rank at a time";
     EXPECT_TRUE(started.tensor().submit(1).is_ok());
+}
+TEST_F(JobDevices, Late_refusal_is_the_answer_of_the_same_call_again) {
+    FakeDaemon daemon(deaf_to_binds());
+    StartedJob started(daemon, {"w"}, kOnDevice);
+    EXPECT_EQ(started.tensor().bind_device(good_, kShort).code(), StatusCode::kTimeout);
+    daemon.await_binds(1);
+    daemon.run([&](FakeDaemon& at) { at.reply_bind(refusal_of(1)); });
+    const auto refused = started.tensor().bind_device(good_, kPatient);
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(refused.text(), HasSubstr("binding tensor 'w': gpu_memory_limit is 1 GiB"));
+    EXPECT_EQ(started.tensor().bind_device(good_, kShort).code(), StatusCode::kTimeout);
+    EXPECT_EQ(daemon.await_binds(2)[1].request.number, 2U) << "asked anew";
+}
+TEST_F(JobDevices, Other_binding_waits_for_a_late_answer_and_is_asked_behind_it) {
+    FakeDaemon daemon(deaf_to_binds());
+    StartedJob started(daemon, {"a", "b"}, kOnDevice);
+    EXPECT_EQ(started.tensor(0).bind_device(good_, kShort).code(), StatusCode::kTimeout);
+    const auto late = started.tensor(1).bind_device(good_, kShort);
+    EXPECT_EQ(late.code(), StatusCode::kTimeout);
+    EXPECT_THAT(late.text(), HasSubstr("memory of tensor 'a'")) << "what is waited for";
+    EXPECT_EQ(started.tensor(0).bind_device(buffer_at(FakeMemory::kLegacy), kShort).code(), StatusCode::kTimeout);
+    ASSERT_EQ(daemon.await_binds(1).size(), 1U);
+    daemon.run([&](FakeDaemon& at) { at.reply_bind(refusal_of(1)); });
+    Status unbound;
+    std::thread binder([&] { unbound = started.tensor(0).unbind_device(kPatient); });
+    const auto request = daemon.await_binds(2)[1].request;
+    EXPECT_EQ(request.number, 2U);
+    EXPECT_TRUE(request.bindings[0].is_unbinding());
+    daemon.run([&](FakeDaemon& at) { at.serve_bind(request); });
+    binder.join();
+    EXPECT_TRUE(unbound.is_ok()) << "the refusal was another call's: " << unbound.to_string();
+}
+TEST_F(JobDevices, Calls_that_time_out_bind_many_messages_in_the_end) {
+    FakeDaemon daemon(deaf_to_binds());
+    std::vector<std::string> names(20);
+    for (std::size_t index = 0; index < names.size(); ++index) names[index] = "t" + std::to_string(index);
+    StartedJob started(daemon, names, kOnDevice);
+    std::vector<DeviceBinding> bindings;
+    for (std::size_t index = 0; index < names.size(); ++index)
+        bindings.push_back({started.tensor(index), buffer_at(FakeMemory::kMapped + index % 10 * FakeMemory::kBytes)});
+    // Eight descriptors go into a message; no call lives to see the answer to what it sent.
+    std::size_t sent = 0;
+    Status status;
+    do {
+        status = started.job.bind_devices(bindings, kShort);
+        if (status.is_ok()) break;
+        ASSERT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+        const auto request = daemon.await_binds(++sent).back().request;
+        daemon.run([&](FakeDaemon& at) { at.serve_bind(request); });
+    } while (sent < 10);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_EQ(sent, daemon.await_binds(1).size());
+    std::size_t bound = 0;
+    for (const auto& bind : daemon.await_binds(1)) bound += bind.request.bindings.size();
+    EXPECT_EQ(bound, names.size()) << "each once";
+    for (auto& tensor : started.tensors) EXPECT_TRUE(tensor.submit(1).is_ok());
 }
 TEST_F(JobDevices, Refusal_is_passed_on_and_the_former_binding_stays) {
     FakeDaemon::Script script;
     script.on_bind = [](FakeDaemon& at, const shm::BindRequest& request) {
         if (request.number == 1) return at.serve_bind(request);
-        shm::BindReply refusal;
-        refusal.number = request.number;
-        refusal.status = Status(StatusCode::kResourceExhausted, "gpu_memory_limit is 1 GiB");
-        at.reply_bind(refusal);
+        at.reply_bind(refusal_of(request.number));
     };
     FakeDaemon daemon(script);
     StartedJob started(daemon, {"w"}, kOnDevice);

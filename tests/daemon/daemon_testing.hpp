@@ -105,6 +105,7 @@ public:
         EXPECT_TRUE(status.is_ok()) << status.to_string();
     }
     void detach() { push({.kind = shm::SubmissionKind::kDetach}); }
+    [[nodiscard]] shm::ClientSession& memory() noexcept { return memory_; }
     [[nodiscard]] std::vector<float> result(std::uint32_t tensor_index) const {
         const auto values = memory_.result(tensor_index);
         return {values.begin(), values.end()};

@@ -29,7 +29,8 @@ const std::string kHostState = std::string(kOpenSocket) + "[gpu]\nstate = \"host
 const std::string kSnapshots = fmt::format("[state]\nsnapshot_steps = {}\n", kSnapshotSteps);
 
 /// With a tensor that GPUs share, or where that is not the point and a card is slow, without.
-JobPlan long_plan(std::size_t devices, const std::string& elements, const std::string& codec = kUsualCodec) {
+JobPlan long_plan(std::size_t devices, const std::string& elements, const std::string& codec = kUsualCodec,
+                  bool has_samples = false) {
     JobPlan plan;
     plan.name = "kept";
     plan.codec = codec;
@@ -38,6 +39,8 @@ JobPlan long_plan(std::size_t devices, const std::string& elements, const std::s
     plan.devices = devices;
     plan.is_spread = true;
     plan.until = kLastStep;
+    plan.samples = has_samples ? 2 : 1;
+    plan.has_moment = has_samples;
     if (codec.find("skip=") != std::string::npos) plan.sets = 1;  // of other gradients nothing would be skipped
     return plan;
 }
@@ -51,15 +54,17 @@ std::uint64_t first_of(const std::vector<json>& answers) {
 
 /// What every run of these tensors has to end with, on however many GPUs: computed by the CPU's codec, undisturbed.
 struct Expected {
-    Expected(std::string tensors, Report& report, std::string other_codec = kUsualCodec)
-        : elements(std::move(tensors)), codec(std::move(other_codec)) {
-        auto plan = long_plan(1, elements, codec);
+    Expected(std::string tensors, Report& report, std::string other_codec = kUsualCodec, bool with_samples = false)
+        : elements(std::move(tensors)), codec(std::move(other_codec)), has_samples(with_samples) {
+        auto plan = this->plan(1);
         plan.memory = "host";
         const Cluster quiet(1, kOpenSocket);
         hash = last_hash_of(run_job(quiet, 1, plan, report));
         report.expect(!hash.empty(), "state: the undisturbed run ends");
     }
+    [[nodiscard]] JobPlan plan(std::size_t devices) const { return long_plan(devices, elements, codec, has_samples); }
     std::string elements, codec;
+    bool has_samples = false;  ///< micro-batches and a second moment
     std::string hash;
 };
 
@@ -72,7 +77,7 @@ public:
           report_(report),
           expected_(expected),
           cluster(1, configuration, "127.0.0.1", has_manager) {
-        auto plan = long_plan(devices, expected.elements, expected.codec);
+        auto plan = expected.plan(devices);
         plan.hold = kHoldStep;
         for (std::size_t rank = 0; rank < plan.world; ++rank) ranks.push_back(start_rank(cluster, plan, 1, rank));
         expect(wait_for("committed_step", kKillStep), "the job runs");
@@ -106,7 +111,7 @@ public:
     void restart_daemon() { cluster.restart_daemon(0); }
     /// The job's next run comes to the same end. Returns its first step.
     std::uint64_t run_again(std::size_t devices) {
-        const auto answers = run_job(cluster, 1, long_plan(devices, expected_.elements, expected_.codec), report_);
+        const auto answers = run_job(cluster, 1, expected_.plan(devices), report_);
         expect(!answers.empty() && last_hash_of(answers) == expected_.hash,
                fmt::format("last averages {}, {} undisturbed", last_hash_of(answers), expected_.hash));
         return first_of(answers);
@@ -332,6 +337,10 @@ void check_state_end_to_end(const Options& options, Report& report) {
     const Expected skipping("33,70000,20000", report, "similarity(skip=0.5, most=2) | all | natural");
     check_killed_daemon(skipping, report, true, devices);
     check_snapshots(skipping, report, 1);
+    // Ranks that come back bind slices and second moments anew.
+    const Expected sampled("33,70000,20000", report, kUsualCodec, true);
+    check_killed_daemon(sampled, report, true, devices);
+    check_killed_rank(sampled, report, devices);
     for (const bool is_lost : {false, true}) check_two_nodes(whole.elements, report, devices, is_lost);
     if (devices < 2) return report.skip("state on several GPUs, and over to others: this host has one");
     check_killed_daemon(shared, report, true, devices);

@@ -65,6 +65,7 @@ void measure_similarity(const Options& options, Report& report);
 void measure_decode(const Options& options, Report& report);
 void check_end_to_end(const Options& options, Report& report);
 void check_gpus_end_to_end(const Options& options, Report& report);
+void check_samples_end_to_end(const Options& options, Report& report);
 void check_state_end_to_end(const Options& options, Report& report);
 void measure_end_to_end(const Options& options, Report& report);
 void measure_busy_trainer(const Options& options, Report& report);

@@ -53,6 +53,8 @@ Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t node
                                         plan.elements,
                                         "--samples",
                                         std::to_string(plan.samples),
+                                        "--moment",
+                                        plan.has_moment ? "1" : "0",
                                         "--codec",
                                         plan.codec,
                                         "--steps",
@@ -69,6 +71,8 @@ Process start_rank(const Cluster& cluster, const JobPlan& plan, std::size_t node
                                         plan.bad > 0 ? "1" : "0",
                                         "--hash",
                                         plan.wants_hash ? "1" : "0",
+                                        "--state",
+                                        plan.wants_state ? "1" : "0",
                                         "--job",
                                         plan.name};
     arguments.insert(arguments.end(), rest.begin(), rest.end());
@@ -98,7 +102,7 @@ std::vector<json> run_job(const Cluster& cluster, std::size_t nodes, const JobPl
 }
 
 std::string hash_of(const std::vector<json>& answers) {
-    return answers.empty() ? "" : answers.front().value("hash", "");
+    return answers.empty() ? "" : answers.front().value("hash", "") + answers.front().value("state", "");
 }
 
 json await_steps(const Cluster& cluster, std::size_t steps) {
@@ -121,8 +125,9 @@ void check_against_host(const Cluster& cluster, std::size_t nodes, JobPlan plan,
     plan.require = "cuda-ipc";  // a staged job would have the same averages
     const auto device = run_job(cluster, nodes, plan, report);
     report.expect(!host.empty() && hash_of(host) == hash_of(device),
-                  fmt::format("{} with {} samples, {} ranks on {} nodes, {} GPUs: host {} device {}", plan.codec,
-                              plan.samples, plan.world, nodes, plan.devices, hash_of(host), hash_of(device)));
+                  fmt::format("{} with {} samples{}, {} ranks on {} nodes, {} GPUs: host {} device {}", plan.codec,
+                              plan.samples, plan.has_moment ? " and a second moment" : "", plan.world, nodes,
+                              plan.devices, hash_of(host), hash_of(device)));
 }
 
 }  // namespace gradsieve::gpu_check

@@ -23,12 +23,14 @@ struct JobPlan {
     std::string elements;
     std::size_t world = 4;
     std::size_t samples = 1;
+    bool has_moment = false;  ///< ranks hand in second moments
     std::size_t steps = 4;
     std::size_t until = 0;  ///< not 0: the last step, wherever the job begins
     std::size_t hold = 0;   ///< not 0: the last rank hands this step in only once it is told a line
     std::size_t bad = 0;    ///< if not 0: the last rank's gradients are not finite in this step, and count as zero
     std::size_t sets = 2;   ///< of gradients, which ranks hand in in turn
     bool wants_hash = true;
+    bool wants_state = false;  ///< hashes hold a digest of what all nodes keep at the end, too
     std::size_t devices = 1;
     bool is_spread = false;  ///< the ranks of a node on different devices
     bool as_other_user = false;
@@ -45,6 +47,7 @@ struct JobPlan {
                                                   Report& report);
 [[nodiscard]] std::vector<nlohmann::json> run_job(const e2e::Cluster& cluster, std::size_t nodes, const JobPlan& plan,
                                                   Report& report);
+/// Of all averages; empty without answers.
 [[nodiscard]] std::string hash_of(const std::vector<nlohmann::json>& answers);
 /// Waits until node 0's first job has committed more than `steps`; its entry of the status that showed it. Null if it
 /// ended unseen, or after two minutes: the emulated card takes its time, under a sanitizer on a busy machine most of

@@ -48,6 +48,7 @@ constexpr std::array kSections{
     Section{"similarity-speed", When::kNotSmall, measure_similarity},
     Section{"end-to-end", When::kAlways, check_end_to_end},
     Section{"gpus-end-to-end", When::kAlways, check_gpus_end_to_end},
+    Section{"samples-end-to-end", When::kAlways, check_samples_end_to_end},
     Section{"state-end-to-end", When::kAlways, check_state_end_to_end},
     Section{"end-to-end-speed", When::kNotSmall, measure_end_to_end, true},
     Section{"busy-trainer", When::kIfNamed, measure_busy_trainer},

@@ -112,6 +112,12 @@ class Process:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {timeout_s} s; it said:\n{self.output}") from None
 
+    def said(self):
+        """All that it has said so far."""
+        while self._read_more(time.monotonic()):
+            pass
+        return self.output
+
     def end(self):
         self._child.kill()
         self._child.wait()

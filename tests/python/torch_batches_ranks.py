@@ -10,7 +10,7 @@ from torch import nn
 import gradsieve
 import gradsieve.torch
 import torch_ranks
-from gradsieve.torch.members import Member
+from gradsieve.torch.member import Member
 from torch_net import batch, exact_mean, gradients, join_processes, largest_difference, local_gradients, loss_of, seeded_net
 from torch_ranks import EXACT, TIMEOUT_S, wrap
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Parts of gradsieve.torch by themselves, without daemons and without a GPU: binding, the waiter, scales, and what is
-refused. Skipped as a whole where Debian's python3-torch is not installed."""
+"""Parts of gradsieve.torch by themselves, without daemons: the waiter, slices, scales, and what is refused. What is done with GPUs:
+torch_card_parts_test.py. Skipped as a whole where Debian's python3-torch is not installed."""
 import queue
 import unittest
 import unittest.mock
@@ -12,122 +12,10 @@ import torch
 
 import gradsieve
 import gradsieve.torch
-from gradsieve.torch.intake import Intake
-from gradsieve.torch.members import Member
+from torch_parts import bare_state
+from gradsieve.torch.member import Member
 from gradsieve.torch.micro_batches import MicroBatches, check_micro_batches
 from gradsieve.torch.probe import Probe, Prober, check_probe_every, compare
-
-
-class OnCard:
-    """A gradient on a GPU, as far as binding looks at it."""
-
-    is_cuda, dtype, device = True, torch.bfloat16, "cuda:0"
-
-    def __init__(self, address, is_dense=True):
-        self.address, self.is_dense = address, is_dense
-
-    def data_ptr(self):
-        return self.address
-
-    def numel(self):
-        return 6
-
-    def dim(self):
-        return 2
-
-    def stride(self):
-        return (3, 1)
-
-    def is_contiguous(self):
-        return self.is_dense
-
-
-class BindingTest(unittest.TestCase):
-    """When gradients on a GPU are bound, without a GPU."""
-
-    def setUp(self):
-        stream = unittest.mock.Mock(cuda_stream=7)
-        patch = unittest.mock.patch("torch.cuda.current_stream", return_value=stream)
-        self.stream = stream
-        patch.start()
-        self.addCleanup(patch.stop)
-        self.member = Member("weight", None, None)
-
-    def test_a_gradient_is_bound_once_and_again_when_it_moves_or_its_stream_changes(self):
-        first = self.member.buffer_to_bind(OnCard(0x7000))
-        self.assertEqual((first.pointer, first.elements, first.element_type, first.stream),
-                         (0x7000, 6, gradsieve.ElementType.BF16, 7))
-        self.member.on_bound(first)
-        self.assertIsNone(self.member.buffer_to_bind(OnCard(0x7000)))
-        self.assertEqual(self.member.buffer_to_bind(OnCard(0x9000)).pointer, 0x9000)
-        self.stream.cuda_stream = 8
-        self.assertEqual(self.member.buffer_to_bind(OnCard(0x7000)).stream, 8)
-
-    def test_a_bind_that_failed_is_tried_again(self):
-        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
-        self.assertIsNotNone(self.member.buffer_to_bind(OnCard(0x7000)))
-
-    def test_a_gradient_with_gaps_is_refused_by_name(self):
-        with self.assertRaisesRegex(gradsieve.InvalidArgument, "'weight' has strides .*: allowed is dense memory"):
-            self.member.buffer_to_bind(OnCard(0x7000, is_dense=False))
-
-    def test_a_gradient_on_the_host_is_not_bound(self):
-        self.assertIsNone(self.member.buffer_to_bind(torch.zeros(3)))
-
-
-def bare_state(fallback=None):
-    """A State that has no model, no job and no thread: what its waiter does with a bucket."""
-    state = object.__new__(gradsieve.torch.State)
-    state._fallback, state._timeout, state._group, state.job, state.error = fallback, 1.0, "", unittest.mock.Mock(), None
-    state._lost_step = state._prober = None
-    return state
-
-
-class LostOnCardTest(unittest.TestCase):
-    """A daemon is lost while buckets lie on a GPU, without a GPU: whether a bucket's step raises is the same on all ranks."""
-
-    def setUp(self):
-        self.fallback = object.__new__(gradsieve.torch.fallback.Fallback)
-        self.fallback.is_taken, self.fallback.steps, self.fallback.average = False, 0, unittest.mock.Mock()
-        self.fallback.agree = self.agree
-        self.is_lost = False
-        self.state = bare_state(self.fallback)
-
-    def agree(self, missing, device):
-        self.fallback.is_taken |= self.is_lost
-        return self.fallback.is_taken
-
-    def take(self, step, handed_in, error=None, is_cuda=True):
-        """What the waiter makes of a bucket: "raised" or "plain"."""
-        members = [(unittest.mock.Mock(), unittest.mock.Mock(is_cuda=is_cuda))] if handed_in else []
-        work = gradsieve.torch.ddp._Work(step, unittest.mock.Mock(is_cuda=is_cuda), members, None, True, error)
-        try:
-            self.state._take(work)
-        except gradsieve.GradsieveError:
-            return "raised"
-        return "plain" if self.fallback.is_taken else "averaged"
-
-    def test_every_bucket_of_the_lost_step_raises_and_the_next_step_goes_on(self):
-        for name, handed_in, error in (("lost", True, gradsieve.Unavailable("gone")), ("other rank", True, None),
-                                       ("lost before it was handed in", False, gradsieve.Unavailable("gone"))):
-            with self.subTest(rank=name):
-                self.setUp()
-                self.assertEqual(self.take(4, True), "averaged")
-                self.is_lost = True
-                self.assertEqual(self.take(5, handed_in, error), "raised")
-                self.assertEqual(self.take(5, True), "raised")  # was on its way already
-                self.assertEqual(self.take(5, False), "raised")  # came after the loss was known
-                self.fallback.average.assert_not_called()
-                self.assertEqual(self.take(6, False), "plain")
-                self.fallback.average.assert_called_once()
-
-    def test_the_plain_path_from_the_start_loses_no_step(self):
-        self.fallback.is_taken = True
-        self.assertEqual(self.take(1, False), "plain")
-
-    def test_on_the_host_the_lost_step_takes_the_plain_path(self):
-        self.is_lost = True
-        self.assertEqual(self.take(5, True, is_cuda=False), "plain")
 
 
 class WaiterTest(unittest.TestCase):
@@ -170,7 +58,7 @@ class MicroBatchesTest(unittest.TestCase):
     def setUp(self):
         self.members = []
         for name in ("always", "sometimes"):
-            member = Member(name, torch.nn.Parameter(torch.zeros(2)), unittest.mock.Mock())
+            member = Member(name, torch.nn.Parameter(torch.zeros(2)), unittest.mock.Mock(on_device=False))
             member._slabs = {index: torch.full((2,), 77.0) for index in range(3)}
             self.members.append(member)
         self.model = torch.nn.Identity()
@@ -229,14 +117,11 @@ class MicroBatchesTest(unittest.TestCase):
         self.assertEqual(self.settled(self.members[0]), [])  # the sum is handed in instead, or says that it cannot be
         self.assertEqual(self.settled(self.members[1]), [20.0, 40.0])
 
-    def test_numbers_out_of_range_and_memory_on_a_gpu_are_refused(self):
+    def test_numbers_out_of_range_are_refused(self):
         for number in (0, 257, 1.5):
             with self.assertRaisesRegex(gradsieve.InvalidArgument, f"micro_batches is {number}: allowed is 1 .. 256; give"):
-                check_micro_batches(number, [])
-        on_card = [("weight", unittest.mock.Mock(is_cuda=True, device="cuda:0"))]
-        self.assertEqual(check_micro_batches(1, on_card), 1)
-        with self.assertRaisesRegex(gradsieve.Unimplemented, "micro_batches is 2 for parameter 'weight' on cuda:0: allowed on a GPU is 1"):
-            check_micro_batches(2, on_card)
+                check_micro_batches(number)
+        self.assertEqual(check_micro_batches(256), 256)
 
 
 class ProbeTest(unittest.TestCase):
@@ -321,11 +206,6 @@ class RefusalsTest(unittest.TestCase):
         moments = gradsieve.torch.SecondMoments(torch.nn.Linear(2, 2))
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "covers 0 of the model's parameters: allowed is .*same model"):
             gradsieve.torch.Averager(torch.nn.Linear(2, 2), gradsieve.Job("x", 0, 1), second_moments=moments)
-
-    def test_second_moments_on_a_gpu_are_refused(self):
-        on_card = unittest.mock.Mock(is_cuda=True)
-        with self.assertRaisesRegex(gradsieve.Unimplemented, "second_moments of parameters on a GPU: allowed are .* host; leave it out"):
-            Intake(torch.nn.Identity(), None, [("weight", on_card)], "", None, second_moments=[on_card])
 
     def test_a_codec_beside_a_job_is_refused(self):
         with self.assertRaisesRegex(gradsieve.InvalidArgument, "beside a Job"):

@@ -224,7 +224,8 @@ gradsieve_status gradsieve_tensor_second_moment(gradsieve_tensor* tensor, float*
 /* Binds a tensor that was registered with on_device to GPU memory: before start or after it, before its first submit,
  * and again whenever the buffer changes. The tensor must have no open step. Nothing is copied, unless memory given
  * before start cannot be shared: the tensor is staged then, and submit and wait copy it through host memory. The CUDA
- * context of the job's first binding outlives the job. */
+ * context of the job's first binding outlives the job. After GRADSIEVE_TIMEOUT the same call again goes on; until then
+ * the tensor counts as not bound, and any other binding first waits for this one's answer. */
 gradsieve_status gradsieve_tensor_bind_device(gradsieve_tensor* tensor, const gradsieve_device_buffer* buffer,
                                               int64_t timeout_ms);
 /* The daemon lets go of the memory: free it or use it otherwise afterwards. Before start: forgets the buffer. */

@@ -92,8 +92,8 @@ public:
     /// tensor is *staged*: `submit` and `wait` copy it through host memory, from then on whatever it is bound to.
     /// Errors: kInvalidArgument (what of the buffer is wrong), kFailedPrecondition (after `start`: memory that cannot
     /// be shared; a GPU that cannot write to host memory: what to do), kUnavailable (no CUDA driver, or its error),
-    /// kBusy (an open step, or another thread binds), kTimeout (call again: until then it counts as not bound), and
-    /// what the daemon says.
+    /// kBusy (an open step, or another thread binds), kTimeout (the same call again goes on with it, and until then it
+    /// counts as not bound; any other binding first waits for this one's answer), and what the daemon says.
     [[nodiscard]] Status bind_device(const DeviceBuffer& buffer, Timeout timeout);
     /// The daemon lets go of the memory: free it or use it otherwise afterwards. Before `start`: forgets the buffer.
     /// Errors: as bind_device.

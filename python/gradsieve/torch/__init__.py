@@ -10,7 +10,7 @@ or, as other communication hooks are registered:
     model.register_comm_hook(state, gradsieve.torch.hook)
 
 What the daemon keeps belongs to parameter names, so that buckets may be rebuilt. No private name of torch is used; tested
-with torch 1.13 on CPUs. docs/python.md says what a training loop may do.
+with PyTorch 1.13 on CPUs and 2.11 with CUDA. docs/python.md says what a training loop may do.
 """
 from __future__ import annotations
 

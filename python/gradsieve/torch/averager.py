@@ -13,7 +13,8 @@ from ..errors import GradsieveError, InvalidArgument, Timeout
 from ..job import Job, NonFinitePolicy
 from .checkpoints import Checkpoint, Checkpointed
 from .intake import Intake, check_weight
-from .members import Member, Scale, finish_step, trainable
+from .member import Member
+from .members import Scale, finish_step, trainable
 from .refusals import refuse_sharding, refuse_sparse
 from .second_moments import SecondMoments
 
@@ -111,7 +112,7 @@ class Averager(Checkpointed):
         for member in self._intake.members:
             gradient = member.parameter.grad
             pairs.append((member, torch.zeros_like(member.parameter) if gradient is None else gradient))
-        self._intake.members.bind(pairs, self._timeout)
+        self._intake.members.bind(pairs, self._timeout, weight)
         return _OpenStep(self.last_step + 1 if self.last_step else self.job.first_step(self._group), pairs, weight)
 
     def _finish(self, step: _OpenStep) -> None:
@@ -123,8 +124,7 @@ class Averager(Checkpointed):
         addresses = [member.tensor.wait_for_address(self._timeout) for member, _ in step.pairs]
         finish_step(self.job, step.number, self._group, self._timeout)
         for (member, gradient), address in zip(step.pairs, addresses):
-            if not gradient.is_cuda:
-                gradient.copy_(member.average(address))
+            member.deliver(address, gradient)
             if member.parameter.requires_grad:
                 member.parameter.grad = gradient
 
@@ -140,14 +140,15 @@ class Averager(Checkpointed):
 
     def _broadcast_one(self, member: Member, root: int) -> None:
         parameter = member.parameter
-        if not parameter.is_cuda:
+        if not member.tensor.on_device:
             member.fill(parameter)
-            parameter.copy_(member.average(self.job.broadcast_address(member.tensor, root, self._timeout)))
+            member.deliver(self.job.broadcast_address(member.tensor, root, self._timeout), parameter)
             return
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         parameter.grad.copy_(parameter)
         self._intake.members.bind([(member, parameter.grad)], self._timeout)
-        self.job.broadcast_address(member.tensor, root, self._timeout)
+        member.fill(parameter.grad)
+        member.deliver(self.job.broadcast_address(member.tensor, root, self._timeout), parameter.grad)
         parameter.copy_(parameter.grad)
         parameter.grad.zero_()

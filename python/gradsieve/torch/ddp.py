@@ -8,7 +8,7 @@ import dataclasses
 import queue
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,10 +20,12 @@ from ..job import Job, NonFinitePolicy
 from .checkpoints import Checkpoint, Checkpointed
 from .fallback import MISSING, Fallback, check_fallback
 from .intake import Intake, check_weight
-from .members import Member, Scale, finish_step, trainable
+from .member import Member
+from .members import Scale, finish_step, trainable
 from .probe import Probe, Prober, check_probe_every
 from .refusals import refuse_sharding, refuse_sparse
 from .second_moments import SecondMoments
+from .streams import StreamOrder
 
 DEFAULT_TIMEOUT_S = 1800.0  # DDP's own; a rank that died is noticed within a second, whatever this is
 _STOP_TIMEOUT_S = 2.0
@@ -42,6 +44,7 @@ class _Work:
     error: GradsieveError | None = None
     weight: float = 1.0
     exact: torch.Tensor | None = None  # the gradients once more, in a probed step
+    order: StreamOrder = field(default_factory=StreamOrder)  # of the buffer
 
 
 def _is_written_by_daemon(buffer: torch.Tensor) -> bool:
@@ -191,6 +194,7 @@ class State(Checkpointed):
             work.step, work.weight = self._step_of(bucket), self._weight
             if self._prober:
                 work.exact = self._prober.copy(work.step, buffer, work.weight)
+            work.order.enter(buffer)
             if not self._is_plain():
                 self._hand_in(work, bucket)
         except GradsieveError as error:
@@ -216,7 +220,7 @@ class State(Checkpointed):
     def _hand_in(self, work: _Work, bucket: dist.GradBucket) -> None:
         pairs = [(self._intake.members.of(parameter), gradient)
                  for parameter, gradient in zip(bucket.parameters(), bucket.gradients())]
-        self._intake.members.bind(pairs, self._timeout)
+        self._intake.members.bind(pairs, self._timeout, work.weight)
         for member, gradient in pairs:
             self._intake.hand_in(member, work.step, gradient, work.weight)
             work.handed_in.append((member, gradient))
@@ -246,7 +250,7 @@ class State(Checkpointed):
         """Waits for a bucket and writes its averages. Only when all ranks have theirs where there is a fallback: until
         then the bucket holds this rank's own gradients (on a GPU the daemon writes it, so that all the rest of a step
         that is under way there fails on all ranks instead)."""
-        averages = self._averages(work) if not self._is_plain() else None
+        addresses = self._addresses(work) if not self._is_plain() else None
         if self._fallback:
             missing = work.error if isinstance(work.error, MISSING) else None
             was_taken = self._fallback.is_taken
@@ -256,17 +260,21 @@ class State(Checkpointed):
                 self._take_plain(work, missing)
                 return
         # By the step's number alone, whatever became of it here: all ranks take part in a collective.
-        exact = self._prober.mean(work.exact) if self._prober and work.exact is not None else None
+        exact = self._mean(work, work.exact) if work.exact is not None else None
         if work.error is not None:
             raise work.error
-        for (member, gradient), average in zip(work.handed_in, averages or []):
-            if average is not None:
-                gradient.copy_(average)
+        for (member, gradient), address in zip(work.handed_in, addresses or []):
+            member.deliver(address, gradient)
             if self._prober and exact is not None:
                 self._prober.finish(work.step, member.name, gradient, work.buffer, exact)
 
-    def _averages(self, work: _Work) -> list[torch.Tensor | None] | None:
-        """None if the bucket failed, and `work.error` says why."""
+    def _mean(self, work: _Work, exact: torch.Tensor) -> torch.Tensor:
+        assert self._prober is not None
+        work.order.enter(work.buffer)
+        return self._prober.mean(exact)
+
+    def _addresses(self, work: _Work) -> list[int] | None:
+        """Of the averages; None if the bucket failed, and `work.error` says why."""
         try:
             if work.error is not None:
                 return None
@@ -276,8 +284,7 @@ class State(Checkpointed):
         except GradsieveError as error:
             work.error = error
             return None
-        return [None if gradient.is_cuda else member.average(address)
-                for (member, gradient), address in zip(work.handed_in, addresses)]
+        return addresses
 
     def _take_plain(self, work: _Work, missing: GradsieveError | None) -> None:
         assert self._fallback is not None
@@ -286,6 +293,7 @@ class State(Checkpointed):
             raise missing or GradsieveError(f"step {work.step}: another rank lost its daemon: allowed on a GPU is to go on "
                                             "with the next step; drop this one")
         work.error = None
+        work.order.enter(work.buffer)
         if work.weight != 1.0:
             work.buffer.mul_(work.weight)
         self._fallback.average(work.buffer)

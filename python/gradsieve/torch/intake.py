@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from ..errors import InvalidArgument, Unimplemented
+from ..errors import InvalidArgument
 from ..job import Job
-from .members import Member, Members, Scale
+from .member import Member
+from .members import Members, Scale
 from .micro_batches import MicroBatches, check_micro_batches
 from .second_moments import SecondMoments
 
@@ -27,19 +28,17 @@ class Intake:
     """A model's members and what goes in with their gradients.
 
     micro_batches: see MicroBatches. second_moments: of the same model. is_wanted: whether gradients go to the daemon at
-    all. Errors: InvalidArgument, Unimplemented (micro-batches or second moments on a GPU), Job.add_tensor's."""
+    all. Errors: InvalidArgument, ResourceExhausted (no room on the GPU), Job.add_tensor's."""
 
     def __init__(self, model: torch.nn.Module, job: Job, parameters: list[tuple[str, torch.nn.Parameter]], prefix: str, scale: Scale, *,
                  micro_batches: int = 1, second_moments: SecondMoments | None = None,
                  is_wanted: Callable[[], bool] = lambda: True) -> None:
-        check_micro_batches(micro_batches, parameters)
+        check_micro_batches(micro_batches)
         self._scale, self._moments = scale, second_moments
         covered = [parameter for _, parameter in parameters if second_moments is not None and parameter in second_moments]
         if second_moments is not None and not covered:
             raise InvalidArgument("second_moments covers 0 of the model's parameters: allowed is SecondMoments(model) of the same "
                                   "model; make it of this one, or leave it out")
-        if any(parameter.is_cuda for parameter in covered):
-            raise Unimplemented("second_moments of parameters on a GPU: allowed are parameters on the host; leave it out")
         self.members = Members(job, parameters, prefix, slices=micro_batches, moments=second_moments or ())
         self._micro_batches = MicroBatches(model, self._without_moment(), micro_batches, is_wanted) if micro_batches > 1 else None
 

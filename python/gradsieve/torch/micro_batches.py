@@ -1,6 +1,6 @@
 """Gradient accumulation whose micro-batches are variance samples. DDP's bucket holds only their sum, so a hook on each
-parameter copies every micro-batch's gradient into a slice of its own. Hooks run on autograd's thread; slices are handed
-in on the thread of the communication hook, or Averager's."""
+parameter copies every micro-batch's gradient into a slice of its own, on a GPU without leaving it. Hooks run on autograd's
+thread; slices are handed in on the thread of the communication hook, or Averager's."""
 from __future__ import annotations
 
 import functools
@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from ..errors import GradsieveError, InvalidArgument, Unimplemented
-from .members import Member
+from ..errors import GradsieveError, InvalidArgument
+from .member import Member
 
 MOST = 256  # slices of a tensor, as the C ABI allows
 
 
-def check_micro_batches(most: int, parameters: Iterable[tuple[str, torch.Tensor]]) -> int:
-    """Errors: InvalidArgument (its range), Unimplemented (parameters on a GPU)."""
+def check_micro_batches(most: int) -> int:
+    """Errors: InvalidArgument (its range)."""
     if not isinstance(most, int) or not 1 <= most <= MOST:
         raise InvalidArgument(f"micro_batches is {most!r}: allowed is 1 .. {MOST}; give the most backward passes of one step")
-    for name, parameter in parameters:
-        if most > 1 and parameter.is_cuda:
-            raise Unimplemented(f"micro_batches is {most} for parameter '{name}' on {parameter.device}: allowed on a GPU is 1, with "
-                                "which no_sync() accumulates all the same; leave it out")
     return most
 
 
@@ -63,7 +59,7 @@ class MicroBatches:
         try:
             if not filled:
                 member.tensor.require_settled()
-            member.slice(self._at).copy_(gradient.detach())
+            member.write(self._at, gradient.detach())
             filled.add(self._at)
         except GradsieveError:
             self._lost.add(member.name)
@@ -75,12 +71,8 @@ class MicroBatches:
         if member.name in self._lost:
             return 0
         count = self._at + 1 if filled else 0
-        factor = count * weight
-        for index in range(count):
-            if index not in filled:
-                member.slice(index).zero_()
-            elif factor != 1.0:
-                member.slice(index).mul_(factor)
+        if count:
+            member.complete(filled, count, count * weight)
         return count
 
     def end_step(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from .squares import KINDS, SquaresFunction, reason_against
+from .streams import StreamOrder
 
 
 @dataclass
@@ -23,6 +24,7 @@ class _Entry:
     squares: torch.Tensor | None = None  # sum over samples of (its part of the gradient)^2
     samples: int = 0
     calls: int = 0  # of the layer in the backward pass at hand
+    order: StreamOrder = field(default_factory=StreamOrder)  # of squares
 
 
 class SecondMoments:
@@ -75,6 +77,7 @@ class SecondMoments:
         entry.calls += 1
         if entry.name in self.missing:
             return
+        entry.order.enter(gradient)
         squares, samples = entry.squares_of(module, own_name, values, gradient)
         entry.squares = squares if entry.squares is None else entry.squares.add_(squares)
         entry.samples += samples
@@ -96,9 +99,12 @@ class SecondMoments:
 
     def take(self, parameter: torch.Tensor) -> tuple[torch.Tensor | None, int]:
         """What was summed up since the last call, and over how many samples: the squares of what each sample adds to the
-        parameter's gradient, float32, of its shape. (None, 0) if there is nothing."""
+        parameter's gradient, float32, of its shape, on its device, for the calling thread's current stream. (None, 0) if
+        there is nothing."""
         entry = self._entries[parameter]
         found = (entry.squares, entry.samples)
+        if entry.squares is not None:
+            entry.order.hand_over(entry.squares)
         entry.squares, entry.samples = None, 0
         return found
 

@@ -1,25 +1,26 @@
 """Sums over samples of squared per-sample gradients of one layer's parameters, out of the layer's input and the gradient of
-its output. Plain functions without state; float32; any thread."""
+its output. Plain functions without state; float32; any thread. On a GPU they enqueue on the current stream and wait for nothing."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import torch
 
-PIECE_ELEMENTS = 1 << 21  # of per-sample gradients at a time: 8 MB, what a cache may hold
+# Of per-sample gradients at a time: 8 MB, what a cache may hold; on a GPU 256 MB, which keep it busy.
+PIECE_ELEMENTS, CARD_PIECE_ELEMENTS = 1 << 21, 1 << 26
 SquaresFunction = Callable[[torch.nn.Module, str, torch.Tensor, torch.Tensor], tuple[torch.Tensor, int]]
 
 
-def _pieces(samples: int, elements_each: int) -> Iterator[slice]:
-    """Ranges of samples whose per-sample gradients are no more than PIECE_ELEMENTS, or one sample."""
-    step = max(1, PIECE_ELEMENTS // max(1, elements_each))
+def _pieces(samples: int, elements_each: int, device: torch.device) -> Iterator[slice]:
+    """Ranges of samples whose per-sample gradients are no more than a piece's elements, or one sample."""
+    step = max(1, (PIECE_ELEMENTS if device.type == "cpu" else CARD_PIECE_ELEMENTS) // max(1, elements_each))
     return (slice(begin, min(begin + step, samples)) for begin in range(0, samples, step))
 
 
 def _product_squares(left: torch.Tensor, right: torch.Tensor, elements_each: int) -> torch.Tensor:
     """sum over b of (left[b] @ right[b])^2; left (B, ..., m, p), right (B, ..., p, n)."""
     total = torch.zeros(*left.shape[1:-1], right.shape[-1], device=left.device)
-    for piece in _pieces(len(left), elements_each):
+    for piece in _pieces(len(left), elements_each, left.device):
         total += torch.matmul(left[piece], right[piece]).square_().sum(0)
     return total
 
@@ -54,7 +55,7 @@ def conv2d_squares(module: torch.nn.Module, own_name: str, values: torch.Tensor,
     padding: int | tuple[int, ...] = 0 if isinstance(module.padding, str) else module.padding  # "valid" alone; see reason_against
     patch = values.shape[1] * module.kernel_size[0] * module.kernel_size[1]
     positions = gradient.shape[2] * gradient.shape[3]
-    for piece in _pieces(samples, max(patch * positions, total.numel())):
+    for piece in _pieces(samples, max(patch * positions, total.numel()), values.device):
         columns = torch.nn.functional.unfold(values[piece], module.kernel_size, module.dilation, padding, module.stride)
         columns = columns.unflatten(1, (groups, patch // groups)).transpose(2, 3)
         grads = gradient[piece].flatten(2).unflatten(1, (groups, module.out_channels // groups))
@@ -71,11 +72,14 @@ def embedding_squares(module: torch.nn.Module, own_name: str, values: torch.Tens
     gradient = gradient.float().reshape(-1, module.embedding_dim)
     if module.padding_idx is not None:  # takes no gradient
         gradient = gradient * (indices.reshape(-1, 1) != module.padding_idx)
-    keys = (torch.arange(samples, device=indices.device)[:, None] * rows + indices).reshape(-1)
-    pairs, place = torch.unique(keys, return_inverse=True)
-    summed = torch.zeros(len(pairs), module.embedding_dim, device=gradient.device).index_add_(0, place, gradient)
+    keys, order = (torch.arange(samples, device=indices.device)[:, None] * rows + indices).reshape(-1).sort()
+    # Which of the sorted keys' runs each belongs to: there are as many as keys at most, and how many nobody has to know.
+    run = torch.zeros_like(keys)
+    torch.cumsum(keys[1:] != keys[:-1], 0, out=run[1:])
+    summed = torch.zeros(len(keys), module.embedding_dim, device=gradient.device).index_add_(0, run, gradient[order])
+    row_of_run = torch.zeros_like(keys).scatter_(0, run, keys % rows)
     total = torch.zeros(rows, module.embedding_dim, device=gradient.device)
-    return total.index_add_(0, pairs % rows, summed.square_()), samples
+    return total.index_add_(0, row_of_run, summed.square_()), samples
 
 
 KINDS: dict[type, SquaresFunction] = {

@@ -48,9 +48,12 @@ float value_of(std::uint16_t bf16) { return std::bit_cast<float>(std::uint32_t{b
 struct RankTensor {
     gradsieve::Tensor tensor;
     std::uint64_t elements = 0;
-    std::vector<std::vector<float>> host{};  ///< per gradient set: samples slices one after the other
-    std::byte* gradient = nullptr;           ///< device: samples slices
-    std::vector<std::byte*> sets{};          ///< device: per gradient set
+    std::vector<std::vector<float>> host{};     ///< per gradient set: samples slices one after the other
+    std::vector<std::vector<float>> moments{};  ///< per gradient set, if it has a second moment
+    std::byte* gradient = nullptr;              ///< device: samples slices
+    std::byte* moment = nullptr;                ///< device
+    std::vector<std::byte*> sets{};             ///< device: per gradient set
+    std::vector<std::byte*> moment_sets{};      ///< device
 };
 
 struct Rank {
@@ -62,7 +65,8 @@ struct Rank {
     bool is_bf16 = false;    ///< values as bfloat16 holds them; on the device in that type
     bool has_noise = false;  ///< fresh noise every step, made on the card, instead of the sets that both ways share
     std::uint32_t samples = 1;
-    std::size_t sets = 2;  ///< of gradients, handed in in turn; more would only cost memory
+    bool has_moment = false;  ///< hands in a second moment: of a batch of kBatch, made up likewise
+    std::size_t sets = 2;     ///< of gradients, handed in in turn; more would only cost memory
     cudaStream_t stream = nullptr;
     std::byte* arena = nullptr;  ///< one allocation behind all gradients, as a caching allocator makes it
     std::vector<RankTensor> tensors;
@@ -109,8 +113,13 @@ struct Rank {
             RankTensor entry{.tensor = must_tensor(job, item), .elements = std::stoull(item)};
             for (std::size_t set = 0; set < sets && !has_noise; ++set) {
                 entry.host.emplace_back(entry.elements * samples);
-                fill(entry.host.back(), (rank * 1000 + tensors.size()) * 100 + set);
+                const auto seed = (rank * 1000 + tensors.size()) * 100 + set;
+                fill(entry.host.back(), seed);
                 round_to_type(entry.host.back());
+                if (!has_moment) continue;
+                entry.moments.emplace_back(entry.elements);
+                fill(entry.moments.back(), seed + 50);
+                for (auto& value : entry.moments.back()) value *= value * kBatch;
             }
             total += room_of(entry);
             tensors.push_back(std::move(entry));
@@ -119,8 +128,21 @@ struct Rank {
     }
 
     static constexpr std::size_t kAlignBytes = 256;
+    static constexpr std::uint32_t kBatch = 32;
+    static constexpr std::size_t aligned(std::size_t bytes) {
+        return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+    }
+    [[nodiscard]] std::size_t gradient_room_of(const RankTensor& entry) const {
+        return aligned(entry.elements * samples * element_bytes());
+    }
     [[nodiscard]] std::size_t room_of(const RankTensor& entry) const {
-        return (entry.elements * samples * element_bytes() + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+        return gradient_room_of(entry) + (has_moment ? aligned(entry.elements * sizeof(float)) : 0);
+    }
+    static std::byte* on_card(const void* bytes, std::size_t count) {
+        std::byte* copy = nullptr;
+        must(cudaMalloc(reinterpret_cast<void**>(&copy), count + 4), "cudaMalloc");
+        must(cudaMemcpy(copy, bytes, count, cudaMemcpyHostToDevice), "copy");
+        return copy;
     }
     void allocate(std::size_t bytes) {
         constexpr std::size_t kPhysicalBytes = std::size_t{2} << 20U;
@@ -133,20 +155,21 @@ struct Rank {
         auto* next = arena + kAlignBytes;  // a pointer inside a larger block
         for (auto& entry : tensors) {
             entry.gradient = next;
+            if (has_moment) entry.moment = next + gradient_room_of(entry);
             next += room_of(entry);
             for (const auto& values : entry.host) {
                 const auto from = packed(values);
-                std::byte* copy = nullptr;
-                must(cudaMalloc(reinterpret_cast<void**>(&copy), from.size() + 4), "cudaMalloc");
-                must(cudaMemcpy(copy, from.data(), from.size(), cudaMemcpyHostToDevice), "copy");
-                entry.sets.push_back(copy);
+                entry.sets.push_back(on_card(from.data(), from.size()));
             }
+            for (const auto& values : entry.moments)
+                entry.moment_sets.push_back(on_card(values.data(), values.size() * sizeof(float)));
         }
     }
 
     gradsieve::Tensor must_tensor(gradsieve::Job& job, const std::string& elements) {
         gradsieve::TensorOptions tensor_options;
         tensor_options.samples_max = samples;
+        tensor_options.has_second_moment = has_moment;
         tensor_options.on_device = on_device;
         const std::uint64_t shape[] = {std::stoull(elements)};
         auto tensor = job.add_tensor("tensor" + std::to_string(tensors.size()), shape, tensor_options);
@@ -161,7 +184,8 @@ struct Rank {
             must(entry.tensor.bind_device({.pointer = entry.gradient,
                                            .elements = entry.elements,
                                            .type = is_bf16 ? ElementType::kBf16 : ElementType::kF32,
-                                           .stream = stream},
+                                           .stream = stream,
+                                           .second_moment = reinterpret_cast<float*>(entry.moment)},
                                           kTimeout),
                  "bind_device");
             if (entry.tensor.is_staged() != is_staged) fail("is_staged", is_staged ? "it is not" : "it is");
@@ -206,8 +230,14 @@ struct Rank {
             const auto bytes = entry.host[set].size() * element_bytes();
             if (on_device) {
                 must(cudaMemcpyAsync(entry.gradient, entry.sets[set], bytes, cudaMemcpyDeviceToDevice, stream), "copy");
+                if (has_moment)
+                    must(cudaMemcpyAsync(entry.moment, entry.moment_sets[set], entry.elements * sizeof(float),
+                                         cudaMemcpyDeviceToDevice, stream),
+                         "copy");
                 continue;
             }
+            if (has_moment)
+                std::copy(entry.moments[set].begin(), entry.moments[set].end(), entry.tensor.second_moment().begin());
             for (std::uint32_t sample = 0; sample < samples; ++sample)
                 std::memcpy(entry.tensor.gradient(sample).data(), entry.host[set].data() + sample * entry.elements,
                             entry.elements * sizeof(float));
@@ -245,6 +275,15 @@ struct Rank {
         if (on_device) must(cudaStreamSynchronize(stream), "synchronize");
     }
 
+    /// Of what every node keeps of the last step.
+    static std::uint64_t state_digest(gradsieve::Job& job) {
+        const auto kept = job.request_snapshot(0, kTimeout);
+        if (!kept.is_ok()) fail("request_snapshot", kept.status().to_string());
+        std::uint64_t digest = 0;
+        for (const auto& part : kept->parts) digest = (digest ^ part.digest) * 0x9E3779B97F4A7C15ULL;
+        return digest;
+    }
+
     /// The job stands until whoever started this rank says a line.
     static void wait_for_line() {
         for (int letter = std::getchar(); letter != '\n' && letter != EOF;) letter = std::getchar();
@@ -255,6 +294,8 @@ struct Rank {
         on_device = is_staged || options.text("memory", "device") == "device";
         is_bf16 = options.text("type", "f32") == "bf16";
         samples = static_cast<std::uint32_t>(options.number("samples", 1));
+        has_moment = options.number("moment", 0) != 0;
+        const std::vector<std::uint32_t> batch(has_moment ? samples : 0, kBatch / samples);
         sets = std::max<std::size_t>(1, options.number("sets", 2));
         const auto rank = options.number("rank", 0);
         rank_number = rank;
@@ -288,23 +329,24 @@ struct Rank {
             if (step == options.number("hold", 0)) wait_for_line();
             hand_in(step);
             const auto begin = Clock::now();
-            for (auto& entry : tensors) must(entry.tensor.submit(step, {.sample_count = samples}), "submit");
+            for (auto& entry : tensors)
+                must(entry.tensor.submit(step, {.sample_count = samples, .samples = batch}), "submit");
             take_back(wants_hash);
             milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
         }
-        must(job->check_equal(hash, kTimeout), "check_equal");
+        const auto state = options.number("state", 0) != 0 ? state_digest(*job) : 0;
+        must(job->check_equal(hash ^ state, kTimeout), "check_equal");  // and no rank leaves before all have asked
         must(job->detach(kTimeout), "detach");
         std::sort(milliseconds.begin(), milliseconds.end());
         const auto at = [&](double share) {
             return milliseconds[static_cast<std::size_t>(share * static_cast<double>(milliseconds.size() - 1))];
         };
         std::printf(
-            "{\"event\":\"result\",\"rank\":%llu,\"hash\":\"%016llx\",\"last_hash\":\"%016llx\",\"first\":%llu,\"p10_"
-            "ms\":%.3f,"
-            "\"median_ms\":%.3f,\"p90_ms\":%.3f}\n",
+            "{\"event\":\"result\",\"rank\":%llu,\"hash\":\"%016llx\",\"last_hash\":\"%016llx\",\"state\":\"%016llx\","
+            "\"first\":%llu,\"p10_ms\":%.3f,\"median_ms\":%.3f,\"p90_ms\":%.3f}\n",
             static_cast<unsigned long long>(rank), static_cast<unsigned long long>(hash),
-            static_cast<unsigned long long>(last_hash), static_cast<unsigned long long>(first), at(0.1), at(0.5),
-            at(0.9));
+            static_cast<unsigned long long>(last_hash), static_cast<unsigned long long>(state),
+            static_cast<unsigned long long>(first), at(0.1), at(0.5), at(0.9));
         return 0;
     }
 };
@@ -313,8 +355,9 @@ struct Rank {
 
 /// gradsieve-gpu-rank --socket S --rank R --world W [--memory device|staged|host] [--type f32|bf16] [--require
 /// cuda-ipc]
-/// [--device D] [--elements N,N,...] [--samples M] [--sets K] [--codec TEXT] [--steps N | --until STEP] [--hold STEP]
-/// [--bad STEP] [--zero 0|1] [--hash 0|1] [--job NAME] [--run ID]
+/// [--device D] [--elements N,N,...] [--samples M] [--moment 0|1] [--sets K] [--codec TEXT] [--steps N | --until STEP]
+/// [--hold STEP]
+/// [--bad STEP] [--zero 0|1] [--hash 0|1] [--state 0|1] [--job NAME] [--run ID]
 int main(int argc, char** argv) {
     Rank rank(RankOptions(argc, argv));
     return rank.run();
