@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
+#include <utility>
 
 namespace gradsieve::exchange {
 
@@ -23,11 +25,31 @@ void LinkMeter::on_answered(PeerIndex from, ByteCount bytes, TimePoint now) {
     if (answered == 0) return;
     side.unanswered_bytes -= answered;
     side.answered_bytes += answered;
-    side.busy_seconds += std::max(0.0, std::chrono::duration<double>(now - side.busy_since).count());
+    const double seconds = std::max(0.0, std::chrono::duration<double>(now - side.busy_since).count());
+    side.busy_seconds += seconds;
     side.busy_since = now;
+    side.open.bytes += answered;
+    side.open.seconds += seconds;
+    if (side.unanswered_bytes > 0) return;
+    side.bursts[side.next_burst] = std::exchange(side.open, {});
+    side.next_burst = (side.next_burst + 1) % side.bursts.size();
 }
 
 void LinkMeter::forget(PeerIndex index) { peer(index) = {}; }
+
+double LinkMeter::best_seconds_per_byte() const noexcept {
+    double slowest = 0;
+    for (const auto& side : peers_) {
+        const ByteCount largest = std::ranges::max(side.bursts, {}, &Burst::bytes).bytes;
+        if (largest == 0) continue;
+        double best = std::numeric_limits<double>::max();
+        for (const auto& burst : side.bursts)
+            if (burst.bytes >= largest - largest / 2)
+                best = std::min(best, burst.seconds / static_cast<double>(burst.bytes));
+        slowest = std::max(slowest, best);
+    }
+    return slowest;
+}
 
 void LinkMeter::settle() {
     double slowest = 0;

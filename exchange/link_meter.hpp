@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "base/id.hpp"
 
+#include <array>
 #include <vector>
 
 namespace gradsieve::exchange {
@@ -23,9 +24,20 @@ public:
     void settle();
     /// Of a payload byte that goes to every other node; as of the last settle() that saw an answer. 0 = not known yet.
     [[nodiscard]] double seconds_per_byte() const noexcept { return seconds_per_byte_; }
+    /// The least that the link has shown lately, in bursts of half of the largest one's bytes at least: what is nearest
+    /// to what it can, since answers to small bursts are mostly waited for. 0 = not known yet.
+    [[nodiscard]] double best_seconds_per_byte() const noexcept;
 
 private:
+    /// From a frame with nothing unanswered before it to the last answer.
+    struct Burst {
+        ByteCount bytes = 0;
+        double seconds = 0;
+    };
     struct Peer {
+        Burst open;
+        std::array<Burst, 32> bursts{};  ///< the last ones, in a ring
+        std::size_t next_burst = 0;
         ByteCount unanswered_bytes = 0;
         TimePoint busy_since{};  ///< or since the last answer
         double busy_seconds = 0;

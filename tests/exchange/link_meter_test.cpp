@@ -52,6 +52,27 @@ TEST(LinkMeter, What_is_under_way_when_a_step_ends_belongs_to_the_next) {
     meter.settle();
     EXPECT_DOUBLE_EQ(meter.seconds_per_byte(), 0.020 / 1000);
 }
+TEST(LinkMeter, The_best_of_large_bursts_is_remembered_for_a_while) {
+    LinkMeter meter;
+    EXPECT_EQ(meter.best_seconds_per_byte(), 0);
+    const auto burst = [&](ByteCount bytes, int begin, int took) {
+        meter.on_sent(1, bytes, at(begin));
+        meter.on_answered(1, bytes, at(begin + took));
+    };
+    burst(10, 0, 1);  // waits for the answer, and says nothing of the link
+    EXPECT_DOUBLE_EQ(meter.best_seconds_per_byte(), 0.001 / 10);
+    burst(100'000, 10, 9);
+    burst(100'000, 30, 30);  // somebody else had the processor
+    burst(60'000, 70, 6);
+    EXPECT_DOUBLE_EQ(meter.best_seconds_per_byte(), 0.009 / 100'000);
+    for (int turn = 0; turn < 32; ++turn) burst(80'000, 100 + 20 * turn, 16);
+    EXPECT_DOUBLE_EQ(meter.best_seconds_per_byte(), 0.016 / 80'000) << "the link is slower now";
+    meter.on_sent(2, 1000, at(2000));
+    meter.on_answered(2, 600, at(2001));
+    EXPECT_DOUBLE_EQ(meter.best_seconds_per_byte(), 0.016 / 80'000) << "not answered as a whole yet";
+    meter.on_answered(2, 400, at(2003));
+    EXPECT_DOUBLE_EQ(meter.best_seconds_per_byte(), 0.003 / 1000);
+}
 TEST(LinkMeter, The_slowest_peer_counts_and_one_whose_link_was_down_begins_anew) {
     LinkMeter meter;
     meter.on_sent(1, 1000, at(0));
