@@ -99,7 +99,7 @@ std::string density_text(const Pipeline& pipeline) {
     const std::string_view name = is_share(pipeline.selector.kind)                    ? "ratio"
                                   : pipeline.selector.kind == SelectorKind::kVariance ? "alpha"
                                                                                       : "tau";
-    std::array<char, 32> digits;
+    std::array<char, 32> digits{};
     const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), pipeline.selector.*number,
                                             std::chars_format::general, 3);
     GRADSIEVE_CHECK(error == std::errc());

@@ -27,31 +27,27 @@ exchange::DensityRange range_of(codec::DensityLimits limits) {
 
 /// Bytes follow a move by what the selector is like; times have noise of their own, and are looked at by their median.
 exchange::DensityPace pace_of(codec::DensityResponse response, bool is_timed) {
-    switch (response) {
-        case codec::DensityResponse::kExact:
-            return is_timed ? exchange::DensityPace{.settle_steps = 1, .window_steps = 5, .takes_median = true}
-                            : exchange::DensityPace{};
-        case codec::DensityResponse::kEstimated:
-            return is_timed ? exchange::DensityPace{.settle_steps = 1, .window_steps = 9, .takes_median = true}
-                            : exchange::DensityPace{.window_steps = 4};
-        case codec::DensityResponse::kGradual: break;
-    }
-    return {.settle_steps = 16, .window_steps = 16, .takes_median = is_timed, .is_gradual = true};
+    if (response == codec::DensityResponse::kGradual)
+        return {.settle_steps = 16, .window_steps = 16, .takes_median = is_timed, .is_gradual = true};
+    if (is_timed) return {.settle_steps = 1, .window_steps = 9, .takes_median = true, .is_gradual = true};
+    return {.window_steps = response == codec::DensityResponse::kEstimated ? 4U : 1U};
 }
 
+constexpr unsigned kSuspicionShift = 8;
 using KeptWords = std::array<std::uint64_t, kSteeringBytes / sizeof(std::uint64_t)>;
 
 std::uint64_t pair_of(std::uint32_t low, std::uint32_t high) { return low | (std::uint64_t{high} << 32U); }
 
 KeptWords words_of(const exchange::DensityState& state, bool is_timed) {
-    return {kKeptMark,
-            pair_of(static_cast<std::uint32_t>(state.place), static_cast<std::uint32_t>(state.direction)),
-            pair_of(state.settling, state.reversals),
-            pair_of(state.quiet, state.seen),
-            std::bit_cast<std::uint64_t>(state.cost_sum),
-            std::bit_cast<std::uint64_t>(state.fixed_sum),
-            std::bit_cast<std::uint64_t>(state.budget),
-            is_timed ? 1U : 0U};
+    return {
+        kKeptMark,
+        pair_of(static_cast<std::uint32_t>(state.place), static_cast<std::uint32_t>(state.direction)),
+        pair_of(state.settling, state.reversals | (static_cast<std::uint32_t>(state.suspicion + 1) << kSuspicionShift)),
+        pair_of(state.quiet, state.seen),
+        std::bit_cast<std::uint64_t>(state.cost_sum),
+        std::bit_cast<std::uint64_t>(state.fixed_sum),
+        std::bit_cast<std::uint64_t>(state.budget),
+        is_timed ? 1U : 0U};
 }
 
 exchange::DensityState state_of(const KeptWords& words) {
@@ -59,8 +55,9 @@ exchange::DensityState state_of(const KeptWords& words) {
     const auto high = [](std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32U); };
     return {.place = static_cast<std::int32_t>(low(words[1])),
             .settling = low(words[2]),
-            .reversals = high(words[2]),
+            .reversals = high(words[2]) & ((1U << kSuspicionShift) - 1),
             .direction = static_cast<std::int32_t>(high(words[1])),
+            .suspicion = static_cast<std::int32_t>(high(words[2]) >> kSuspicionShift) - 1,
             .quiet = low(words[3]),
             .seen = high(words[3]),
             .cost_sum = std::bit_cast<double>(words[4]),

@@ -49,6 +49,7 @@ void DensityController::resume(const DensityState& state) noexcept {
     state_.settling = std::min(state.settling, pace_.settle_steps);
     state_.reversals = std::min(state.reversals, kMostReversals);
     state_.direction = std::clamp(state.direction, -1, 1);
+    state_.suspicion = std::clamp(state.suspicion, -1, 1);
     state_.quiet = std::min(state.quiet, kQuietWindows);
     const bool is_usable = std::isfinite(state.cost_sum) && std::isfinite(state.fixed_sum) &&
                            std::isfinite(state.budget) && state.seen < window() && !pace_.takes_median;
@@ -62,7 +63,10 @@ std::uint32_t DensityController::window() const noexcept {
 }
 
 void DensityController::on_step(double cost, double fixed, double budget) {
-    if (budget != state_.budget) state_.reversals = 0;
+    if (budget != state_.budget) {
+        state_.reversals = 0;
+        state_.suspicion = 0;
+    }
     state_.budget = budget;
     if (state_.settling > 0) {
         --state_.settling;
@@ -90,12 +94,24 @@ double DensityController::window_cost() {
     return median;
 }
 
+/// A window that lies far off after changes of direction: the next one of the same size tells whether it is chance.
+bool DensityController::is_noise(double cost, double budget) noexcept {
+    const std::int32_t far = cost > kFarAbove * budget ? 1 : cost < kFarBelow * budget ? -1 : 0;
+    const bool was_suspected = far == state_.suspicion;
+    state_.suspicion = 0;
+    if (far == 0) return false;
+    if (state_.reversals > 0 && !was_suspected) {
+        state_.suspicion = far;
+        return true;
+    }
+    state_.reversals = 0;
+    state_.direction = 0;
+    return false;
+}
+
 void DensityController::judge(double cost, double fixed, double budget) {
     cost_ = cost;
-    if (cost > kFarAbove * budget || cost < kFarBelow * budget) {
-        state_.reversals = 0;
-        state_.direction = 0;
-    }
+    if (is_noise(cost, budget)) return;
     const double low = budget * (1 - kBand * static_cast<double>(1U << state_.reversals));
     const bool is_over = cost > budget;
     const bool is_at_end = is_over ? state_.place == range_.least : state_.place == range_.most;

@@ -42,6 +42,7 @@ struct DensityState {
     std::uint32_t settling = 0;   ///< steps still to be left out
     std::uint32_t reversals = 0;  ///< changes of direction since costs last moved by themselves
     std::int32_t direction = 0;   ///< of the last move: -1, 0 or 1
+    std::int32_t suspicion = 0;   ///< the last window was far below (-1) or above (1) what it should be, once
     std::uint32_t quiet = 0;      ///< windows without a move, in a row
     std::uint32_t seen = 0;       ///< steps in the window
     double cost_sum = 0;          ///< of those
@@ -70,6 +71,7 @@ private:
     [[nodiscard]] std::uint32_t window() const noexcept;
     [[nodiscard]] double window_cost();
     void judge(double cost, double fixed, double budget);
+    [[nodiscard]] bool is_noise(double cost, double budget) noexcept;
     void move_to(std::int32_t place) noexcept;
 
     DensityRange range_;

@@ -373,7 +373,7 @@ void collect_keys(const json& value, const std::string& path, std::set<std::stri
 TEST(StatusDocument, Has_exactly_the_keys_of_its_page) {
     OneJob one(make_request(0, 1, {{.name = "v", .shape = {4}}, {.name = "w", .shape = {4}}}));
     one.step(1, {1, 2, 3, 4}, 5ms);
-    OneJob done(make_request(0, 1, {{.name = "w", .shape = {4}}}));
+    OneJob done(make_request(0, 1, {{.name = "w", .shape = {4}}}, "topk(0.5); budget_ms_per_step = 1"));
     done.step(1, {1, 2, 3, 4}, 5ms);
     Written written;
     written.now = one.now();

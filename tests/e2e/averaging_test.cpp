@@ -73,7 +73,7 @@ TEST(Averaging, A_budget_on_one_node_is_met_there_and_averages_are_identical) {
     const std::string codec = "topk(0.01) | pow2(bits=4); *.bias: all | bf16";
     for (std::size_t rank = 0; rank < 2; ++rank)
         ranks.push_back(
-            cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "1000", "--scale", "200",
+            cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "300", "--scale", "200",
                                 "--codec", rank == 0 ? codec + "; budget_bytes_per_step = 2000" : codec}));
     const auto is_met = [](const auto& json) {
         const auto budget = budget_of(json);
@@ -87,7 +87,7 @@ TEST(Averaging, A_budget_on_one_node_is_met_there_and_averages_are_identical) {
 }
 TEST(Averaging, A_budget_of_time_is_looked_for_on_the_link_as_it_is) {
     Cluster cluster(2, "[codec]\nbudget_ms_per_step = 0.001\n");
-    auto ranks = cluster.ranks(2, {"--steps", "1000", "--scale", "200", "--codec", "topk(0.5) | pow2(bits=4)"});
+    auto ranks = cluster.ranks(2, {"--steps", "300", "--scale", "200", "--codec", "topk(0.5) | pow2(bits=4)"});
     // No link is that fast: what can be done is to send the least.
     const auto is_at_least = [](const auto& json) {
         const auto budget = budget_of(json);

@@ -16,7 +16,7 @@ constexpr DensityRange kWide{-320, 320};
 constexpr DensityPace kExact{};
 constexpr DensityPace kEstimated{.window_steps = 4};
 constexpr DensityPace kGradual{.settle_steps = 16, .window_steps = 16, .is_gradual = true};
-constexpr DensityPace kTimes{.settle_steps = 1, .window_steps = 5, .takes_median = true};
+constexpr DensityPace kTimes{.settle_steps = 1, .window_steps = 9, .takes_median = true, .is_gradual = true};
 
 /// What a step costs at a density.
 using Plant = std::function<double(double density)>;
@@ -130,6 +130,20 @@ TEST(DensityController, Noise_does_not_make_it_swing) {
         }
 }
 
+TEST(DensityController, Times_of_a_machine_that_has_too_much_to_do_do_not_make_it_swing) {
+    // Every window's median lies by a fifth and more, and single steps by a multiple.
+    constexpr unsigned kSeed = 20261130;
+    std::mt19937 random(kSeed);
+    std::lognormal_distribution<double> noise(0, 0.6);
+    DensityController controller(kWide, kTimes);
+    const auto made = run(
+        controller, [&](double density) { return (4 + 2 * density) * noise(random); }, 20, 6000);
+    EXPECT_LE(made.turns(), 40U) << "seed " << kSeed;
+    EXPECT_LE(made.turns(3000), 20U) << "seed " << kSeed;
+    const double least = density_at(*std::min_element(made.places.begin() + 500, made.places.end()));
+    const double most = density_at(*std::max_element(made.places.begin() + 500, made.places.end()));
+    EXPECT_LE(most / least, 4) << "seed " << kSeed;
+}
 TEST(DensityController, Bursts_count_by_their_mean) {
     // Every 8th step sends six times as much: a threshold that many elements pass together.
     DensityController controller(kWide, kGradual);
