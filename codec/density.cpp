@@ -47,6 +47,8 @@ Result<DensityResponse> density_response(const Pipeline& pipeline) {
         return no_density(pipeline, "all nodes have to make factors and sketches of one size: write a size that fits");
     if (has_model_scope(pipeline))
         return no_density(pipeline, "one ratio selects from all tensors together: leave scope=model out");
+    if (has_warmup(pipeline))
+        return no_density(pipeline, "warmup gives the first steps ratios of their own: leave one of the two out");
     if (is_keyed(selector))
         return no_density(
             pipeline,

@@ -73,6 +73,7 @@ TEST(Density, Codecs_without_a_number_of_their_own_are_refused_with_the_reason) 
     EXPECT_THAT(reason("topk(0.01, scope=model)"), HasSubstr("leave scope=model out"));
     for (const auto* text : {"randk(0.01)", "bernoulli(0.01)", "biased_random(0.1, 0.01)"})
         EXPECT_THAT(reason(text), HasSubstr("with the same number on every node"));
+    EXPECT_THAT(reason("warmup(100) | topk(0.01)"), HasSubstr("leave one of the two out"));
     EXPECT_THAT(reason("variance(0)"), HasSubstr("alpha = 0 sends everything"));
     EXPECT_THAT(reason("similarity(skip=0.5) | all | sign"), HasSubstr("all sends every element"));
     EXPECT_EQ(moved("all | bf16", 3), written("all | bf16"));
