@@ -7,6 +7,7 @@
 #include "codec/pipeline_text.hpp"
 #include "codec/state_arrays.hpp"
 #include "codec/warmup.hpp"
+#include "daemon/config_budget.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -138,6 +139,11 @@ std::string kept_text(const CodecExplanation& explanation) {
 }  // namespace
 
 Result<codec::Pipeline> pipeline_alone(const std::string& text) {
+    GRADSIEVE_ASSIGN(const auto split, daemon::split_budget(text));
+    if (split.budget.is_set())
+        return Status(StatusCode::kInvalidArgument, "codec '" + text +
+                                                        "': has a budget: allowed is one pipeline here, of "
+                                                        "which a job's budget moves the number; leave it out");
     GRADSIEVE_ASSIGN(const auto parsed, codec::parse_codec(text));
     if (parsed.rules.empty()) return parsed.main;
     return Status(StatusCode::kInvalidArgument, "codec '" + text + "': has " + std::to_string(parsed.rules.size()) +

@@ -172,6 +172,28 @@ std::string job_times_text(const std::vector<JobView>& jobs) {
     return step.text() + phase.text() + waiting.text();
 }
 
+std::string budgets_text(const std::vector<JobView>& jobs) {
+    auto density =
+        gauge("gradsieve_group_density_factor", "What a budget makes of what the codec as written sends, a factor.");
+    auto used = gauge("gradsieve_group_budget_used", "What a step costs, over the group's budget.");
+    auto coded = seconds("gradsieve_group_coded_seconds", "Coding and sending a step, were nothing to overlap.");
+    auto plain =
+        seconds("gradsieve_group_plain_seconds", "Sending it as fp32 at the best speed that the link has shown.");
+    const auto in_seconds = [](const std::optional<double>& milliseconds) {
+        return milliseconds ? std::optional(*milliseconds / 1000) : std::nullopt;
+    };
+    for (const auto& job : jobs)
+        for (const auto& group : job.budget.groups) {
+            auto labels = labels_of(job);
+            labels.emplace_back("group", group.name);
+            density.add(labels, group.density);
+            used.add(labels, group.cost && group.limit > 0 ? std::optional(*group.cost / group.limit) : std::nullopt);
+            coded.add(labels, in_seconds(group.coded_ms));
+            plain.add(labels, in_seconds(group.plain_ms));
+        }
+    return density.text() + used.text() + coded.text() + plain.text();
+}
+
 std::string groups_text(const std::vector<JobView>& jobs) {
     auto committed = gauge("gradsieve_group_committed_step", "Newest step that is complete.");
     auto steps = counter("gradsieve_group_steps_committed", "Steps that came to an average.");
@@ -213,7 +235,8 @@ std::string jobs_text(const std::vector<JobView>& jobs) {
         memory.add(labels, job.memory_bytes);
     }
     return info.text() + ranks.text() + missing.text() + sent.text() + plain.text() + compared.text() +
-           different.text() + refused.text() + memory.text() + job_times_text(jobs) + groups_text(jobs);
+           different.text() + refused.text() + memory.text() + job_times_text(jobs) + groups_text(jobs) +
+           budgets_text(jobs);
 }
 
 }  // namespace

@@ -105,6 +105,37 @@ std::string render_step_times(const StepTimeView& times, const Look& look) {
     return parts.empty() ? "" : render_line("step time", parts, look);
 }
 
+/// "saves 212 ms of 240 ms a step": beside sending all of it as fp32 at the best speed that the link has shown.
+Part saving_of(const BudgetGroupView& group) {
+    if (!group.coded_ms || !group.plain_ms) return {""};
+    const double saved = *group.plain_ms - *group.coded_ms;
+    if (saved < 0) return {fmt::format("costs {} ms more than plain fp32 would", figure_text(-saved)), Ink::kWarn};
+    return {fmt::format("saves {} ms of {} ms a step", figure_text(saved), figure_text(*group.plain_ms)), Ink::kGood};
+}
+
+std::string render_budget(const JobView& job, const Look& look) {
+    const auto& budget = job.budget;
+    std::string text;
+    for (const auto& group : budget.groups) {
+        const auto amount = [&](double value) {
+            return budget.ms_per_step ? figure_text(value) + " ms" : bytes_text(static_cast<std::uint64_t>(value));
+        };
+        const bool is_met = group.verdict == "holding" || group.verdict == "densest";
+        text += render_line("budget",
+                            {{group.name, Ink::kBold},
+                             {group.cost ? fmt::format("{} of {} a step", amount(*group.cost), amount(group.limit))
+                                         : amount(group.limit) + " a step"},
+                             {group.verdict, is_met                             ? Ink::kGood
+                                             : group.verdict == "over at least" ? Ink::kWarn
+                                                                                : Ink::kPlain},
+                             {group.text},
+                             saving_of(group),
+                             {"from the " + budget.origin, Ink::kDim}},
+                            look);
+    }
+    return text;
+}
+
 std::string render_groups(const JobView& job, const Look& look) {
     std::string text;
     for (const auto& group : job.groups)
@@ -244,8 +275,9 @@ std::string render_tensors(const JobView& job, const std::vector<std::string>& c
 std::string render_job(const JobView& job, const Look& look, std::size_t tensor_rows) {
     const auto codecs = codecs_of(job);
     return render_title(job, look) + render_waiting(job, look) + render_groups(job, look) + render_ratios(job, look) +
-           render_step_times(job.step_ms, look) + render_ranks(job, look) + render_checks(job, look) +
-           render_staged(job, look) + render_codecs(job, codecs, look) + render_tensors(job, codecs, look, tensor_rows);
+           render_step_times(job.step_ms, look) + render_budget(job, look) + render_ranks(job, look) +
+           render_checks(job, look) + render_staged(job, look) + render_codecs(job, codecs, look) +
+           render_tensors(job, codecs, look, tensor_rows);
 }
 
 }  // namespace gradsieve::cli

@@ -126,6 +126,23 @@ StepTimeView step_time_of(const Json& object) {
             figure(object, "encode"), figure(object, "exchange"), figure(object, "decode")};
 }
 
+BudgetGroupView budget_group_of(const Json& object) {
+    BudgetGroupView group;
+    group.name = text(object, "name");
+    group.verdict = text(object, "verdict");
+    group.text = text(object, "text");
+    group.limit = figure(object, "limit").value_or(0);
+    group.density = figure(object, "density_factor").value_or(1);
+    group.cost = figure(object, "cost");
+    group.coded_ms = figure(object, "coded_ms");
+    group.plain_ms = figure(object, "plain_ms");
+    return group;
+}
+BudgetView budget_of(const Json& object) {
+    return {figure(object, "bytes_per_step"), figure(object, "ms_per_step"), text(object, "origin"),
+            list(object, "groups", budget_group_of)};
+}
+
 TensorView tensor_of(const Json& object) {
     TensorView tensor;
     tensor.name = text(object, "name");
@@ -168,6 +185,7 @@ JobView job_of(const Json& object) {
     job.groups = list(object, "groups", group_of);
     job.waiting = list(object, "waiting", wait_of);
     job.step_ms = step_time_of(member(object, "step_ms"));
+    job.budget = budget_of(member(object, "budget"));
     job.tensors = list(object, "tensors", tensor_of);
     return job;
 }

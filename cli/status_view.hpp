@@ -65,6 +65,17 @@ struct WaitView {
 struct StepTimeView {
     std::optional<double> median, p90, last, encode, exchange, decode;
 };
+/// How one group's budget stands; limit and cost in bytes or milliseconds, as the job's budget is.
+struct BudgetGroupView {
+    std::string name, verdict, text;
+    double limit = 0, density = 1;
+    std::optional<double> cost, coded_ms, plain_ms;
+};
+struct BudgetView {
+    std::optional<double> bytes_per_step, ms_per_step;  ///< one of them, if there is a budget
+    std::string origin;
+    std::vector<BudgetGroupView> groups;
+};
 struct TensorView {
     std::string name, group, place, codec, variance_source;
     std::uint64_t elements = 0, kept_elements = 0, payload_bytes = 0, residual_step = 0;
@@ -81,6 +92,7 @@ struct JobView {
     std::vector<GroupView> groups;
     std::vector<WaitView> waiting;
     StepTimeView step_ms;
+    BudgetView budget;
     std::vector<TensorView> tensors;
 };
 struct EndedJobView {

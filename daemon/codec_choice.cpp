@@ -1,5 +1,6 @@
 #include "daemon/codec_choice.hpp"
 
+#include "codec/density.hpp"
 #include "codec/phases.hpp"
 #include "codec/settle_whole.hpp"
 #include "codec/shard.hpp"
@@ -86,11 +87,15 @@ namespace {
 Result<CodecChoice> choose_pipelines(const Config& config, const std::string& client_codec,
                                      std::span<const shm::TensorEntry> tensors) {
     const auto named = named_codec(config, client_codec);
-    const auto parsed = codec::parse_codec(named.text);
+    const auto split = split_budget(named.text);
+    if (!split.is_ok()) return split.error().with_context("codec of the " + named.origin);
+    const auto parsed = codec::parse_codec(split->codec);
     if (!parsed.is_ok()) return parsed.error().with_context("codec of the " + named.origin);
     const auto& main = parsed->main;
     CodecChoice choice{codec::canonical_codec_text(*parsed), named.origin, main,
                        std::vector<codec::Pipeline>(tensors.size(), main)};
+    choice.budget = split->budget;
+    if (choice.budget.is_set()) choice.text += "; " + budget_text(choice.budget);
     std::vector<bool> is_ruled(tensors.size(), false);
     for (std::size_t index = 0; index < tensors.size(); ++index)
         if (const auto* rule = codec::ruled_pipeline(*parsed, tensors[index].name, tensors[index].elements())) {
@@ -145,11 +150,26 @@ Result<CodecChoice> choose_pipelines(const Config& config, const std::string& cl
     return choice;
 }
 
+/// Of a budget in the codec's own text; one of the configuration's leaves alone what it cannot move.
+Status check_budget(const Config& config, const CodecChoice& choice) {
+    if (!choice.budget.is_set()) return {};
+    if (config.plan == "sharded")
+        return {StatusCode::kInvalidArgument, "codec of the " + choice.origin + ": " + budget_text(choice.budget) +
+                                                  " under plan = \"sharded\": allowed is plan = \"gather\"; leave the "
+                                                  "budget out, or change the plan in [codec] on all nodes"};
+    const auto response = codec::density_response(choice.main);
+    const bool moves = std::ranges::any_of(
+        choice.pipelines, [](const codec::Pipeline& pipeline) { return codec::density_response(pipeline).is_ok(); });
+    if (moves || response.is_ok()) return {};
+    return response.error().with_context("codec of the " + choice.origin);
+}
+
 }  // namespace
 
 Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
                                   std::span<const shm::TensorEntry> tensors) {
     GRADSIEVE_ASSIGN(auto choice, choose_pipelines(config, client_codec, tensors));
+    GRADSIEVE_TRY(check_budget(config, choice));
     choice.downs.resize(tensors.size());
     if (config.plan != "sharded" || config.nodes.size() < 2) return choice;
     GRADSIEVE_ASSIGN(const auto down, codec::parse_pipeline(config.down_codec));

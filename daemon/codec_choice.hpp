@@ -6,6 +6,7 @@
 #include "base/status.hpp"
 #include "codec/codec_rules.hpp"
 #include "daemon/config.hpp"
+#include "daemon/config_budget.hpp"
 #include "shm/message.hpp"
 
 #include <optional>
@@ -28,10 +29,11 @@ struct CodecChoice {
     std::vector<codec::Pipeline> pipelines;  ///< per tensor, in the order given; lowrank is settled for its shape
     /// Likewise: what owners send averages on by; nothing where all nodes get all payloads.
     std::vector<std::optional<codec::Pipeline>> downs = {};
+    Budget budget = {};  ///< that the text itself names; it goes before the configuration's
 };
 
-/// `tensors` sorted by name. Rules go before the codec of small tensors. Errors: kInvalidArgument from parse_codec,
-/// saying whose text it was.
+/// `tensors` sorted by name. Rules go before the codec of small tensors. Errors: kInvalidArgument from parse_codec
+/// and split_budget, and for a budget in the text that nothing could meet, saying whose text it was.
 [[nodiscard]] Result<CodecChoice> choose_codecs(const Config& config, const std::string& client_codec,
                                                 std::span<const shm::TensorEntry> tensors);
 

@@ -1,6 +1,7 @@
 #include "daemon/config.hpp"
 
 #include "daemon/config_host.hpp"
+#include "daemon/config_nodes.hpp"
 #include "daemon/config_parse.hpp"
 #include "daemon/config_schema.hpp"
 
@@ -84,6 +85,7 @@ Result<Config> load_config_on(const ConfigQuery& query, const HostFacts& host) {
         GRADSIEVE_ASSIGN(const auto text, read_config_file(config.file));
         GRADSIEVE_TRY(parse_config_text(text, config.file, config));
     }
+    if (const auto status = add_listed_nodes(config, host); !status.is_ok()) return status.with_context(config.file);
     GRADSIEVE_TRY(set_paths(config, query, host));
     GRADSIEVE_ASSIGN(config.self, find_self(config.nodes, query.node, host));
     return config;
@@ -102,11 +104,13 @@ std::string config_text(const Config& config) {
         text += value.empty() ? fmt::format("{:<40} # {}, absent\n", "# " + key.name, origin)
                               : fmt::format("{:<40} # {}\n", key.name + " = " + value, origin);
     }
+    // What [nodes] came to is no part of the file.
+    const std::string mark = config.nodes_dns.empty() && config.nodes_hosts.empty() ? "" : "# ";
     for (std::size_t index = 0; index < config.nodes.size(); ++index) {
-        text += index == config.self ? "\n[[node]] # this node\n" : "\n[[node]]\n";
+        text += fmt::format("\n{}[[node]]{}\n", mark, index == config.self ? " # this node" : "");
         for (const auto& key : node_keys())
             if (const auto value = key.text(config.nodes[index]); !value.empty())
-                text += fmt::format("{} = {}\n", key.name, value);
+                text += fmt::format("{}{} = {}\n", mark, key.name, value);
     }
     return text;
 }
@@ -133,6 +137,13 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     running.pinned_snapshots = fresh.pinned_snapshots;
     running.pinned_limit_bytes = fresh.pinned_limit_bytes;
     running.pinned_days = fresh.pinned_days;
+    running.budget_bytes_per_step = fresh.budget_bytes_per_step;
+    running.budget_ms_per_step = fresh.budget_ms_per_step;
+    running.nodes_dns = fresh.nodes_dns;
+    running.nodes_hosts = fresh.nodes_hosts;
+    running.nodes_count = fresh.nodes_count;
+    running.nodes_port = fresh.nodes_port;
+    running.nodes_keys = fresh.nodes_keys;
     if (is_same_self(running, fresh) && running.security == fresh.security) running.nodes = fresh.nodes;
     for (const auto& key : config_keys())
         if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())

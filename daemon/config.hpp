@@ -75,8 +75,17 @@ struct Config {
     double small_share = 0.1;                // small_share: while they take at most this share of the step's bytes
     std::string plan = "gather";             // plan = "gather" or "sharded": who gets whose payloads
     std::string down_codec = "topk(0.01) | pow2(bits=4) | auto";  // down = codec of the sharded plan's averages
+    std::uint64_t budget_bytes_per_step =
+        0;                          // budget_bytes_per_step: that this node's payloads of a step may take; 0 = none
+    double budget_ms_per_step = 0;  // budget_ms_per_step: that coding and sending them may take; 0 = none
+    // [nodes]
+    std::string nodes_dns;                    // dns = "gradsieve.example": each of its addresses is a node
+    std::string nodes_hosts;                  // hosts = "node[01-04]" or "$SLURM_JOB_NODELIST"
+    std::uint32_t nodes_count = 0;            // count = 4: so many there have to be; 0 = as many as there are
+    std::uint16_t nodes_port = kDefaultPort;  // port = 7077: of all of them
+    std::string nodes_keys;                   // keys: file with their names and public keys
     // [[node]]
-    std::vector<NodeConfig> nodes;  // empty = single node
+    std::vector<NodeConfig> nodes;  // empty = single node; those of [nodes] too
     // found, not configured
     PeerIndex self = 0;
     std::string file;  // "" = no file

@@ -1,6 +1,7 @@
 #include "daemon/config_check.hpp"
 
 #include "codec/codec_rules.hpp"
+#include "daemon/config_budget.hpp"
 #include "daemon/config_host.hpp"
 
 #include <net/if.h>
@@ -77,7 +78,10 @@ bool is_absolute_path(std::string_view text, std::size_t limit_bytes) {
 }
 
 std::optional<std::string> codec_refusal(const std::string& text, bool may_have_rules) {
-    const auto status = may_have_rules ? codec::parse_codec(text).status() : codec::parse_pipeline(text).status();
+    const auto split = may_have_rules ? split_budget(text) : BudgetedCodec{text, {}};
+    if (!split.is_ok()) return std::string(split.error().text());
+    const auto status =
+        may_have_rules ? codec::parse_codec(split->codec).status() : codec::parse_pipeline(text).status();
     if (status.is_ok()) return std::nullopt;
     return std::string(status.text());
 }

@@ -87,8 +87,8 @@ HostFacts read_host_facts() {
     host.user_id = ::geteuid();
     host.host_name = kernel_host_name();
     host.addresses = interface_addresses();
-    for (const char* name :
-         {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME"})
+    for (const char* name : {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "XDG_RUNTIME_DIR",
+                             "XDG_STATE_HOME", "HOME", "SLURM_JOB_NODELIST", "GRADSIEVE_NODES"})
         if (const char* value = std::getenv(name); value != nullptr && *value != '\0') host.environment[name] = value;
     host.file_exists = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; };
     host.folder_exists = [](const std::string& path) { return has_type(path, S_IFDIR); };

@@ -25,7 +25,7 @@ struct HostFacts {
     std::function<std::vector<std::string>(const std::string&)> resolve;
 };
 /// This process on this host. Variables: RUNTIME_DIRECTORY, STATE_DIRECTORY, CREDENTIALS_DIRECTORY, XDG_RUNTIME_DIR,
-/// XDG_STATE_HOME, HOME.
+/// XDG_STATE_HOME, HOME, SLURM_JOB_NODELIST, GRADSIEVE_NODES.
 [[nodiscard]] HostFacts read_host_facts();
 
 /// One spelling per IPv4 or IPv6 address (mapped ones as IPv4, zones cut); "" if `text` is none.

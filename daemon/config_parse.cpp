@@ -1,6 +1,7 @@
 #include "daemon/config_parse.hpp"
 
 #include "base/unique_fd.hpp"
+#include "daemon/config_budget.hpp"
 #include "daemon/config_schema.hpp"
 #include "daemon/nearest_name.hpp"
 
@@ -116,6 +117,7 @@ public:
         check_nodes();
         check_keys();
         check_times();
+        check_budget();
         return problems_.status();
     }
 
@@ -129,7 +131,7 @@ private:
                               : nearest.empty() ? std::string("remove it")
                                                 : fmt::format("did you mean '{}'?", nearest);
             return problems_.add(where, fmt::format("unknown {} '{}': allowed are [daemon], [socket], [network], "
-                                                    "[gpu], [state], [codec] and [[node]]; {}",
+                                                    "[gpu], [state], [codec], [nodes] and [[node]]; {}",
                                                     is_key ? "key outside of a section," : "section", section, hint));
         }
         if (section == "node") return read_nodes(where, value);
@@ -259,6 +261,14 @@ private:
             line,
             fmt::format("network.silent_ms = {} with heartbeat_ms = {}: allowed is at least twice heartbeat_ms; {}",
                         in_ms(config_.silent_after), in_ms(config_.heartbeat), kAdvice));
+    }
+
+    void check_budget() {
+        const auto refusal = budget_refusal(config_);
+        if (refusal.empty()) return;
+        for (const auto* key : {"codec.budget_ms_per_step", "codec.budget_bytes_per_step", "codec.default"})
+            if (const auto line = lines_.find(key); line != lines_.end())
+                return problems_.add(line->second, fmt::format("{}: {}", key, refusal));
     }
 
     Problems problems_;

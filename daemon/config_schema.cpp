@@ -1,7 +1,9 @@
 #include "daemon/config_schema.hpp"
 
 #include "codec/shard.hpp"
+#include "daemon/config_budget.hpp"
 #include "daemon/config_check.hpp"
+#include "daemon/config_host_list.hpp"
 #include "transport/curve_key.hpp"
 
 #include <fmt/format.h>
@@ -131,6 +133,14 @@ Refusal set_small_share(Config& config, const ConfigValue& value) {
 }
 std::string small_share_text(const Config& config) { return real_text(config.small_share); }
 
+Refusal set_budget_ms(Config& config, const ConfigValue& value) {
+    const auto ms = as_real(value);
+    if (!ms || !(*ms == 0 || (*ms >= kLeastBudgetMs && *ms <= kMostBudgetMs))) return "";
+    config.budget_ms_per_step = *ms;
+    return std::nullopt;
+}
+std::string budget_ms_text(const Config& config) { return real_text(config.budget_ms_per_step); }
+
 bool is_log_level(const std::string& text) {
     return std::find(kLogLevels.begin(), kLogLevels.end(), text) != kLogLevels.end();
 }
@@ -140,6 +150,12 @@ bool is_socket_path(const std::string& text) { return is_absolute_path(text, kSo
 bool is_gpu_state(const std::string& text) { return text == "device" || text == "host"; }
 bool is_security(const std::string& text) { return text == kSecurityCurve || text == kSecurityPlain; }
 bool is_key_path(const std::string& text) { return is_absolute_path(text, kPathLimitBytes); }
+bool is_hosts(const std::string& text) {
+    if (text.empty() || text == "$SLURM_JOB_NODELIST" || text == "$GRADSIEVE_NODES") return true;
+    return expand_host_list(text).is_ok();
+}
+bool is_dns_name(const std::string& text) { return text.empty() || is_host_address(text); }
+bool is_keys_path(const std::string& text) { return text.empty() || is_absolute_path(text, kPathLimitBytes); }
 bool is_state_directory(const std::string& text) { return is_absolute_path(text, kPathLimitBytes); }
 
 std::vector<ConfigKey> daemon_rows() {
@@ -264,12 +280,37 @@ std::vector<ConfigKey> codec_rows() {
         {"codec", "down", "a codec without a stage in front, such as \"topk(0.01) | pow2(bits=4) | auto\"",
          "Codec of averages under the sharded plan, of tensors whose own one leaves elements out.", false,
          set_down_codec, text_text<&Config::down_codec>},
+        {"codec", "budget_bytes_per_step", "0 to 1000000000000000 bytes",
+         "Payload bytes that this node may send in a step, in the mean; what codecs send is fitted to it; 0 = no "
+         "budget.",
+         true, set_integer<&Config::budget_bytes_per_step, 0, 1'000'000'000'000'000, 1>,
+         integer_text<&Config::budget_bytes_per_step, 1>},
+        {"codec", "budget_ms_per_step", "0, or 0.001 to 3600000 ms",
+         "Time that coding and sending a step may take on this node; what codecs send is fitted to it; 0 = no budget.",
+         true, set_budget_ms, budget_ms_text},
+    };
+}
+
+std::vector<ConfigKey> nodes_rows() {
+    return {
+        {"nodes", "dns", "a host name", "Every address of this name is a node; in place of [[node]] tables.", true,
+         set_text<&Config::nodes_dns, is_dns_name>, text_text<&Config::nodes_dns>},
+        {"nodes", "hosts", "a list such as \"node[01-04],login\", \"$SLURM_JOB_NODELIST\" or \"$GRADSIEVE_NODES\"",
+         "Hosts that are the nodes, in this order; in place of [[node]] tables.", true,
+         set_text<&Config::nodes_hosts, is_hosts>, text_text<&Config::nodes_hosts>},
+        {"nodes", "count", "0 to 1024 nodes", "So many nodes there have to be; 0 = as many as are found.", true,
+         set_integer<&Config::nodes_count, 0, 1024, 1>, integer_text<&Config::nodes_count, 1>},
+        {"nodes", "port", "1 to 65535", "TCP port of all of them.", true, set_integer<&Config::nodes_port, 1, 65535, 1>,
+         integer_text<&Config::nodes_port, 1>},
+        {"nodes", "keys", "an absolute path",
+         "File with a line for each node: its name and its public key; \"\" = none.", true,
+         set_text<&Config::nodes_keys, is_keys_path>, text_text<&Config::nodes_keys>},
     };
 }
 
 std::vector<ConfigKey> build_config_keys() {
     auto rows = daemon_rows();
-    for (auto& more : {network_rows(), gpu_rows(), state_rows(), codec_rows()})
+    for (auto& more : {network_rows(), gpu_rows(), state_rows(), codec_rows(), nodes_rows()})
         rows.insert(rows.end(), more.begin(), more.end());
     return rows;
 }

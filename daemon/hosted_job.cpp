@@ -135,7 +135,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensor.group = group;
         tensor.elements = entry.elements();
         tensor.on_device = entry.on_device;
-        tensor.pipeline = choice_.pipelines[index];
+        tensor.written = tensor.pipeline = choice_.pipelines[index];
         tensor.down = choice_.downs[index];
         tensor.codec_text = codec::canonical_text(tensor.pipeline, codec::Knobs::kKeep);
         groups_[group].tensors.push_back(tensor.number);
@@ -143,6 +143,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         elements.push_back(tensor.on_device ? 0 : tensor.elements);
         tensors_.push_back(std::move(tensor));
     }
+    steering_.lay_out(tensors_, groups_, choice_.budget, *surroundings_.config);
     GRADSIEVE_TRY(take_signatures());
     GRADSIEVE_TRY(lay_out_scopes());
     GRADSIEVE_TRY(lay_out_phases());
@@ -343,6 +344,8 @@ void HostedJob::forget(Session& session) {
 
 void HostedJob::on_frame(const transport::InFrame& frame, TimePoint now) {
     if (trace_) trace_->set_arrival(frame.arrived);
+    if (const auto bytes = exchange::credited_bytes(frame.header.type, frame.body.bytes()))
+        meter_.on_answered(frame.from, *bytes, now);
     machine_.on_frame(frame.from, frame.header.type, frame.header.epoch, frame.header.step, frame.body, now);
 }
 
@@ -351,6 +354,7 @@ void HostedJob::on_peer_event(const transport::PeerEvent& event, TimePoint now) 
     const auto state = event.state == transport::PeerState::kUp       ? exchange::LinkState::kUp
                        : event.state == transport::PeerState::kSilent ? exchange::LinkState::kSilent
                                                                       : exchange::LinkState::kClosed;
+    if (state != exchange::LinkState::kUp) meter_.forget(event.peer);
     machine_.on_link(event.peer, state, event.instance, event.text, now);
 }
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "daemon/budget_steering.hpp"
 #include "daemon/codec_choice.hpp"
 #include "daemon/codec_pool.hpp"
 #include "daemon/config.hpp"
 #include "daemon/gpu_pool.hpp"
+#include "daemon/hosted_group.hpp"
 #include "daemon/hosted_scope.hpp"
 #include "daemon/hosted_tensor.hpp"
 #include "daemon/job_trace.hpp"
@@ -16,6 +18,7 @@
 #include "daemon/session.hpp"
 #include "daemon/snapshotter.hpp"
 #include "exchange/job_machine.hpp"
+#include "exchange/link_meter.hpp"
 #include "shm/device_message.hpp"
 #include "shm/message.hpp"
 #include "shm/session_memory.hpp"
@@ -62,26 +65,6 @@ struct JobSurroundings {
     /// To whoever asked for something that took a while; a caller that is gone is no error.
     std::function<void(std::uint64_t session_id, const shm::StateReply&)> reply = nullptr;
     std::function<void(std::uint64_t session_id, const shm::TraceReply&)> reply_trace = nullptr;
-};
-
-struct StepTimes {
-    double total_ms = 0, encode_ms = 0, decode_ms = 0;
-};
-/// What a group's state begins with in this life.
-enum class StateOrigin : std::uint8_t { kAnew, kMemory, kSnapshot };
-struct GroupTotals {
-    std::string name{};
-    std::vector<exchange::TensorNumber> tensors{};
-    ElementCount elements = 0;
-    Step committed = 0;
-    Step ended = 0;     ///< last step that was committed or failed
-    Step snapshot = 0;  ///< newest one that was written in this life
-    Step pinned = 0;    ///< newest one that was asked for and is complete on every node
-    Step resumed = 0;   ///< the step whose kept state it went on from; 0 = it began anew
-    StateOrigin origin = StateOrigin::kAnew;
-    std::uint64_t steps_committed = 0, steps_aborted = 0;
-    std::optional<TimePoint> opened{};  ///< the open step's first local hand-in
-    StepTimes open_times{};
 };
 
 class HostedJob {
@@ -157,6 +140,7 @@ public:
     [[nodiscard]] const std::map<Rank, Session*>& sessions() const noexcept { return sessions_; }
     [[nodiscard]] const std::deque<StepTimes>& step_times() const noexcept { return step_times_; }
     [[nodiscard]] const CodecChoice& choice() const noexcept { return choice_; }
+    [[nodiscard]] const BudgetSteering& steering() const noexcept { return steering_; }
     [[nodiscard]] const Status& end_status() const noexcept { return end_status_; }
     [[nodiscard]] ByteCount memory_bytes() const noexcept { return memory_bytes_ + state_bytes_; }
     /// Why kept state was not gone on from; empty if nothing was lost.
@@ -301,6 +285,7 @@ private:
     [[nodiscard]] Result<std::size_t> gpu_place_of(std::span<const std::byte, 16> uuid) const;
     void fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action);
 
+    void steer(const GroupTotals& group, const exchange::CommitStep& action);
     void on_encode_done(CodecTask& task, TimePoint now);
     static void note_gradient(HostedTensor& tensor, CodecTask& task);
     void on_decode_done(CodecTask& task, TimePoint now);
@@ -379,6 +364,8 @@ private:
     std::vector<std::unique_ptr<HostedScope>> scopes_;
     std::vector<HostedTensor> tensors_;
     std::vector<GroupTotals> groups_;
+    BudgetSteering steering_;
+    exchange::LinkMeter meter_;  ///< while there is a budget
     std::map<Rank, Session*> sessions_;
     std::vector<exchange::Member> members_;
     std::map<PeerIndex, float> factors_;

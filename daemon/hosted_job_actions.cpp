@@ -52,7 +52,8 @@ void HostedJob::say_held() {
         complete_all(held.kind, held.about, held.step, held.status, held.value);
 }
 
-void HostedJob::act(exchange::SendFrame& action, TimePoint) {
+void HostedJob::act(exchange::SendFrame& action, TimePoint now) {
+    meter_.on_sent(action.to, action.answered_bytes, now);
     if (surroundings_.network == nullptr) return;
     transport::OutFrame frame{{action.type, action.epoch, action.step}, std::move(action.parts)};
     FrameMark mark;
@@ -82,6 +83,9 @@ void HostedJob::announce_start(const exchange::StartJob& action) {
         if (const auto status = write_resume_choice(surroundings_.config->state_directory, key(), {}); !status.is_ok())
             surroundings_.log->warning(status.text(), {.job = key().name});
     if (std::ranges::any_of(action.first_steps, [](Step step) { return step > 1; })) fold_shards();
+    for (exchange::GroupNumber group = 0; group < groups_.size(); ++group)
+        steering_.start(group, groups_[group].committed, tensors_);
+    machine_.ask_for_answers(steering_.budget(*surroundings_.config).is_set());
     for (auto& tensor : tensors_) {
         tensor.inputs.clear();
         for (auto& [rank, session] : sessions_)
@@ -201,10 +205,25 @@ void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
     complete_all(shm::CompletionKind::kTensor, {.tensor = action.tensor}, action.step, action.status);
 }
 
+/// What the step cost decides how densely the next one is encoded.
+void HostedJob::steer(const GroupTotals& group, const exchange::CommitStep& action) {
+    const auto& config = *surroundings_.config;
+    const bool has_budget = steering_.budget(config).is_set();
+    machine_.ask_for_answers(has_budget);
+    if (has_budget) meter_.settle();
+    steering_.on_committed(action.group, action.step, tensors_,
+                           {.members = members_.size(),
+                            .codec_ms = group.open_times.encode_ms + group.open_times.decode_ms,
+                            .link_ms_per_byte = 1e3 * meter_.seconds_per_byte(),
+                            .best_ms_per_byte = has_budget ? 1e3 * meter_.best_seconds_per_byte() : 0},
+                           config);
+}
+
 void HostedJob::act(exchange::CommitStep& action, TimePoint now) {
     auto& group = groups_[action.group];
     group.committed = action.step;
     group.ended = action.step;
+    steer(group, action);
     if (state_) state_->commit(action.group, action.step);  // before anybody is told
     for (const auto number : group.tensors) {
         if (auto& open = tensors_[number].open_signature)

@@ -236,7 +236,7 @@ void HostedJob::place_state(HostedTensor& tensor) const {
 void HostedJob::place_host_state(HostedTensor& tensor) const {
     std::array<codec::StateView, 2> whole;
     for (const auto& array : state_->table().tensors[tensor.number].arrays)
-        for (std::size_t generation = 0; generation < whole.size(); ++generation) {
+        for (std::size_t generation = 0; generation < whole.size() && array.name != kSteeringName; ++generation) {
             const auto& known = *codec::find_state_array(array.name);
             auto* const values = reinterpret_cast<float*>(host_state_->data() + array.offset_bytes[generation]);
             whole[generation].*known.values =

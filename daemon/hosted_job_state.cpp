@@ -16,19 +16,22 @@ namespace {
 constexpr std::size_t kGpusLikely = 8;
 
 /// Arrays that the tensor keeps, in the order in which they lie.
-std::vector<std::string> array_names(const HostedTensor& tensor) {
+std::vector<std::string> array_names(const HostedTensor& tensor, bool keeps_steering) {
     const bool keeps_down = tensor.down && codec::has_residual(*tensor.down);
     std::vector<std::string> names;
     for (const auto& array : codec::state_arrays())
-        if (array.is_kept(tensor.pipeline) || (keeps_down && array.values == &codec::StateView::down))
+        if (array.is_kept(tensor.written) || (keeps_down && array.values == &codec::StateView::down))
             names.emplace_back(array.name);
+    if (keeps_steering) names.emplace_back(kSteeringName);
     return names;
 }
 
 using ArraySizes = std::vector<std::pair<std::string, ByteCount>>;
+/// Without what a budget adds: one that has come or gone since is no loss of state.
 ArraySizes array_sizes(const shm::StateTensor& tensor) {
     ArraySizes sizes;
-    for (const auto& array : tensor.arrays) sizes.emplace_back(array.name, array.bytes);
+    for (const auto& array : tensor.arrays)
+        if (array.name != kSteeringName) sizes.emplace_back(array.name, array.bytes);
     return sizes;
 }
 
@@ -86,7 +89,11 @@ shm::StateTable HostedJob::state_table() const {
                                  .elements = tensor.elements,
                                  .codec = tensor.codec_text,
                                  .arrays = {}});
-        for (const auto& name : array_names(tensor)) {
+        for (const auto& name : array_names(tensor, steering_.is_kept_with(tensor.number))) {
+            if (name == kSteeringName) {
+                table.tensors.back().arrays.push_back({.name = name, .part = shm::kHostPart, .bytes = kSteeringBytes});
+                continue;
+            }
             const auto& array = *codec::find_state_array(name);
             // Parts on GPUs are ranges of elements: what has another size lies on the host.
             const bool is_on_gpus = tensor.on_device && !has_host_state_ && array.size == nullptr;
@@ -128,8 +135,10 @@ Status HostedJob::lay_out_state() {
     for (auto& tensor : tensors_)
         for (const auto& array : state_->table().tensors[tensor.number].arrays)
             for (std::size_t index = 0; index < 2 && !is_on_devices(array); ++index)
-                tensor.generations[index].arrays.*codec::find_state_array(array.name)->values =
-                    state_->values(array, index);
+                if (auto& generation = tensor.generations[index]; array.name == kSteeringName)
+                    generation.steering = reinterpret_cast<std::byte*>(state_->values(array, index));
+                else
+                    generation.arrays.*codec::find_state_array(array.name)->values = state_->values(array, index);
     return {};
 }
 

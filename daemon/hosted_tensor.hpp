@@ -31,9 +31,10 @@ struct HostedScope;
 /// A generation is live if its stamp is the newest one not above the group's committed step.
 struct Generation {
     codec::StateView arrays;
-    Step stamp = 0;        ///< the step that wrote it
-    bool is_valid = true;  ///< false while, and after, a step wrote it without success
-    double scale = 0;      ///< scale of the gradients in it; 0 = nothing in it yet
+    std::byte* steering = nullptr;  ///< of one tensor of a group with a budget: its controller (budget_steering.hpp)
+    Step stamp = 0;                 ///< the step that wrote it
+    bool is_valid = true;           ///< false while, and after, a step wrote it without success
+    double scale = 0;               ///< scale of the gradients in it; 0 = nothing in it yet
 };
 
 /// What one local rank handed in for the open step.
@@ -69,9 +70,10 @@ struct HostedTensor {
     std::string name;
     exchange::GroupNumber group = 0;
     ElementCount elements = 0;
-    codec::Pipeline pipeline;
-    std::string codec_text;
-    Epoch epoch = 0;  ///< the job's, constant once it has started
+    codec::Pipeline written;   ///< as the codec's text has it
+    codec::Pipeline pipeline;  ///< what is encoded by: that, or at another density, which changes between steps only
+    std::string codec_text;    ///< of `pipeline`
+    Epoch epoch = 0;           ///< the job's, constant once it has started
     // the state's arrays lie in the job's state segment
     std::array<Generation, 2> generations;
     std::uint32_t selection_hint = 0;

@@ -267,6 +267,30 @@ Json kept_part(const KeptStates& kept, const Config& config, TimePoint now) {
             {"lost", lost}};
 }
 
+Json budget_part(const HostedJob& job, const Config& config) {
+    const auto& steering = job.steering();
+    const auto budget = steering.budget(config);
+    if (!budget.is_set()) return nullptr;
+    const auto figure = [](double value) { return value > 0 ? Json(rounded(value, 1000)) : Json(nullptr); };
+    Json groups = Json::array();
+    for (exchange::GroupNumber group = 0; group < job.groups().size(); ++group) {
+        const auto view = steering.view(group, job.tensors(), config);
+        groups.push_back({{"name", job.groups()[group].name},
+                          {"verdict", view.verdict},
+                          {"text", view.text},
+                          {"limit", rounded(view.limit, 1000)},
+                          {"cost", figure(view.cost)},
+                          {"density_factor", rounded(view.density, 10000)},
+                          {"moves", view.moves},
+                          {"coded_ms", figure(view.coded_ms)},
+                          {"plain_ms", figure(view.plain_ms)}});
+    }
+    return {{"bytes_per_step", figure(budget.bytes_per_step)},
+            {"ms_per_step", figure(budget.ms_per_step)},
+            {"origin", steering.is_own() ? job.choice().origin : "configuration"},
+            {"groups", groups}};
+}
+
 double payload_ratio(const HostedJob& job) {
     double plain_bits = 0;
     double payload_bits = 0;
@@ -310,6 +334,7 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
         {"bytes_sent", static_cast<std::uint64_t>(job.sent_bytes())},
         {"allreduce_bytes", static_cast<std::uint64_t>(job.allreduce_bytes())},
         {"step_ms", step_part(job.step_times())},
+        {"budget", budget_part(job, config)},
         {"digests_compared", snapshot.digests_compared},
         {"digests_different", snapshot.digests_different},
         {"frames_refused", snapshot.frames_refused},

@@ -63,6 +63,7 @@ struct JobContext {
     std::vector<Action> actions;
     RoundWatcher* watcher = nullptr;  ///< nobody, mostly
     std::uint64_t frames_watched = 0;
+    bool are_answers_wanted = false;     ///< of frames of our own payloads
     std::optional<Complaint> complaint;  ///< found by a part: the nodes must decide together
     std::optional<Status> failure;       ///< found by a part: the job ends at once, on every node
     std::uint64_t frames_refused = 0;

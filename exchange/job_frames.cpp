@@ -308,6 +308,13 @@ std::optional<std::uint64_t> job_of_frame(ByteView body) noexcept {
     return hash;
 }
 
+std::optional<ByteCount> credited_bytes(std::uint16_t type, ByteView body) noexcept {
+    if (type != static_cast<std::uint16_t>(FrameType::kCredit)) return std::nullopt;
+    const auto credit = parse_credit(body);
+    if (!credit.is_ok() || credit->stream < kFirstGroupStream) return std::nullopt;
+    return credit->bytes;
+}
+
 bool is_for_every_job(std::uint16_t type) noexcept { return type == static_cast<std::uint16_t>(FrameType::kPrepared); }
 
 std::string frame_type_name(std::uint16_t type) {

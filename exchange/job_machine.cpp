@@ -318,6 +318,8 @@ void JobMachine::flush() {
 }
 
 std::vector<Action> JobMachine::take_actions() { return std::exchange(impl_->context.actions, {}); }
+void JobMachine::ask_for_answers(bool are_wanted) noexcept { impl_->context.are_answers_wanted = are_wanted; }
+
 void JobMachine::set_watcher(RoundWatcher* watcher) noexcept { impl_->context.watcher = watcher; }
 bool JobMachine::is_ended() const noexcept { return impl_->phase == Impl::Phase::kEnded; }
 JobSnapshot JobMachine::snapshot(TimePoint now) const { return impl_->snapshot(now); }

@@ -47,6 +47,8 @@ struct SendFrame {  ///< hand to the transport
     Step step = 0;
     std::vector<SharedView> parts;
     std::uint64_t number = 0;  ///< while somebody watches, of data frames: counts from 1
+    /// Of our own payloads, if `to` is asked to answer at once when it has them (credited_bytes); else 0.
+    ByteCount answered_bytes = 0;
 };
 struct Member {
     PeerIndex peer = 0;
@@ -236,6 +238,9 @@ public:
     [[nodiscard]] std::vector<Action> take_actions();
     /// Tells `watcher` what payloads do from here on; null: nobody. It outlives the machine, or is taken back.
     void set_watcher(RoundWatcher* watcher) noexcept;
+    /// From here on, peers answer every frame of our own payloads when it has arrived, whatever their ranks do, so that
+    /// links can be measured; off at first.
+    void ask_for_answers(bool are_wanted) noexcept;
     [[nodiscard]] bool is_ended() const noexcept;
     [[nodiscard]] JobSnapshot snapshot(TimePoint now) const;
     [[nodiscard]] const JobKey& key() const noexcept;
@@ -248,6 +253,8 @@ private:
 /// The job a frame belongs to: every body starts with the 64-bit hash of the job key.
 [[nodiscard]] std::uint64_t job_hash(const JobKey& key) noexcept;
 [[nodiscard]] std::optional<std::uint64_t> job_of_frame(ByteView body) noexcept;
+/// Payload bytes that a frame of that type says have arrived at its sender; nothing if it says nothing of the kind.
+[[nodiscard]] std::optional<ByteCount> credited_bytes(std::uint16_t type, ByteView body) noexcept;
 /// Announcements go to every machine, whatever job they name: a second live run of a job's name is refused there.
 [[nodiscard]] bool is_for_every_job(std::uint16_t type) noexcept;
 /// "prepared", "records", ...; "unknown (99)".

@@ -140,7 +140,9 @@ void Outbox::send_reserved(PeerIndex to) {
 
 void Outbox::emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> records, bool is_credit_wanted) {
     const auto type = type_of(key, context_.self);
-    const std::uint8_t flags = is_credit_wanted ? kFlagCreditWanted : 0;
+    const bool is_measured =
+        context_.are_answers_wanted && key.origin == context_.self && key.stream != kBroadcastStream;
+    const std::uint8_t flags = is_credit_wanted || is_measured ? kFlagCreditWanted : 0;
     const auto prefix = type == FrameType::kRelay ? build_relay_prefix(context_.hash, flags, key.origin)
                                                   : build_data_prefix(context_.hash, flags);
     SendFrame frame{.to = to,
@@ -150,6 +152,7 @@ void Outbox::emit(PeerIndex to, const OutKey& key, std::vector<OutRecord> record
                     .step = key.step,
                     .parts = {}};
     if (context_.watcher != nullptr) tell_watcher(to, key, records, frame);
+    for (const auto& record : records) frame.answered_bytes += is_measured ? record.payload.bytes().size() : 0;
     // One that is alone in its frame because of its size travels without a copy.
     const bool is_large = records.front().frame_bytes() > context_.limits.frame_target_bytes;
     ByteCount frame_bytes = prefix.size();

@@ -2,7 +2,7 @@
 """DistributedDataParallel through gradsieve: a small convolutional network on Fashion-MNIST, or on random pictures.
 
     torchrun --nproc_per_node 2 --nnodes 2 --node_rank 0 --master_addr HOST train.py
-    srun --ntasks-per-node 2 train.py              # with MASTER_ADDR set to the first host
+    srun --nodes 2 --ntasks-per-node 2 train.py
 
 Prints accuracy, a hash of all parameters (the same on every rank) and the daemon's wire ratio."""
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import time
 
 import fashion_mnist
@@ -24,11 +25,18 @@ CODEC = "topk(0.002) | pow2(bits=4) | auto"
 STATUS_DEADLINE_S = 30.0
 
 
+def first_host(nodes: str) -> str:
+    """Of a list as Slurm writes it, such as node[01-04,7],login."""
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes).split(",")[0]
+
+
 def launch_variables() -> None:
     """torch.distributed reads torchrun's variables; under Slurm they are made from Slurm's. gradsieve reads both."""
     for ours, slurms in (("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS"), ("LOCAL_RANK", "SLURM_LOCALID")):
         if ours not in os.environ and slurms in os.environ:
             os.environ[ours] = os.environ[slurms]
+    if "MASTER_ADDR" not in os.environ and "SLURM_JOB_NODELIST" in os.environ:
+        os.environ["MASTER_ADDR"] = first_host(os.environ["SLURM_JOB_NODELIST"])
     os.environ.setdefault("MASTER_PORT", "29500")
 
 

@@ -24,6 +24,12 @@ TEST(CodecExplanation, Names_its_stages_in_order_with_every_parameter) {
     EXPECT_EQ(found.stages[1].name, "f32");
     EXPECT_EQ(found.stages[2].name, "auto");
 }
+TEST(CodecExplanation, A_budget_is_a_jobs_and_not_explained) {
+    EXPECT_EQ(
+        pipeline_alone("topk(0.1); budget_ms_per_step = 3").status().to_string(),
+        "invalid-argument: codec 'topk(0.1); budget_ms_per_step = 3': has a budget: allowed is one pipeline here, of "
+        "which a job's budget moves the number; leave it out");
+}
 TEST(CodecExplanation, Figures_are_those_of_the_encoder) {
     const auto found = explain("topk(0.05) | f32 | raw32", 10'000);
     EXPECT_EQ(found.state_bytes, 80'000U);

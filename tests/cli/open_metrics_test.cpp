@@ -90,6 +90,29 @@ TEST(OpenMetrics, Names_are_escaped_and_sums_taken) {
     EXPECT_THAT(text, HasSubstr(R"(statistic="median"} 0.005)"));
     EXPECT_THAT(text, HasSubstr(R"(gradsieve_job_waiting_seconds{job_name="a \"quoted\" \\ name",run=""} 2.5)"));
 }
+TEST(OpenMetrics, Budgets_are_told_by_group) {
+    StatusView status;
+    status.format = 1;
+    JobView job;
+    job.name = "m";
+    job.budget.groups = {{.name = "g",
+                          .verdict = "holding",
+                          .text = "",
+                          .limit = 200,
+                          .density = 1.5,
+                          .cost = 190.0,
+                          .coded_ms = 2.0,
+                          .plain_ms = 8.0}};
+    status.jobs = {job};
+    const auto text = open_metrics_text(status, health("live"));
+    expect_well_formed(text);
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_group_density_factor{job_name="m",run="",group="g"} 1.5)"));
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_group_budget_used{job_name="m",run="",group="g"} 0.95)"));
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_group_coded_seconds{job_name="m",run="",group="g"} 0.002)"));
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_group_plain_seconds{job_name="m",run="",group="g"} 0.008)"));
+    status.jobs[0].budget.groups[0].cost.reset();
+    EXPECT_THAT(open_metrics_text(status, health("live")), testing::Not(HasSubstr("gradsieve_group_budget_used{")));
+}
 TEST(OpenMetrics, Page_names_every_family) {
     std::ifstream file(std::string(GRADSIEVE_SOURCE_DIR) + "/docs/metrics.md");
     ASSERT_TRUE(file.is_open());

@@ -61,6 +61,35 @@ TEST(RenderStatus, Similarity_has_a_column_where_some_codec_measures_it) {
     EXPECT_THAT(text, testing::ContainsRegex("fc1.weight.* 0.988"));
     EXPECT_THAT(text, testing::ContainsRegex("fc2.weight.* -\n"));
 }
+TEST(RenderStatus, A_budget_says_what_it_chose_and_what_that_saves) {
+    auto view = view_of("two_nodes");
+    EXPECT_THAT(render_status(view, health("live", 0), plain(120)), testing::Not(HasSubstr("budget")));
+    auto& budget = view.jobs.at(0).budget;
+    budget.bytes_per_step = 200'000;
+    budget.origin = "client";
+    budget.groups = {{.name = "",
+                      .verdict = "holding",
+                      .text = "ratio = 0.0135 in place of ratio = 0.01",
+                      .limit = 200'000,
+                      .density = 1.35,
+                      .cost = 196'012.5,
+                      .coded_ms = 28.1,
+                      .plain_ms = 240.2}};
+    const auto text = [&] { return render_status(view, health("live", 0), plain(160)); };
+    EXPECT_THAT(text(),
+                HasSubstr("budget      196 kB of 200 kB a step · holding · ratio = 0.0135 in place of ratio = 0.01"));
+    EXPECT_THAT(text(), HasSubstr("saves 212.1 ms of 240.2 ms a step"));
+    EXPECT_THAT(text(), HasSubstr("from the client"));
+    budget.groups[0].coded_ms = 241.3;
+    EXPECT_THAT(text(), HasSubstr("costs 1.1 ms more than plain fp32 would"));
+    budget.groups[0].plain_ms.reset();
+    EXPECT_THAT(text(), testing::Not(HasSubstr("costs")));
+    budget.bytes_per_step.reset();
+    budget.ms_per_step = 15;
+    budget.groups[0].limit = 15;
+    budget.groups[0].cost.reset();
+    EXPECT_THAT(text(), HasSubstr("budget      15.0 ms a step · holding"));
+}
 TEST(RenderStatus, Gpus_that_share_tensors_say_how_they_reach_each_other) {
     auto view = view_of("trouble");
     ASSERT_FALSE(view.gpus.empty());

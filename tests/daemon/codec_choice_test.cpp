@@ -1,6 +1,6 @@
 #include "daemon/codec_choice.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 namespace gradsieve::daemon {
 namespace {
@@ -39,6 +39,28 @@ TEST(CodecChoice, Default_is_one_codec_however_many_samples_a_step_brings) {
 TEST(CodecChoice, Single_node_compresses_only_if_asked_by_name) {
     EXPECT_EQ(choose_codecs(Config{}, "", kModel)->text, canonical("all | f32"));
     EXPECT_EQ(choose_codecs(Config{}, "topk(0.1)", kModel)->text, canonical("topk(0.1)"));
+}
+TEST(CodecChoice, A_budget_behind_the_codec_is_part_of_the_text_and_of_nothing_else) {
+    const auto choice = choose_codecs(two_nodes(), "topk(0.01) | pow2(bits=4); budget_bytes_per_step = 5000", kModel);
+    ASSERT_TRUE(choice.is_ok()) << choice.error().to_string();
+    EXPECT_EQ(choice->budget, (Budget{.bytes_per_step = 5000}));
+    EXPECT_EQ(choice->text, canonical("topk(0.01) | pow2(bits=4)") + "; budget_bytes_per_step = 5000");
+    EXPECT_EQ(choose_codecs(two_nodes(), choice->text, kModel)->text, choice->text);
+    EXPECT_EQ(text_of(choice->main), canonical("topk(0.01) | pow2(bits=4)"));
+}
+TEST(CodecChoice, A_budget_that_nothing_could_meet_is_refused) {
+    const auto refusal = [](const Config& config, const std::string& text) {
+        return choose_codecs(config, text, kModel).status().to_string();
+    };
+    EXPECT_THAT(refusal(two_nodes(), "lowrank(2); budget_ms_per_step = 3"),
+                testing::HasSubstr("codec of the client: budget with codec 'lowrank("));
+    EXPECT_EQ(refusal(two_nodes(), "all | f32; *.weight: topk(0.1); budget_ms_per_step = 3"), "ok");
+    EXPECT_THAT(refusal(two_nodes(), "topk(0.1); budget_ms = 3"),
+                testing::HasSubstr("codec of the client: budget 'budget_ms = 3': allowed is"));
+    auto sharded = two_nodes();
+    sharded.plan = "sharded";
+    EXPECT_THAT(refusal(sharded, "topk(0.1); budget_bytes_per_step = 3"),
+                testing::HasSubstr("budget_bytes_per_step = 3 under plan = \"sharded\": allowed is plan = \"gather\""));
 }
 TEST(CodecChoice, Plain_codec_covers_small_tensors_too) {
     const auto choice = choose_codecs(two_nodes(), "all | f32", kModel);

@@ -71,6 +71,14 @@ small_elements = 100
 small_share = 0.25
 plan = "sharded"
 down = "topk(0.02) | f32"
+budget_bytes_per_step = 0
+budget_ms_per_step = 0
+[nodes]
+dns = ""
+hosts = ""
+count = 3
+port = 7001
+keys = "/srv/nodes.keys"
 [[node]]
 name = "a"
 address = "192.0.2.7"
@@ -115,6 +123,9 @@ public_key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
     EXPECT_EQ(config->small_share, 0.25);
     EXPECT_EQ(config->plan, "sharded");
     EXPECT_EQ(config->down_codec, "topk(0.02) | f32");
+    EXPECT_EQ(config->nodes_count, 3U);
+    EXPECT_EQ(config->nodes_port, 7001);
+    EXPECT_EQ(config->nodes_keys, "/srv/nodes.keys");
     ASSERT_EQ(config->nodes.size(), 2U);
     EXPECT_EQ(config->nodes[0].port, kDefaultPort);
     EXPECT_EQ(config->nodes[1].name, "b");
@@ -166,21 +177,21 @@ const std::vector<Refused> kRefused = {
      "'lanes' belongs in [network]"},
     {"[codec]\nheartbeat = 2\n",
      "gradsieved.toml:2: unknown key 'heartbeat' in [codec]: allowed are default, small, small_elements, small_share, "
-     "plan, down; "
+     "plan, down, budget_bytes_per_step, budget_ms_per_step; "
      "did you mean "
      "'heartbeat_ms' in [network]?"},
     {"[codec]\ncolour_of_the_bikeshed = 2\n",
      "gradsieved.toml:2: unknown key 'colour_of_the_bikeshed' in [codec]: allowed are default, small, small_elements, "
-     "small_share, plan, down; "
+     "small_share, plan, down, budget_bytes_per_step, budget_ms_per_step; "
      "remove the line"},
     {"\n[netwrk]\nlanes = 2\n",
-     "gradsieved.toml:2: unknown section 'netwrk': allowed are [daemon], [socket], [network], [gpu], [state], [codec] "
-     "and [[node]]; "
+     "gradsieved.toml:2: unknown section 'netwrk': allowed are [daemon], [socket], [network], [gpu], [state], [codec], "
+     "[nodes] and [[node]]; "
      "did you mean "
      "'network'?"},
     {"threads = 2\n",
      "gradsieved.toml:1: unknown key outside of a section, 'threads': allowed are [daemon], [socket], [network], "
-     "[gpu], [state], [codec] and [[node]]; "
+     "[gpu], [state], [codec], [nodes] and [[node]]; "
      "'threads' belongs in [daemon]"},
     {"daemon = 3\n", "gradsieved.toml:1: 'daemon' is 3: allowed is a section; write [daemon]"},
     {"[node]\nname = \"a\"\n",

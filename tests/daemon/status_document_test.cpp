@@ -259,6 +259,15 @@ TEST(StatusDocument, Running_job_shows_its_figures) {
     EXPECT_NEAR(tensor.at("payload_ratio").get<double>(), 32'000 / bits, 0.1);
     EXPECT_TRUE(tensor.at("residual_norm").is_null()) << "not yet taken";
 }
+TEST(StatusDocument, A_budget_is_shown_where_there_is_one) {
+    OneJob one(make_request(0, 1, {{.name = "w", .group = "g", .shape = {4}}}, "topk(0.5); budget_ms_per_step = 2.5"));
+    Written written;
+    written.jobs = {&one.job()};
+    EXPECT_EQ(written.document().at("jobs").at(0).at("budget"), json::parse(R"({"bytes_per_step": null,
+        "ms_per_step": 2.5, "origin": "client", "groups": [{"name": "g", "verdict": "off", "text":
+        "off: nothing has been sent to another node", "limit": 2.5, "cost": null, "density_factor": 1.0, "moves": 0,
+        "coded_ms": null, "plain_ms": null}]})"));
+}
 TEST(StatusDocument, Similarity_is_shown_of_codecs_that_measure_it) {
     const auto tensor_after = [](const char* codec, bool has_second_step) {
         OneJob one(make_request(0, 1, {{.name = "w", .shape = {4}}}, codec));
@@ -364,7 +373,7 @@ void collect_keys(const json& value, const std::string& path, std::set<std::stri
 TEST(StatusDocument, Has_exactly_the_keys_of_its_page) {
     OneJob one(make_request(0, 1, {{.name = "v", .shape = {4}}, {.name = "w", .shape = {4}}}));
     one.step(1, {1, 2, 3, 4}, 5ms);
-    OneJob done(make_request(0, 1, {{.name = "w", .shape = {4}}}));
+    OneJob done(make_request(0, 1, {{.name = "w", .shape = {4}}}, "topk(0.5); budget_ms_per_step = 1"));
     done.step(1, {1, 2, 3, 4}, 5ms);
     Written written;
     written.now = one.now();

@@ -61,6 +61,42 @@ TEST(Averaging, One_node_measures_similarity_and_the_other_does_not) {
     EXPECT_FALSE(is_measured(cluster.status(1)));
     EXPECT_EQ(digests(ranks).size(), 1U);
 }
+/// Of the job that runs there, if it has a budget and has sent something.
+nlohmann::json budget_of(const nlohmann::json& status) {
+    for (const auto& job : status.at("jobs"))
+        if (const auto& budget = job.at("budget"); !budget.is_null() && !budget.at("groups").empty()) return budget;
+    return {};
+}
+TEST(Averaging, A_budget_on_one_node_is_met_there_and_averages_are_identical) {
+    Cluster cluster(2);
+    std::vector<Process> ranks;
+    const std::string codec = "topk(0.01) | pow2(bits=4); *.bias: all | bf16";
+    for (std::size_t rank = 0; rank < 2; ++rank)
+        ranks.push_back(
+            cluster.rank(rank, {"--rank", std::to_string(rank), "--world", "2", "--steps", "300", "--scale", "200",
+                                "--codec", rank == 0 ? codec + "; budget_bytes_per_step = 2000" : codec}));
+    const auto is_met = [](const auto& json) {
+        const auto budget = budget_of(json);
+        if (budget.is_null() || budget.at("groups")[0].at("verdict") != "holding") return false;
+        const auto cost = budget.at("groups")[0].at("cost").template get<double>();
+        return cost > 1900 && cost <= 2000 && budget.at("groups")[0].at("plain_ms").is_number();
+    };
+    EXPECT_TRUE(cluster.wait_for_status(0, is_met)) << cluster.status(0).dump(2);
+    EXPECT_TRUE(budget_of(cluster.status(1)).is_null());
+    EXPECT_EQ(digests(ranks).size(), 1U);
+}
+TEST(Averaging, A_budget_of_time_is_looked_for_on_the_link_as_it_is) {
+    Cluster cluster(2, "[codec]\nbudget_ms_per_step = 0.001\n");
+    auto ranks = cluster.ranks(2, {"--steps", "300", "--scale", "200", "--codec", "topk(0.5) | pow2(bits=4)"});
+    // No link is that fast: what can be done is to send the least.
+    const auto is_at_least = [](const auto& json) {
+        const auto budget = budget_of(json);
+        return !budget.is_null() && budget.at("groups")[0].at("verdict") == "over at least";
+    };
+    for (const std::size_t node : {0U, 1U})
+        EXPECT_TRUE(cluster.wait_for_status(node, is_at_least)) << cluster.status(node).dump(2);
+    EXPECT_EQ(digests(ranks).size(), 1U);
+}
 TEST(Averaging, Skipped_steps_are_identical_on_every_rank) {
     Cluster cluster(2);
     std::vector<Process> ranks;

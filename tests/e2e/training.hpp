@@ -137,6 +137,7 @@ inline const std::string kLowRankCodec = "lowrank(2, columns=square)";
 /// With the average of what all nodes have sent, which counts only beside that.
 inline const std::string kDeltaCodec = "delta | topk(0.02) | f32 | auto";
 /// Skips most of the steps of gradients that stay for five, and keeps the payload that answers them.
+inline const std::string kBudgetCodec = "gaussian_k(0.01) | f32; budget_bytes_per_step = 4000";
 inline const std::string kSkippingCodec = "similarity(skip=0.5, most=3) | all | dither(levels=7)";
 inline Averages uninterrupted_with(const std::string& codec) {
     Training run(false);
@@ -161,6 +162,10 @@ inline const Averages& uninterrupted_skipping() {
     static const Averages averages = uninterrupted_with(kSkippingCodec);
     return averages;
 }
+inline const Averages& uninterrupted_budget() {
+    static const Averages averages = uninterrupted_with(kBudgetCodec);
+    return averages;
+}
 /// Codecs whose state has an array besides the residual, and what undisturbed runs give.
 struct CodecWithArray {
     const char* array;
@@ -170,7 +175,8 @@ struct CodecWithArray {
 inline const CodecWithArray kCodecsWithArrays[] = {{"momentum", kMomentumCodec, uninterrupted_momentum},
                                                    {"factor", kLowRankCodec, uninterrupted_low_rank},
                                                    {"average", kDeltaCodec, uninterrupted_delta},
-                                                   {"sent", kSkippingCodec, uninterrupted_skipping}};
+                                                   {"sent", kSkippingCodec, uninterrupted_skipping},
+                                                   {"steering", kBudgetCodec, uninterrupted_budget}};
 inline std::size_t lives(const Process& rank) {
     std::size_t count = rank.output().rfind("started ", 0) == 0 ? 1 : 0;
     for (auto at = rank.output().find("\nstarted "); at != std::string::npos;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <set>
 
@@ -185,6 +186,37 @@ TEST_F(OutboxTest, Own_acknowledgement_replaces_credit) {
     outbox->on_own_acknowledgement(kFirstGroupStream, 1);
     outbox->on_received(1, kFirstGroupStream, 2, 40, false);
     EXPECT_TRUE(frames().empty());
+}
+
+TEST_F(OutboxTest, Frames_of_our_own_payloads_ask_for_an_answer_where_links_are_measured) {
+    add(0, 10);
+    outbox->flush();
+    auto sent = frames();
+    EXPECT_FALSE(wants_credit(sent.at(0)));
+    EXPECT_EQ(sent.at(0).answered_bytes, 0U);
+    context.are_answers_wanted = true;
+    add(1, 11);
+    add(2, 12);
+    outbox->flush();
+    OutRecord relayed{.tensor = 3, .chunk = 0, .header = {}, .payload = SharedView::take(Bytes(5, std::byte{7}))};
+    outbox->add(1, {.step = 1, .stream = kFirstGroupStream, .origin = 1}, std::move(relayed));
+    OutRecord broadcast{.tensor = 4, .chunk = 0, .header = {}, .payload = SharedView::take(Bytes(5, std::byte{7}))};
+    outbox->add(1, {.step = 1, .stream = kBroadcastStream, .origin = 0}, std::move(broadcast));
+    outbox->flush();
+    sent = frames();
+    ASSERT_EQ(sent.size(), 3U);
+    ByteCount answered = 0;
+    for (const auto& frame : sent) answered += frame.answered_bytes;
+    EXPECT_EQ(answered, 23U) << "neither what another node made nor a broadcast";
+    EXPECT_EQ(std::ranges::count_if(sent, [](const auto& frame) { return frame.answered_bytes > 0; }), 1);
+}
+TEST_F(OutboxTest, An_answer_tells_how_much_has_arrived) {
+    const auto credit = [](Stream stream) { return build_message(1, Credit{.stream = stream, .bytes = 23}); };
+    constexpr auto kType = static_cast<std::uint16_t>(FrameType::kCredit);
+    EXPECT_EQ(credited_bytes(kType, credit(kFirstGroupStream)), 23U);
+    EXPECT_EQ(credited_bytes(kType, credit(kBroadcastStream)), std::nullopt);
+    EXPECT_EQ(credited_bytes(kType + 1, credit(kFirstGroupStream)), std::nullopt);
+    EXPECT_EQ(credited_bytes(kType, ByteView(credit(kFirstGroupStream)).first(9)), std::nullopt);
 }
 
 }  // namespace

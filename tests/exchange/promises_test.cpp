@@ -31,6 +31,7 @@ SimOptions random_options(std::uint64_t seed) {
     options.keep_ended = random() % 4 != 0;
     if (random() % 2 == 0) options.repeat = 0.1;
     if (random() % 3 == 0) options.limits.credit_bytes = 1 + random() % 300;
+    options.asks_for_answers = random() % 2 == 0;
     if (random() % 2 == 0) options.limits.frame_target_bytes = 1 + random() % 400;
     return options;
 }

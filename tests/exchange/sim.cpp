@@ -121,6 +121,7 @@ void Sim::create(std::size_t index) {
             {.name = std::string(1, static_cast<char>('a' + node)), .address = "10.0.0." + std::to_string(node + 1)});
     nodes_[index].machine.emplace(key_, static_cast<PeerIndex>(index), names, options_.times, options_.limits,
                                   options_.seed * 131 + index + nodes_[index].instance * 7);
+    nodes_[index].machine->ask_for_answers(options_.asks_for_answers && index % 2 == 0);
     if (const auto found = kept.find(index); found != kept.end()) nodes_[index].machine->offer_state(found->second);
     for (std::size_t other = 0; other < nodes_.size(); ++other) {
         if (other == index) continue;

@@ -28,11 +28,12 @@ struct SimOptions {
     std::uint64_t seed = 1;
     Duration delay_least = std::chrono::microseconds(100);
     Duration delay_most = std::chrono::microseconds(100);
-    double repeat = 0;            ///< probability that a frame arrives twice
-    double lose = 0;              ///< probability that a frame is lost although the link is up
-    bool is_bulk_ordered = true;  ///< false: data frames overtake one another
-    bool keep_ended = true;       ///< the hall keeps ended machines
-    bool can_mismatch = false;    ///< digests are tampered with on purpose
+    double repeat = 0;              ///< probability that a frame arrives twice
+    double lose = 0;                ///< probability that a frame is lost although the link is up
+    bool is_bulk_ordered = true;    ///< false: data frames overtake one another
+    bool keep_ended = true;         ///< the hall keeps ended machines
+    bool asks_for_answers = false;  ///< every other node measures its links
+    bool can_mismatch = false;      ///< digests are tampered with on purpose
 };
 
 /// `tensors` tensors over `groups` groups, some of several chunks.

@@ -49,6 +49,7 @@ void check_mixed(Report& report) {
                               "accumulate(2) | topk(0.02, scope=model, gate=1) | sign | auto",
                               "momentum | compensate(lowpass=0.5) | accumulate(2) | lowrank(3, columns=100)",
                               "momentum | delta | block_topk(0.01) | pow2(bits=4) | auto",
+                              "topk(0.01) | pow2(bits=4) | auto; budget_bytes_per_step = 20000",
                               "momentum | compensate(lowpass=0.5) | accumulate(2) | sketch(0.02)"}) {
         plan.codec = codec;
         plan.name = fmt::format("mixed-{}", ++number);

@@ -333,6 +333,11 @@ void check_state_end_to_end(const Options& options, Report& report) {
     check_killed_daemon(followed, report, true, devices);
     check_snapshots(followed, report, 1);
     check_two_nodes(followed.elements, report, devices, false, followed.codec);
+    // On the host lies also what a budget has come to.
+    const Expected steered("33,70000,20000", report, "gaussian_k(0.01) | f32 | auto; budget_bytes_per_step = 2000");
+    check_killed_daemon(steered, report, true, devices);
+    check_snapshots(steered, report, 1);
+    check_two_nodes(steered.elements, report, devices, false, steered.codec);
     // And so does the payload that steps are skipped by.
     const Expected skipping("33,70000,20000", report, "similarity(skip=0.5, most=2) | all | natural");
     check_killed_daemon(skipping, report, true, devices);

@@ -1,0 +1,111 @@
+#include "codec/density.hpp"
+
+#include "codec/pipeline_stages.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace gradsieve::codec {
+namespace {
+
+constexpr double kThresholdReach = 0x1p20;
+
+Status no_density(const Pipeline& pipeline, std::string_view why) {
+    return bad_text("budget with codec", canonical_text(pipeline, Knobs::kKeep),
+                    "a selector whose number each node may move alone: topk, block_topk, gaussian_k, sidco, "
+                    "adaptive_random, variance, variance_hybrid or threshold",
+                    why);
+}
+
+/// Where the number lies, that of a share or of a threshold; null: none.
+double Selector::*number_of(SelectorKind kind) noexcept {
+    switch (kind) {
+        case SelectorKind::kTopK:
+        case SelectorKind::kBlockTopK:
+        case SelectorKind::kGaussianK:
+        case SelectorKind::kSidco:
+        case SelectorKind::kAdaptiveRandom: return &Selector::ratio;
+        case SelectorKind::kVariance: return &Selector::alpha;
+        case SelectorKind::kVarianceHybrid:
+        case SelectorKind::kThreshold: return &Selector::tau;
+        case SelectorKind::kAll:
+        case SelectorKind::kRandK:
+        case SelectorKind::kBernoulli:
+        case SelectorKind::kBiasedRandom: break;
+    }
+    return nullptr;
+}
+
+bool is_share(SelectorKind kind) noexcept { return number_of(kind) == &Selector::ratio; }
+
+}  // namespace
+
+Result<DensityResponse> density_response(const Pipeline& pipeline) {
+    const Selector& selector = pipeline.selector;
+    if (has_phases(pipeline))
+        return no_density(pipeline, "all nodes have to make factors and sketches of one size: write a size that fits");
+    if (has_model_scope(pipeline))
+        return no_density(pipeline, "one ratio selects from all tensors together: leave scope=model out");
+    if (has_warmup(pipeline))
+        return no_density(pipeline, "warmup gives the first steps ratios of their own: leave one of the two out");
+    if (is_keyed(selector))
+        return no_density(
+            pipeline,
+            "positions are drawn alike on every node only with the same number on every node, and what it "
+            "sends is known beforehand: write the ratio that fits");
+    if (selector.kind == SelectorKind::kAll)
+        return no_density(pipeline, "all sends every element: take a selector, or leave the budget out");
+    if (selector.kind == SelectorKind::kVariance && selector.alpha == 0)
+        return no_density(pipeline, "alpha = 0 sends everything: write one above 0 to begin with");
+    switch (selector.kind) {
+        case SelectorKind::kGaussianK:
+        case SelectorKind::kSidco: return DensityResponse::kEstimated;
+        case SelectorKind::kVariance:
+        case SelectorKind::kVarianceHybrid:
+        case SelectorKind::kThreshold: return DensityResponse::kGradual;
+        default: break;
+    }
+    // Behind a gate, what has r^2 below it waits.
+    return selector.gate > 0 ? DensityResponse::kGradual : DensityResponse::kExact;
+}
+
+Pipeline at_density(const Pipeline& written, double density) {
+    Pipeline pipeline = written;
+    Selector& selector = pipeline.selector;
+    const auto number = number_of(selector.kind);
+    if (number == nullptr) return pipeline;
+    if (is_share(selector.kind)) {
+        selector.ratio = std::min(1.0, selector.ratio * density);
+        return pipeline;
+    }
+    selector.*number = std::clamp(selector.*number / density, kQuantum.low, kQuantum.high);
+    // What sign(scale=tau) sends is the selector's tau, whichever that is.
+    if (has_tau(selector) && written.quantizer.tau == written.selector.tau) pipeline.quantizer.tau = selector.tau;
+    return pipeline;
+}
+
+DensityLimits density_limits(const Pipeline& written, ElementCount elements) noexcept {
+    const Selector& selector = written.selector;
+    if (number_of(selector.kind) == nullptr) return {};
+    if (!is_share(selector.kind)) return {1 / kThresholdReach, kThresholdReach};
+    const bool has_blocks = selector.kind == SelectorKind::kBlockTopK || selector.kind == SelectorKind::kAdaptiveRandom;
+    const auto whole = has_blocks ? std::min(elements, static_cast<ElementCount>(selector.block)) : elements;
+    const double one = 1.0 / static_cast<double>(std::max<ElementCount>(whole, 1));
+    return {std::min(1.0, one / selector.ratio), 1 / selector.ratio};
+}
+
+std::string density_text(const Pipeline& pipeline) {
+    const auto number = number_of(pipeline.selector.kind);
+    if (number == nullptr) return {};
+    const std::string_view name = is_share(pipeline.selector.kind)                    ? "ratio"
+                                  : pipeline.selector.kind == SelectorKind::kVariance ? "alpha"
+                                                                                      : "tau";
+    std::array<char, 32> digits{};
+    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), pipeline.selector.*number,
+                                            std::chars_format::general, 3);
+    GRADSIEVE_CHECK(error == std::errc());
+    return std::string(name) + " = " + std::string(digits.data(), end);
+}
+
+}  // namespace gradsieve::codec
