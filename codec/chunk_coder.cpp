@@ -9,8 +9,8 @@
 #include "codec/natural_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/quantize.hpp"
+#include "codec/stages/two_mean.hpp"
 #include "codec/tile_table.hpp"
-#include "codec/two_mean.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,6 +4,7 @@
 #include "codec/minmax_coder.hpp"
 #include "codec/natural_coder.hpp"
 #include "codec/rotation.hpp"
+#include "codec/stages/sign.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,12 +3,12 @@
 #pragma once
 
 #include "codec/chunk_coder.hpp"
-#include "codec/dither.hpp"
 #include "codec/exponential_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
-#include "codec/two_mean.hpp"
+#include "codec/stages/dither.hpp"
+#include "codec/stages/two_mean.hpp"
 
 #include <span>
 

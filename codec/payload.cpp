@@ -1,8 +1,8 @@
 #include "codec/payload.hpp"
 
-#include "codec/exponential.hpp"
-#include "codec/minmax.hpp"
-#include "codec/natural.hpp"
+#include "codec/stages/exponential_dither.hpp"
+#include "codec/stages/minmax.hpp"
+#include "codec/stages/natural.hpp"
 
 #include <cmath>
 

@@ -7,9 +7,9 @@
 #include "base/id.hpp"
 #include "base/status.hpp"
 #include "codec/element.hpp"
-#include "codec/integer.hpp"
 #include "codec/philox.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/stages/integer.hpp"
 
 namespace gradsieve::codec {
 

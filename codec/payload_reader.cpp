@@ -6,8 +6,8 @@
 #include "codec/exponential_coder.hpp"
 #include "codec/index_coder.hpp"
 #include "codec/integer_coder.hpp"
-#include "codec/natural.hpp"
 #include "codec/payload_kernels.hpp"
+#include "codec/stages/natural.hpp"
 #include "codec/tile_table.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // dense payloads as a view that the decoder adds block by block. Any thread; the view borrows the payload's bytes.
 #pragma once
 
-#include "codec/minmax.hpp"
 #include "codec/payload.hpp"
+#include "codec/stages/minmax.hpp"
 
 #include <vector>
 

@@ -7,9 +7,10 @@
 #include "codec/dense_pass.hpp"
 #include "codec/encoder_options.hpp"
 #include "codec/model_scope.hpp"
-#include "codec/momentum.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/phases.hpp"
+#include "codec/stages/momentum.hpp"
+#include "codec/stages/stage.hpp"
 #include "codec/workspace.hpp"
 
 namespace gradsieve::codec {
@@ -104,6 +105,7 @@ private:
     const Pipeline& pipeline_;
     EncodeWorkspace::Impl& scratch_;
     TopKCandidates& candidates_;
+    const Selection selection_;
     DensePlan plan_;
     MomentumStep momentum_;             ///< of pipelines with momentum
     MomentumSamples momentum_samples_;  ///< the pass's samples then

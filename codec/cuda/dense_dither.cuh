@@ -45,8 +45,8 @@ __device__ inline void tell_measures(const TileStage& stage, const Vector (&r)[k
     arrive(stage.empty);
 }
 
-/// The sum of a tile's squares in the order of codec/dither.hpp: half a warp adds up the even sums of the stretches,
-/// the other half the odd ones. One warp; the same in every lane.
+/// The sum of a tile's squares in the order of codec/stages/dither.hpp: half a warp adds up the even sums of the
+/// stretches, the other half the odd ones. One warp; the same in every lane.
 __device__ inline double fold_squares(const double* lane_squares) {
     const unsigned lane = threadIdx.x % 32;
     const double* own = lane_squares + lane % kTileStretches * kSquareRow + lane / kTileStretches;

@@ -4,7 +4,7 @@
 
 #include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/dither_levels.cuh"
-#include "codec/minmax.hpp"
+#include "codec/stages/minmax.hpp"
 
 #include <cfloat>
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
-#include "codec/minmax.hpp"
-#include "codec/natural.hpp"
 #include "codec/payload.hpp"
+#include "codec/stages/minmax.hpp"
+#include "codec/stages/natural.hpp"
 
 namespace gradsieve::codec::cuda {
 

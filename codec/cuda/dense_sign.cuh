@@ -6,7 +6,7 @@
 #include "codec/cuda/dense_rotate.cuh"
 #include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/tile_send.cuh"
-#include "codec/two_mean.hpp"
+#include "codec/stages/two_mean.hpp"
 
 namespace gradsieve::codec::cuda {
 

@@ -1,14 +1,14 @@
 // Rounding at random on the device: random words, codes of a list's element by what rounds so, and by dither a tile's
-// unit and the levels of four consecutive elements. The arithmetic is codec/dither.hpp's, codec/exponential.hpp's and
-// codec/natural.hpp's. Device code only.
+// unit and the levels of four consecutive elements. The arithmetic is codec/stages/dither.hpp's,
+// codec/stages/exponential_dither.hpp's and codec/stages/natural.hpp's. Device code only.
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
-#include "codec/exponential.hpp"
-#include "codec/integer.hpp"
-#include "codec/natural.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/stages/exponential_dither.hpp"
+#include "codec/stages/integer.hpp"
+#include "codec/stages/natural.hpp"
 
 #include <cmath>
 
@@ -61,7 +61,8 @@ __device__ inline double fold_sums(double own, unsigned half) {
     for (unsigned lanes = half; lanes > 0; lanes /= 2) own = own + __shfl_xor_sync(~0U, own, static_cast<int>(lanes));
     return own;
 }
-/// Sum of a list's squares, in the order of codec/dither.hpp. One warp; the same in every lane. `value`: of a number.
+/// Sum of a list's squares, in the order of codec/stages/dither.hpp. One warp; the same in every lane. `value`: of a
+/// number.
 template <typename Value>
 __device__ inline double sum_squares(std::uint32_t count, Value value) {
     const unsigned lane = threadIdx.x % 32;

@@ -1,16 +1,16 @@
 #include "codec/cuda/encode_batch.hpp"
 
-#include "codec/accumulate.hpp"
 #include "codec/cuda/encode_sizes.hpp"
 #include "codec/cuda/front_plan.hpp"
 #include "codec/cuda/sample_source.hpp"
 #include "codec/element.hpp"
-#include "codec/exponential.hpp"
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/random_mask.hpp"
 #include "codec/rotation.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/stages/accumulate.hpp"
+#include "codec/stages/exponential_dither.hpp"
 #include "codec/threshold_estimate.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// integer where every element is sent (codec/integer.hpp): the dense pass leaves codes in words, and once all of a
-// chunk's are there, they are packed as wide as the largest one wants.
+// integer where every element is sent (codec/stages/integer.hpp): the dense pass leaves codes in words, and once all of
+// a chunk's are there, they are packed as wide as the largest one wants.
 #include "codec/cuda/dense_tiles.cuh"
 #include "codec/cuda/payload_layout.cuh"
 #include "codec/cuda/tile_group.cuh"

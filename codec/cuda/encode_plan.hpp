@@ -127,8 +127,8 @@ struct TensorPlan {
 };
 static_assert(sizeof(TensorPlan) % 16 == 0);
 
-/// What happens to a tensor's samples before the dense pass, see codec/momentum.hpp; the pass's own samples stand in
-/// front of them. And what happens to r behind it, see codec/low_pass.hpp.
+/// What happens to a tensor's samples before the dense pass, see codec/stages/momentum.hpp; the pass's own samples
+/// stand in front of them. And what happens to r behind it, see codec/low_pass.hpp.
 struct FrontPlan {
     const float* momentum_in;
     float* momentum_out;  ///< null: nothing happens to samples

@@ -3,9 +3,9 @@
 
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/cuda/vector_bytes.hpp"
-#include "codec/minmax.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/stages/minmax.hpp"
 
 namespace gradsieve::codec::cuda {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "codec/cuda/list_block.cuh"
-#include "codec/dither.hpp"
+#include "codec/stages/dither.hpp"
 
 namespace gradsieve::codec::cuda {
 

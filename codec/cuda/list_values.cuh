@@ -4,9 +4,9 @@
 
 #include "codec/cuda/bit_section.cuh"
 #include "codec/cuda/decode_tables.hpp"
-#include "codec/exponential.hpp"
-#include "codec/integer.hpp"
-#include "codec/natural.hpp"
+#include "codec/stages/exponential_dither.hpp"
+#include "codec/stages/integer.hpp"
+#include "codec/stages/natural.hpp"
 
 namespace gradsieve::codec::cuda {
 

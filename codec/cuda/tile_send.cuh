@@ -6,7 +6,7 @@
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/element.hpp"
 #include "codec/pipeline.hpp"
-#include "codec/two_mean.hpp"
+#include "codec/stages/two_mean.hpp"
 
 namespace gradsieve::codec::cuda {
 

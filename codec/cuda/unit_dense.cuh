@@ -4,7 +4,7 @@
 
 #include "codec/cuda/list_values.cuh"
 #include "codec/cuda/unit_sums.cuh"
-#include "codec/minmax.hpp"
+#include "codec/stages/minmax.hpp"
 
 namespace gradsieve::codec::cuda {
 

@@ -1,5 +1,5 @@
 // sign(scale=none): signs without a size, of which the nodes' weighted majority is the result.
-#include "codec/vote.hpp"
+#include "codec/stages/vote.hpp"
 
 #include "codec/decoder.hpp"
 #include "encoder_harness.hpp"
