@@ -9,7 +9,7 @@
 #include "codec/low_pass.hpp"
 #include "codec/natural_coder.hpp"
 #include "codec/stages/accumulate.hpp"
-#include "codec/stages/quantizer_list.hpp"
+#include "codec/stages/quantizer_coder.hpp"
 #include "codec/stages/stage_list.hpp"
 #include "codec/stages/warmup.hpp"
 #include "codec/tensor_encoder.hpp"
@@ -22,35 +22,12 @@ namespace {
 constexpr ElementCount kStreamFromElements = ElementCount{1} << 17U;
 constexpr std::uintptr_t kStreamAlignment = 64;
 
-DenseRule dense_rule_of_all(const Quantizer& quantizer) {
-    switch (quantizer.kind) {
-        case QuantizerKind::kF32: return DenseRule::kMean;
-        case QuantizerKind::kF16: return DenseRule::kF16;
-        case QuantizerKind::kBf16: return DenseRule::kBf16;
-        case QuantizerKind::kPow2: return DenseRule::kEverything;
-        case QuantizerKind::kSign: return DenseRule::kSign;
-        case QuantizerKind::kTwoMean: return DenseRule::kTwoMean;
-        case QuantizerKind::kVote: return DenseRule::kVote;
-        case QuantizerKind::kNatural:
-            return quantizer.feedback == Feedback::kNone ? DenseRule::kNaturalMean : DenseRule::kNatural;
-        case QuantizerKind::kExponentialDither:
-            return is_random(quantizer) && quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean
-                                                                                 : DenseRule::kDither;
-        case QuantizerKind::kInteger:
-            return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
-        case QuantizerKind::kMinMax:
-        case QuantizerKind::kDither:
-            return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
-    }
-    return DenseRule::kEverything;
-}
-
 DenseRule dense_rule(const Pipeline& pipeline) {
     if (has_rotation(pipeline)) return has_residual(pipeline) ? DenseRule::kEverything : DenseRule::kMean;
     if (has_phases(pipeline)) return DenseRule::kEverything;
     const SelectorStage& selector = stage_of(pipeline.selector);
     switch (selector.selection) {
-        case Selection::kEvery: return dense_rule_of_all(pipeline.quantizer);
+        case Selection::kEvery: return coder_of(pipeline.quantizer.kind).dense_rule(pipeline.quantizer);
         case Selection::kTested:
             if (!selector.tests_variance) return DenseRule::kMagnitude;
             return selector.has_tau ? DenseRule::kVarianceHybrid : DenseRule::kVariance;
@@ -65,7 +42,7 @@ DenseRule dense_rule(const Pipeline& pipeline) {
 
 /// Every element goes through a list: the pass's output is read again at once.
 bool is_dense_list(const Pipeline& pipeline) {
-    return sends_all(pipeline.selector) && facts_of(pipeline.quantizer.kind).has_exponents;
+    return sends_all(pipeline.selector) && facts_of(pipeline.quantizer.kind).route == DenseRoute::kList;
 }
 
 bool is_aligned(const float* array) { return reinterpret_cast<std::uintptr_t>(array) % kStreamAlignment == 0; }
@@ -77,8 +54,7 @@ bool is_read_at_once(const Pipeline& pipeline) {
 
 /// What the pass may take off r before anybody knows the tile's scale.
 SentGuess guess_of(const Pipeline& pipeline) {
-    if (pipeline.selector.is_faithful || pipeline.quantizer.kind == QuantizerKind::kF32) return kGuessWhole;
-    return pipeline.quantizer.kind == QuantizerKind::kPow2 ? kGuessPow2 : SentGuess{};
+    return pipeline.selector.is_faithful ? kGuessWhole : coder_of(pipeline.quantizer.kind).guess();
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ struct PayloadKernels {
     /// Appends first_index + position of those; needs kIndexSlack of room. Returns how many.
     std::uint32_t (*list_above)(const float* values, std::uint32_t count, std::uint32_t floor,
                                 std::uint32_t first_index, std::uint32_t* ret_indices);
-    /// pow2 of one tile whose exponent is `top` >= 1 (see quantize_list): ret_decoded, which may be `values`, and the
+    /// pow2 of one tile whose exponent is `top` >= 1 (see stages/pow2.cpp): ret_decoded, which may be `values`, and the
     /// codes, sign << (bits - 1) | octaves below the top; anything where decoded is +0. Returns how many are sent.
     std::uint32_t (*quantize_pow2)(const float* values, std::uint32_t count, std::uint32_t top, unsigned bits,
                                    float* ret_decoded, std::uint8_t* ret_codes);

@@ -26,6 +26,16 @@ enum class SelectorKind : std::uint8_t {
     kBiasedRandom = 10,
     kAdaptiveRandom = 11
 };
+/// How elements are chosen.
+enum class Selection : std::uint8_t {
+    kEvery,       ///< all of them; there is no list, but where the quantizer leaves elements out
+    kTested,      ///< element by element, by a test in the dense pass
+    kBlockBest,   ///< the largest magnitudes of each block
+    kBlockDrawn,  ///< drawn at random from each block
+    kBest,        ///< the largest magnitudes of the tensor, or of several
+    kEstimated,   ///< magnitudes above a threshold that is estimated from the tensor
+    kKeyed        ///< by a key, which payloads have in place of positions
+};
 /// A codec that is selector, quantizer and index coder in one.
 enum class WholeKind : std::uint8_t { kNone = 0, kLowRank = 1, kSketch = 2 };
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };

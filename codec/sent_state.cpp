@@ -1,7 +1,6 @@
 #include "codec/sent_state.hpp"
 
 #include "codec/payload.hpp"
-#include "codec/stages/quantizer_list.hpp"
 
 #include <algorithm>
 #include <array>
@@ -41,9 +40,9 @@ ElementCount elements_of(ElementCount elements, ElementCount chunk) noexcept {
 
 ByteCount most_payload_bytes(const Pipeline& pipeline, ElementCount elements) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
-    const bool is_list = facts_of(quantizer.kind).has_exponents;
+    const bool is_list = has_exponents(quantizer.kind);
     PayloadHeader header = header_of(quantizer, IndexForm::kEvery, elements);
-    if (facts_of(quantizer.kind).has_step) header.code_bits = kMostIntegerCodeBits;
+    if (has_step(quantizer.kind)) header.code_bits = kMostIntegerCodeBits;
     const ByteCount plain = encoded_bytes(header, {.chunk_elements = elements, .tiles = tiles_of(elements)});
     const ByteCount list =
         is_list ? index_bound(pipeline.index_coder, elements) + kExponentBytesPerTile * tiles_of(elements) : 0;

@@ -88,7 +88,7 @@ struct TensorPlan {
     std::uint32_t first_element;    ///< of this part in the tensor; natural, dither, as all up to sign_scale
     std::uint32_t levels;           ///< S of dither, s of exponential_dither
     float sign_scale;               ///< sign(scale=tau): tau; 0: mean magnitude
-    std::uint8_t selector;          ///< SelectorKind
+    std::uint8_t selection;         ///< Selection
     std::uint8_t quantizer;         ///< QuantizerKind
     std::uint8_t index_coder;       ///< IndexCoderKind
     std::uint8_t code_bits;         ///< of a quantizer with codes: 2..8

@@ -1,5 +1,7 @@
 #include "codec/stages/exponential_dither.hpp"
 
+#include "codec/dense_coder.hpp"
+#include "codec/exponential_coder.hpp"
 #include "codec/stages/quantizer_coder.hpp"
 #include "codec/stages/stage_text.hpp"
 
@@ -38,6 +40,54 @@ class ExponentialCoder final : public QuantizerCoder {
 public:
     std::uint32_t code_bits(const Quantizer& quantizer) const noexcept override {
         return 1 + static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(quantizer.levels)));
+    }
+    DenseRule dense_rule(const Quantizer& quantizer) const noexcept override {
+        return is_random(quantizer) && quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean
+                                                                             : DenseRule::kDither;
+    }
+
+    void fill_header(const Quantizer& quantizer, PayloadHeader& inout_header) const noexcept override {
+        inout_header.base = static_cast<float>(quantizer.base);
+    }
+    Status check_fields(const PayloadHeader& header) const override {
+        if (header.base >= kLeastBase && header.base <= kMostBase) return {};
+        return corrupt_payload("base", std::to_string(header.base), "1.1 to 16");
+    }
+
+    std::uint32_t code_list(const ListJob& job) const override {
+        return exponential_chunk_list(job.quantizer, job.indices, job.values, job.random, job.first_element,
+                                      *job.scratch.kernels, job.ret_decoded.data(), job.scratch.codes.data(),
+                                      job.scratch.scales.data());
+    }
+    void code_tile(const TileJob& job) const override {
+        const ExponentialRule rule = exponential_rule(job.quantizer, false);
+        job.payload.write_scale(job.tile,
+                                code_exponential_tile(rule, job.values, job.random, job.first_element, job.kernels,
+                                                      job.payload.tile_codes(job.tile), job.ret_decoded, job.ret_left));
+    }
+
+    Status read_list(const PayloadHeader& header, TileTable& inout_tiles, SectionReader sections,
+                     DecodedList& ret_list) const override {
+        GRADSIEVE_ASSIGN(const ByteView scales, sections.take_scales(header, inout_tiles.count));
+        GRADSIEVE_TRY(sections.take_values(header));
+        read_codes(sections.rest(), header.count, header.code_bits, ret_list.codes.data());
+        for (std::uint32_t tile = 0, first = 0; tile < inout_tiles.count; first = inout_tiles.ends[tile++]) {
+            const float scale = list_scale_at(scales, tile);
+            if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
+            std::array<float, 256> table;
+            list_exponential_values(header.code_bits, header.base, scale, table.data());
+            for (std::uint32_t element = first; element < inout_tiles.ends[tile]; ++element)
+                ret_list.values[element] = table[ret_list.codes[element]];
+        }
+        return {};
+    }
+    DenseTerm term(const PayloadView& view, float factor, std::uint32_t first, TermRoom& room) const override {
+        const PayloadHeader& header = view.header;
+        list_exponential_values(header.code_bits, header.base, view.scale_of(first / kTileElements), room.table.data());
+        DenseTerm term{DenseTerm::Kind::kTable, factor, view.values.data() + std::size_t{first} / 8 * header.code_bits};
+        term.code_bits = header.code_bits;
+        term.table = room.table.data();
+        return term;
     }
 };
 constexpr ExponentialCoder kOwnCoder;

@@ -1,5 +1,7 @@
 #include "codec/stages/minmax.hpp"
 
+#include "codec/dense_coder.hpp"
+#include "codec/minmax_coder.hpp"
 #include "codec/stages/quantizer_coder.hpp"
 #include "codec/stages/stage_list.hpp"
 #include "codec/stages/stage_text.hpp"
@@ -41,6 +43,39 @@ public:
     }
     double expected_bits(const Quantizer& quantizer) const noexcept override {
         return quantizer.bits + 64.0 / quantizer.bucket;
+    }
+    DenseRule dense_rule(const Quantizer& quantizer) const noexcept override {
+        return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
+    }
+
+    void fill_header(const Quantizer& quantizer, PayloadHeader& inout_header) const noexcept override {
+        inout_header.bucket_log2 = bucket_log2(quantizer);
+    }
+
+    void code_tile(const TileJob& job) const override {
+        code_minmax_tile(job.quantizer, job.values, job.random, job.first_element, job.kernels,
+                         job.payload.tile_ranges(job.tile), job.payload.tile_codes(job.tile), job.ret_decoded,
+                         job.ret_left);
+    }
+
+    Status check_scales(const PayloadView& view) const override {
+        for (std::size_t bucket = 0; bucket < view.scales.size() / sizeof(MinMaxRange); ++bucket) {
+            const MinMaxRange range = view.range_of(bucket);
+            if (!is_minmax_range(range.low, range.high))
+                return corrupt_payload("minimum and maximum",
+                                       std::to_string(range.low) + ", " + std::to_string(range.high),
+                                       "ascending, and at most 2^126 in magnitude");
+        }
+        return {};
+    }
+    DenseTerm term(const PayloadView& view, float factor, std::uint32_t first, TermRoom& room) const override {
+        const PayloadHeader& header = view.header;
+        const MinMaxRange range = view.range_of(first >> header.bucket_log2);
+        list_minmax_values(header.code_bits, range.low, range.high, room.table.data());
+        DenseTerm term{DenseTerm::Kind::kTable, factor, view.values.data() + std::size_t{first} / 8 * header.code_bits};
+        term.code_bits = header.code_bits;
+        term.table = room.table.data();
+        return term;
     }
 };
 constexpr MinMaxCoder kOwnCoder;

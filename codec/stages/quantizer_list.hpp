@@ -38,7 +38,7 @@ concept HasForm = requires {
 
 /// Calls `function(Stage{})` with each that has a form.
 template <typename... Stages, typename Function>
-GRADSIEVE_HOST_DEVICE constexpr void for_each_form(QuantizerList<Stages...> /*list*/, Function function) {
+constexpr void for_each_form(QuantizerList<Stages...> /*list*/, Function function) {
     (
         [&] {
             if constexpr (HasForm<Stages>) function(Stages{});

@@ -21,17 +21,6 @@ struct FrontStage {
     Status (*check)(const Pipeline& pipeline);
 };
 
-/// How elements are chosen.
-enum class Selection : std::uint8_t {
-    kEvery,       ///< all of them; there is no list, but where the quantizer leaves elements out
-    kTested,      ///< element by element, by a test in the dense pass
-    kBlockBest,   ///< the largest magnitudes of each block
-    kBlockDrawn,  ///< drawn at random from each block
-    kBest,        ///< the largest magnitudes of the tensor, or of several
-    kEstimated,   ///< magnitudes above a threshold that is estimated from the tensor
-    kKeyed        ///< by a key, which payloads have in place of positions
-};
-
 /// Probabilities of the first tile's elements and of the last one's.
 struct Probabilities {
     double first = 1;

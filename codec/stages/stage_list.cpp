@@ -56,13 +56,12 @@ constexpr std::size_t count_names(QuantizerList<Stages...> /*list*/) noexcept {
     return (std::size_t{HasName<Stages> ? 1U : 0U} + ...);
 }
 template <typename... Stages>
-constexpr auto list_names(QuantizerList<Stages...> list) noexcept {
+constexpr auto list_names(QuantizerList<Stages...> /*list*/) noexcept {
     std::array<const QuantizerStage*, count_names(QuantizerList<Stages...>{})> names{};
     std::size_t count = 0;
     const auto add = [&]<typename Stage>(Stage) {
         if constexpr (HasName<Stage>) names[count++] = &Stage::kStage;
     };
-    static_cast<void>(list);
     (add(Stages{}), ...);
     return names;
 }

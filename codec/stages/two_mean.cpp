@@ -1,9 +1,11 @@
 #include "codec/stages/two_mean.hpp"
 
+#include "codec/dense_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/quantize.hpp"
 #include "codec/stages/quantizer_coder.hpp"
+#include "codec/stages/sign_values.hpp"
 
 #include <array>
 
@@ -23,6 +25,44 @@ TwoMeans list_means(std::span<const float> values, const PayloadKernels& kernels
 class TwoMeanCoder final : public QuantizerCoder {
 public:
     std::uint32_t code_bits(const Quantizer& /*quantizer*/) const noexcept override { return 1; }
+    DenseRule dense_rule(const Quantizer& /*quantizer*/) const noexcept override { return DenseRule::kTwoMean; }
+    Status read_value_byte(std::uint8_t byte, PayloadHeader& inout_header) const override {
+        return read_plain_sign_byte(byte, inout_header);
+    }
+
+    std::uint32_t code_list(const ListJob& job) const override {
+        return two_mean_chunk_list(job.indices, job.values, *job.scratch.kernels, job.ret_decoded.data(),
+                                   job.scratch.scales.data());
+    }
+    std::byte* write_values(const PayloadHeader& /*header*/, const SentList& sent, const CodeScratch& /*scratch*/,
+                            std::byte* out) const override {
+        return write_signs(sent.decoded, out);
+    }
+
+    void code_tile(const TileJob& job) const override {
+        const TwoMeans means = two_means_of(job.values, job.kernels);
+        job.payload.write_scales(job.tile, means);
+        code_sign_tile(job, {means.of[0], means.of[1]});
+    }
+    void measure(const TileJob& job, double /*magnitude_sum*/, HeldTile& inout_held) const override {
+        const TwoMeans means = two_means_of(job.values, job.kernels);
+        inout_held.scale = means.of[0];
+        inout_held.negative_scale = means.of[1];
+        job.payload.write_scales(job.tile, means);
+    }
+    void settle(const HeldTile& held, std::uint32_t count, const PayloadKernels& kernels) const override {
+        kernels.settle_signs(held.values, count, held.scale, held.negative_scale, held.codes, held.residual_out);
+    }
+
+    Status read_list(const PayloadHeader& header, TileTable& inout_tiles, SectionReader sections,
+                     DecodedList& ret_list) const override {
+        return read_scaled_signs(header, inout_tiles, sections, ret_list);
+    }
+    DenseTerm term(const PayloadView& view, float factor, std::uint32_t first, TermRoom& /*room*/) const override {
+        const std::size_t tile = first / kTileElements;
+        return {DenseTerm::Kind::kSign, factor * view.scale_of(tile, 0), view.values.data() + first / 8,
+                factor * view.scale_of(tile, 1)};
+    }
 };
 constexpr TwoMeanCoder kOwnCoder;
 

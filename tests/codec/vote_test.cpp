@@ -105,7 +105,7 @@ TEST(Vote, Votes_beside_values_are_refused) {
 TEST(Vote, Lists_of_votes_are_refused) {
     const Bytes list = {std::byte{5}, std::byte{0x46}, std::byte{0}, std::byte{1},
                         std::byte{0}, std::byte{1},    std::byte{0}};
-    EXPECT_THAT(validate_chunk(list, 8).text(), HasSubstr("index form of votes 2: allowed is 0 (every)"));
+    EXPECT_THAT(validate_chunk(list, 8).text(), HasSubstr("index form of vote 2: allowed is 0 (every)"));
 }
 
 class VoteForm : public test::PayloadForm {};
