@@ -5,8 +5,8 @@
 #include "codec/noise_trial.hpp"
 #include "codec/phases.hpp"
 #include "codec/pipeline_text.hpp"
+#include "codec/stages/warmup.hpp"
 #include "codec/state_arrays.hpp"
-#include "codec/warmup.hpp"
 #include "daemon/config_budget.hpp"
 
 #include <fmt/format.h>

@@ -1,16 +1,11 @@
 #include "codec/chunk_coder.hpp"
 
-#include "codec/bit_stream.hpp"
 #include "codec/dense_coder.hpp"
-#include "codec/dither_coder.hpp"
-#include "codec/exponential_coder.hpp"
 #include "codec/index_coder.hpp"
-#include "codec/integer_coder.hpp"
-#include "codec/natural_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/quantize.hpp"
+#include "codec/stages/quantizer_coder.hpp"
 #include "codec/tile_table.hpp"
-#include "codec/two_mean.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,17 +14,19 @@
 namespace gradsieve::codec {
 namespace {
 
-/// What is sent: indices and the values that receivers decode, none of them zero.
-struct SentList {
-    std::span<const std::uint32_t> indices;
-    std::span<const float> decoded;
-};
+/// Room for a list's codes.
+void make_room(QuantizerKind quantizer, std::size_t count, CodeScratch& scratch) {
+    if (has_step(quantizer))
+        scratch.integers.resize(count);
+    else
+        scratch.codes.resize(count);
+}
 
 // ---- a list ----
 
 /// Drops what is not sent. Without drops nothing is copied.
 SentList keep_sent(std::span<const std::uint32_t> indices, std::span<const float> decoded, std::uint32_t sent,
-                   bool is_integer, CodeScratch& scratch) {
+                   bool has_words, CodeScratch& scratch) {
     if (sent == indices.size()) return {indices, decoded};
     const bool is_in_place = indices.data() == scratch.indices.data();
     if (!is_in_place) scratch.indices.resize(indices.size());
@@ -38,7 +35,7 @@ SentList keep_sent(std::span<const std::uint32_t> indices, std::span<const float
     for (std::size_t i = 0; i < indices.size(); ++i) {
         scratch.indices[kept] = indices[i];
         scratch.decoded[kept] = decoded[i];
-        if (is_integer)
+        if (has_words)
             scratch.integers[kept] = scratch.integers[i];
         else
             scratch.codes[kept] = scratch.codes[i];
@@ -121,12 +118,10 @@ std::byte* build_index_section(const PayloadHeader& header, const SentList& sent
 
 std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, const TileTable& tiles,
                              const CodeScratch& scratch, std::byte* out) {
-    const bool is_mean = header.quantizer == QuantizerKind::kSign;
     const std::uint32_t sides = scales_per_tile(header.quantizer);
     for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
         for (std::uint32_t side = 0; side < sides; ++side) {
-            const std::size_t number = std::size_t{sent.indices[first] / kTileElements} * sides + side;
-            const float scale = is_mean ? std::abs(sent.decoded[first]) : scratch.scales[number];
+            const float scale = scratch.scales[std::size_t{sent.indices[first] / kTileElements} * sides + side];
             if (header.is_list()) {
                 const std::uint16_t rounded = bf16_of(scale);
                 std::memcpy(out, &rounded, sizeof(rounded));
@@ -139,97 +134,33 @@ std::byte* build_tile_scales(const PayloadHeader& header, const SentList& sent, 
     return out;
 }
 
-std::byte* build_codes(std::span<const std::uint8_t> codes, unsigned width, const PayloadKernels& kernels,
-                       std::byte* out) {
-    const std::size_t groups = codes.size() / 8;
-    kernels.pack_bytes(codes.data(), static_cast<std::uint32_t>(groups), width, out);
-    BitPacker packer(out + groups * width);
-    for (const std::uint8_t code : codes.subspan(8 * groups)) packer.put(code, width);
-    return packer.end();
-}
-
-std::byte* build_values(const PayloadHeader& header, const SentList& sent, const CodeScratch& scratch, std::byte* out) {
-    BitPacker packer(out);
-    switch (header.quantizer) {
-        case QuantizerKind::kF32:
-            std::memcpy(out, sent.decoded.data(), sent.decoded.size_bytes());
-            return out + sent.decoded.size_bytes();
-        case QuantizerKind::kF16:
-            for (const float value : sent.decoded) packer.put(element::f16_bits(value), 16);
-            break;
-        case QuantizerKind::kBf16:
-            for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 16U, 16);
-            break;
-        case QuantizerKind::kSign:
-        case QuantizerKind::kTwoMean:
-        case QuantizerKind::kVote:
-            for (const float value : sent.decoded) packer.put(std::bit_cast<std::uint32_t>(value) >> 31U, 1);
-            break;
-        case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither:
-        case QuantizerKind::kMinMax:
-        case QuantizerKind::kPow2:
-            if (header.is_paper_word()) return out;
-            return build_codes(std::span(scratch.codes).first(sent.indices.size()), header.code_bits, *scratch.kernels,
-                               out);
-        case QuantizerKind::kInteger:
-            return build_integers(std::span(scratch.integers).first(sent.indices.size()), header.code_bits,
-                                  *scratch.kernels, out);
-    }
-    return packer.end();
-}
-
-/// Fills decoded values, codes and scales; returns how many elements are sent.
-std::uint32_t quantize(const Quantizer& quantizer, const ChunkSelection& selection,
-                       std::span<const std::uint32_t> indices, CodeScratch& scratch, std::span<float> ret_decoded) {
-    std::uint8_t* codes = scratch.codes.data();
-    if (quantizer.kind == QuantizerKind::kDither)
-        return dither_chunk_list(quantizer, indices, selection.values, selection.random, selection.first_element,
-                                 *scratch.kernels, ret_decoded.data(), codes, scratch.scales.data());
-    if (quantizer.kind == QuantizerKind::kExponentialDither)
-        return exponential_chunk_list(quantizer, indices, selection.values, selection.random, selection.first_element,
-                                      *scratch.kernels, ret_decoded.data(), codes, scratch.scales.data());
-    if (quantizer.kind == QuantizerKind::kInteger)
-        return scratch.kernels->integer_list(
-            integer_step(quantizer, selection.random, selection.first_element), selection.values.data(), indices.data(),
-            static_cast<std::uint32_t>(indices.size()), ret_decoded.data(), scratch.integers.data());
-    if (quantizer.kind == QuantizerKind::kTwoMean)
-        return two_mean_chunk_list(indices, selection.values, *scratch.kernels, ret_decoded.data(),
-                                   scratch.scales.data());
-    if (quantizer.kind == QuantizerKind::kNatural)
-        return scratch.kernels->natural_list(natural_step(quantizer, selection.random, selection.first_element),
-                                             selection.values.data(), indices.data(),
-                                             static_cast<std::uint32_t>(indices.size()), ret_decoded.data(), codes);
-    return quantize_list(quantizer, indices, selection.values, selection.tensor_maximum, *scratch.kernels, ret_decoded,
-                         codes);
-}
-
-/// How long the codes of integer are follows from those of the chunk.
-void set_integer_bits(const SentList& sent, const CodeScratch& scratch, PayloadHeader& inout_header) {
-    inout_header.code_bits = integer_bits(integer_magnitudes(std::span(scratch.integers).first(sent.indices.size())));
+ListJob list_job(const Quantizer& quantizer, const ChunkSelection& selection, std::span<const std::uint32_t> indices,
+                 CodeScratch& scratch, std::span<float> ret_decoded) {
+    return {
+        quantizer, indices,    selection.values, selection.random, selection.first_element, selection.tensor_maximum,
+        scratch,   ret_decoded};
 }
 
 PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection,
                        std::span<const std::uint32_t> indices, CodeScratch& scratch, std::span<float> ret_decoded) {
-    const bool is_integer = pipeline.quantizer.kind == QuantizerKind::kInteger;
-    if (is_integer)
-        scratch.integers.resize(indices.size());
-    else
-        scratch.codes.resize(indices.size());
-    const std::uint32_t sent_count = quantize(pipeline.quantizer, selection, indices, scratch, ret_decoded);
+    const QuantizerKind quantizer = pipeline.quantizer.kind;
+    const QuantizerCoder& coder = coder_of(quantizer);
+    make_room(quantizer, indices.size(), scratch);
+    const std::uint32_t sent_count =
+        coder.code_list(list_job(pipeline.quantizer, selection, indices, scratch, ret_decoded));
     if (sent_count == 0) return {};
-    const SentList sent = keep_sent(indices, ret_decoded.first(indices.size()), sent_count, is_integer, scratch);
+    const SentList sent =
+        keep_sent(indices, ret_decoded.first(indices.size()), sent_count, has_step(quantizer), scratch);
 
     PayloadHeader header = header_of(pipeline.quantizer, IndexForm::kEvery, sent.indices.size());
-    if (is_integer) set_integer_bits(sent, scratch, header);
+    coder.settle_header(sent, scratch, header);
     PayloadContent content;
     content.chunk_elements = selection.chunk_elements;
     TileTable tiles;
     ExponentPlan exponents;
     find_tiles(sent.indices, tiles);
     content.tiles = tiles.count;
-    if (header.quantizer == QuantizerKind::kPow2) {
+    if (has_exponents(quantizer)) {
         find_exponents(sent, header.code_bits, scratch, tiles);
         exponents =
             plan_exponents(tiles, *std::max_element(tiles.exponents.begin(), tiles.exponents.begin() + tiles.count));
@@ -246,9 +177,9 @@ PayloadBytes code_list(const Pipeline& pipeline, const ChunkSelection& selection
     PayloadBytes payload = scratch.payloads.take(encoded_bytes(header, content));
     std::byte* out = build_header(header, payload.data());
     out = build_index_section(header, sent, content.chunk_elements, scratch, out);
-    if (header.quantizer == QuantizerKind::kPow2) out = build_exponents(tiles, exponents, out);
+    if (has_exponents(quantizer)) out = build_exponents(tiles, exponents, out);
     if (header.has_tile_scales()) out = build_tile_scales(header, sent, tiles, scratch, out);
-    out = build_values(header, sent, scratch, out);
+    out = coder.write_values(header, sent, scratch, out);
     GRADSIEVE_CHECK(out == payload.data() + payload.size());
     return payload;
 }
@@ -258,19 +189,15 @@ PayloadBytes code_keyed(const Quantizer& quantizer, const ChunkSelection& select
                         std::span<float> ret_decoded) {
     const std::span<const std::uint32_t> indices = selection.indices;
     if (indices.empty()) return {};
-    const bool is_integer = quantizer.kind == QuantizerKind::kInteger;
-    if (is_integer)
-        scratch.integers.resize(indices.size());
-    else
-        scratch.codes.assign(indices.size(), 0);
+    const QuantizerCoder& coder = coder_of(quantizer.kind);
+    // A tile that a coder leaves out decodes to zeros: code 0, scale 0.
+    scratch.codes.clear();
+    make_room(quantizer.kind, indices.size(), scratch);
     scratch.scales.fill(0.0F);
-    if (quantizer.kind == QuantizerKind::kSign)
-        sign_every(quantizer, indices, selection.values, *scratch.kernels, ret_decoded);
-    else
-        static_cast<void>(quantize(quantizer, selection, indices, scratch, ret_decoded));
+    coder.code_every(list_job(quantizer, selection, indices, scratch, ret_decoded));
     const SentList sent{indices, ret_decoded.first(indices.size())};
     PayloadHeader header = header_of(quantizer, index_form_of(*selection.keyed), indices.size());
-    if (is_integer) set_integer_bits(sent, scratch, header);
+    coder.settle_header(sent, scratch, header);
     PayloadContent content;
     content.chunk_elements = selection.chunk_elements;
     TileTable tiles;
@@ -279,29 +206,30 @@ PayloadBytes code_keyed(const Quantizer& quantizer, const ChunkSelection& select
     PayloadBytes payload = scratch.payloads.take(encoded_bytes(header, content));
     std::byte* out = build_key(*selection.keyed, build_header(header, payload.data()));
     if (header.has_tile_scales()) out = build_tile_scales(header, sent, tiles, scratch, out);
-    out = build_values(header, sent, scratch, out);
+    out = coder.write_values(header, sent, scratch, out);
     GRADSIEVE_CHECK(out == payload.data() + payload.size());
     return payload;
 }
 
-PayloadBytes code_dense_integers(const Quantizer& quantizer, const ChunkSelection& selection, CodeScratch& scratch,
-                                 std::span<float> ret_decoded) {
+PayloadBytes code_dense_words(const Quantizer& quantizer, const ChunkSelection& selection, CodeScratch& scratch,
+                              std::span<float> ret_decoded) {
+    const QuantizerCoder& coder = coder_of(quantizer.kind);
     scratch.integers.resize(selection.values.size());
-    const std::uint32_t magnitudes = scratch.kernels->integer_dense(
-        integer_step(quantizer, selection.random, selection.first_element), selection.values.data(),
-        static_cast<std::uint32_t>(selection.values.size()), scratch.integers.data(), ret_decoded.data(), nullptr);
-    return build_dense_integers(quantizer, scratch.integers, magnitudes, scratch.payloads, *scratch.kernels);
+    const std::uint32_t magnitudes =
+        coder.code_words({quantizer, selection.values, selection.first_element, selection.random, *scratch.kernels,
+                          scratch.integers.data(), ret_decoded.data()});
+    return coder.build_chunk(quantizer, scratch.integers, magnitudes, scratch.payloads, *scratch.kernels);
 }
 
 PayloadBytes code_plain(const Pipeline& pipeline, const ChunkSelection& selection, CodeScratch& scratch,
                         std::span<float> ret_decoded) {
     if (selection.keyed != nullptr) return code_keyed(pipeline.quantizer, selection, scratch, ret_decoded);
-    if (selection.is_dense && pipeline.quantizer.kind != QuantizerKind::kPow2)
-        return pipeline.quantizer.kind == QuantizerKind::kInteger
-                   ? code_dense_integers(pipeline.quantizer, selection, scratch, ret_decoded)
-                   : code_dense(pipeline.quantizer, selection, scratch.payloads, *scratch.kernels, ret_decoded);
     if (!selection.is_dense) return code_list(pipeline, selection, selection.indices, scratch, ret_decoded);
-    // pow2 has no code for zero: every element of a dense selection becomes a list, and what is too small is not in it.
+    const DenseRoute route = facts_of(pipeline.quantizer.kind).route;
+    if (route == DenseRoute::kChunk) return code_dense_words(pipeline.quantizer, selection, scratch, ret_decoded);
+    if (route != DenseRoute::kList)
+        return code_dense(pipeline.quantizer, selection, scratch.payloads, *scratch.kernels, ret_decoded);
+    // Without a code for zero every element of a dense selection becomes a list, and what is too small is not in it.
     scratch.indices.resize(selection.values.size());
     std::iota(scratch.indices.begin(), scratch.indices.end(), 0U);
     return code_list(pipeline, selection, scratch.indices, scratch, ret_decoded);

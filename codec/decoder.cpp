@@ -2,7 +2,7 @@
 #include "codec/decoder_impl.hpp"
 #include "codec/digest.hpp"
 #include "codec/rotation.hpp"
-#include "codec/vote.hpp"
+#include "codec/stages/vote.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,12 +3,11 @@
 #pragma once
 
 #include "codec/chunk_coder.hpp"
-#include "codec/dither.hpp"
-#include "codec/exponential_coder.hpp"
 #include "codec/payload.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/payload_pool.hpp"
-#include "codec/two_mean.hpp"
+#include "codec/stages/quantizer_coder.hpp"
+#include "codec/stages/two_mean.hpp"
 
 #include <span>
 
@@ -53,26 +52,19 @@ private:
 /// Codes the tiles of dense payloads, one after the other, with what all of them share at hand.
 class DenseTileCoder {
 public:
-    /// `kernels` outlive it; the quantizer too. Not for pow2.
-    DenseTileCoder(const Quantizer& quantizer, const RandomStream& random, const PayloadKernels& kernels);
+    /// `kernels` outlive it; the quantizer too. Not for pow2 and integer.
+    DenseTileCoder(const Quantizer& quantizer, const RandomStream& random, const PayloadKernels& kernels)
+        : quantizer_(quantizer), coder_(coder_of(quantizer.kind)), random_(random), kernels_(kernels) {}
     /// Tile `tile` of the payload, whose first element is number `first_element` of the tensor. `ret_decoded`: what
     /// receivers decode before they rotate anything back; it may be the values.
     void code(std::span<const float> values, ElementCount first_element, std::size_t tile, DensePayload& inout_payload,
               float* ret_decoded) const;
 
 private:
-    [[nodiscard]] TwoMeans sign_scales(std::span<const float> values, std::size_t tile,
-                                       DensePayload& inout_payload) const;
-    void code_signs(std::span<const float> values, std::size_t tile, DensePayload& inout_payload,
-                    float* ret_decoded) const;
-    void code_levels(std::span<const float> values, ElementCount first_element, std::size_t tile,
-                     DensePayload& inout_payload, float* ret_decoded) const;
-
     const Quantizer& quantizer_;
+    const QuantizerCoder& coder_;
     RandomStream random_;
     const PayloadKernels& kernels_;
-    DitherRule dither_;
-    ExponentialRule exponential_;
 };
 
 /// A tile of a rotation: `values` are those of the chunk from `first` on, before it, and `ret_decoded` what receivers

@@ -1,6 +1,6 @@
 // Dithering of consecutive elements in vectors: levels, what they decode to, and codes packed into fields. For files
 // that are compiled once per instruction set (payload_kernels.inl, dense_pass_kernel.hpp); internal linkage. The same
-// operations as codec/dither.hpp, lane by lane.
+// operations as codec/stages/dither.hpp, lane by lane.
 #pragma once
 
 #include "codec/dither_step.hpp"

@@ -2,8 +2,8 @@
 // values; the files compiled for wider instructions may include it.
 #pragma once
 
-#include "codec/dither.hpp"
 #include "codec/random_rounds.hpp"
+#include "codec/stages/dither.hpp"
 
 namespace gradsieve::codec {
 

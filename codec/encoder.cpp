@@ -2,16 +2,18 @@
 // tensor_encoder_dense.cpp and tensor_encoder_list.cpp.
 #include "codec/encoder.hpp"
 
-#include "codec/accumulate.hpp"
 #include "codec/difference.hpp"
 #include "codec/element.hpp"
 #include "codec/encoder_check.hpp"
 #include "codec/local_clip.hpp"
 #include "codec/low_pass.hpp"
 #include "codec/natural_coder.hpp"
+#include "codec/stages/accumulate.hpp"
+#include "codec/stages/quantizer_coder.hpp"
+#include "codec/stages/stage_list.hpp"
+#include "codec/stages/warmup.hpp"
 #include "codec/tensor_encoder.hpp"
 #include "codec/threshold_estimate.hpp"
-#include "codec/warmup.hpp"
 
 namespace gradsieve::codec {
 namespace {
@@ -20,53 +22,27 @@ namespace {
 constexpr ElementCount kStreamFromElements = ElementCount{1} << 17U;
 constexpr std::uintptr_t kStreamAlignment = 64;
 
-DenseRule dense_rule_of_all(const Quantizer& quantizer) {
-    switch (quantizer.kind) {
-        case QuantizerKind::kF32: return DenseRule::kMean;
-        case QuantizerKind::kF16: return DenseRule::kF16;
-        case QuantizerKind::kBf16: return DenseRule::kBf16;
-        case QuantizerKind::kPow2: return DenseRule::kEverything;
-        case QuantizerKind::kSign: return DenseRule::kSign;
-        case QuantizerKind::kTwoMean: return DenseRule::kTwoMean;
-        case QuantizerKind::kVote: return DenseRule::kVote;
-        case QuantizerKind::kNatural:
-            return quantizer.feedback == Feedback::kNone ? DenseRule::kNaturalMean : DenseRule::kNatural;
-        case QuantizerKind::kExponentialDither:
-            return is_random(quantizer) && quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean
-                                                                                 : DenseRule::kDither;
-        case QuantizerKind::kInteger:
-            return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
-        case QuantizerKind::kMinMax:
-        case QuantizerKind::kDither:
-            return quantizer.feedback == Feedback::kNone ? DenseRule::kDitherMean : DenseRule::kDither;
-    }
-    return DenseRule::kEverything;
-}
-
 DenseRule dense_rule(const Pipeline& pipeline) {
     if (has_rotation(pipeline)) return has_residual(pipeline) ? DenseRule::kEverything : DenseRule::kMean;
     if (has_phases(pipeline)) return DenseRule::kEverything;
-    switch (pipeline.selector.kind) {
-        case SelectorKind::kAll: return dense_rule_of_all(pipeline.quantizer);
-        case SelectorKind::kVariance: return DenseRule::kVariance;
-        case SelectorKind::kVarianceHybrid: return DenseRule::kVarianceHybrid;
-        case SelectorKind::kThreshold:
-        case SelectorKind::kBlockTopK:
-        case SelectorKind::kGaussianK:
-        case SelectorKind::kSidco:
-        case SelectorKind::kAdaptiveRandom: return DenseRule::kMagnitude;
-        case SelectorKind::kRandK:
-        case SelectorKind::kBernoulli:
-        case SelectorKind::kBiasedRandom:
-            return drops_errors(pipeline.selector) ? DenseRule::kMean : DenseRule::kEverything;
-        case SelectorKind::kTopK: return has_variance(pipeline) ? DenseRule::kGatedMagnitude : DenseRule::kMagnitude;
+    const SelectorStage& selector = stage_of(pipeline.selector);
+    switch (selector.selection) {
+        case Selection::kEvery: return coder_of(pipeline.quantizer.kind).dense_rule(pipeline.quantizer);
+        case Selection::kTested:
+            if (!selector.tests_variance) return DenseRule::kMagnitude;
+            return selector.has_tau ? DenseRule::kVarianceHybrid : DenseRule::kVariance;
+        case Selection::kBlockBest:
+        case Selection::kBlockDrawn:
+        case Selection::kEstimated: return DenseRule::kMagnitude;
+        case Selection::kKeyed: return drops_errors(pipeline.selector) ? DenseRule::kMean : DenseRule::kEverything;
+        case Selection::kBest: return has_variance(pipeline) ? DenseRule::kGatedMagnitude : DenseRule::kMagnitude;
     }
     return DenseRule::kEverything;
 }
 
 /// Every element goes through a list: the pass's output is read again at once.
 bool is_dense_list(const Pipeline& pipeline) {
-    return pipeline.selector.kind == SelectorKind::kAll && pipeline.quantizer.kind == QuantizerKind::kPow2;
+    return sends_all(pipeline.selector) && facts_of(pipeline.quantizer.kind).route == DenseRoute::kList;
 }
 
 bool is_aligned(const float* array) { return reinterpret_cast<std::uintptr_t>(array) % kStreamAlignment == 0; }
@@ -78,9 +54,7 @@ bool is_read_at_once(const Pipeline& pipeline) {
 
 /// What the pass may take off r before anybody knows the tile's scale.
 SentGuess guess_of(const Pipeline& pipeline) {
-    if (pipeline.selector.kind == SelectorKind::kVarianceHybrid) return {};
-    if (pipeline.selector.is_faithful || pipeline.quantizer.kind == QuantizerKind::kF32) return kGuessWhole;
-    return pipeline.quantizer.kind == QuantizerKind::kPow2 ? kGuessPow2 : SentGuess{};
+    return pipeline.selector.is_faithful ? kGuessWhole : coder_of(pipeline.quantizer.kind).guess();
 }
 
 }  // namespace
@@ -91,6 +65,7 @@ TensorEncoder::TensorEncoder(const EncodeRequest& request, const EncodeOptions& 
       pipeline_(*request.pipeline),
       scratch_(scratch),
       candidates_(candidates),
+      selection_(selection_of(pipeline_.selector)),
       form_(options.form),
       kernels_(*payload_kernels_of(options.form)),
       random_(rounding_stream(request.random_seed, request.tensor, request.step)) {
@@ -107,21 +82,25 @@ EncodeResult TensorEncoder::run() {
     clip_samples();
     result_.chunks.reserve(chunk_count());
     const bool scales_by_tensor = pipeline_.quantizer.scope == Scope::kTensor;
-    if (pipeline_.selector.kind == SelectorKind::kAll) {
-        if (has_rotation(pipeline_))
-            encode_rotated();
-        else if (is_dense_list(pipeline_))
-            encode_dense_list(scales_by_tensor);
-        else
-            encode_dense();
-    } else if (pipeline_.selector.kind == SelectorKind::kTopK) {
-        if (collect_top_k()) emit_list();
-    } else if (is_estimated(pipeline_.selector)) {
-        if (collect_estimated()) emit_list();
-    } else if (is_keyed(pipeline_.selector)) {
-        encode_keyed();
-    } else {
-        encode_selected(scales_by_tensor);
+    switch (selection_) {
+        case Selection::kEvery:
+            if (has_rotation(pipeline_))
+                encode_rotated();
+            else if (is_dense_list(pipeline_))
+                encode_dense_list(scales_by_tensor);
+            else
+                encode_dense();
+            break;
+        case Selection::kBest:
+            if (collect_top_k()) emit_list();
+            break;
+        case Selection::kEstimated:
+            if (collect_estimated()) emit_list();
+            break;
+        case Selection::kKeyed: encode_keyed(); break;
+        case Selection::kTested:
+        case Selection::kBlockBest:
+        case Selection::kBlockDrawn: encode_selected(scales_by_tensor); break;
     }
     if (result_.non_finite) {
         result_.chunks.clear();
@@ -151,15 +130,15 @@ void TensorEncoder::plan_dense_pass(const EncodeOptions& options) {
     plan_.in = request_.in;
     plan_.rescale = residual_factor(pipeline_.front, request_.rescale);
     plan_.rescale_squared = request_.rescale * request_.rescale;
-    plan_.ratio_floor = static_cast<float>(selector.kind == SelectorKind::kTopK ? selector.gate : selector.alpha);
+    plan_.ratio_floor = static_cast<float>(selection_ == Selection::kBest ? selector.gate : selector.alpha);
     plan_.zeta = static_cast<float>(selector.zeta);
     plan_.tau = static_cast<float>(selector.tau);
     plan_.natural = natural_step(pipeline_.quantizer, random_, 0);
     plan_.guess = guess_of(pipeline_);
-    plan_.guesses_variance = selector.kind != SelectorKind::kVarianceHybrid;
-    if (selector.kind == SelectorKind::kVariance || selector.kind == SelectorKind::kThreshold) guess_floor_ = 0;
-    const bool is_read_again = is_dense_list(pipeline_) || is_estimated(selector) || is_read_at_once(pipeline_) ||
-                               has_phases(pipeline_) || has_delta(pipeline_);
+    plan_.guesses_variance = plan_.rule != DenseRule::kVarianceHybrid;
+    if (selection_ == Selection::kTested && plan_.guesses_variance) guess_floor_ = 0;
+    const bool is_read_again = is_dense_list(pipeline_) || selection_ == Selection::kEstimated ||
+                               is_read_at_once(pipeline_) || has_phases(pipeline_) || has_delta(pipeline_);
     plan_.streams = options.may_stream && !is_read_again && request_.elements >= kStreamFromElements &&
                     is_aligned(request_.out.residual) && is_aligned(request_.out.variance);
     scratch_.samples.ensure(plan_.sample_count * kPooledElements);
@@ -205,9 +184,9 @@ DenseSpan TensorEncoder::span_at(ElementCount first, std::size_t elements) const
     span.first = first;
     span.elements = elements;
     span.first_index = static_cast<std::uint32_t>(first % kChunkElements);
-    if (pipeline_.selector.kind == SelectorKind::kThreshold)
+    if (selection_ == Selection::kTested && plan_.rule == DenseRule::kMagnitude)
         span.magnitude_floor = element::magnitude_bits(plan_.tau) + 1;  // the test is strict
-    if (pipeline_.selector.kind == SelectorKind::kBlockTopK) span.magnitude_floor = block_floor_;
+    if (selection_ == Selection::kBlockBest) span.magnitude_floor = block_floor_;
     if (has_residual(plan_.rule)) span.residual_out = request_.out.residual + first;
     if (has_variance(pipeline_)) span.variance_out = request_.out.variance + first;
     return span;

@@ -17,7 +17,7 @@ Bytes build_exact_chunk(std::span<const float> values) {
 
 Status read_exact_chunk(ByteView payload, std::span<float> ret_values) {
     GRADSIEVE_ASSIGN(const ParsedHeader parsed, parse_header(payload, ret_values.size()));
-    if (parsed.header.is_list() || parsed.header.is_rotated || parsed.header.quantizer != QuantizerKind::kF32)
+    if (parsed.header.is_list() || parsed.header.is_rotated || !facts_of(parsed.header.quantizer).is_exact)
         return corrupt_payload("form of an exact chunk", "another", "every element as f32");
     const ByteView values = payload.subspan(parsed.header_bytes);
     if (values.size() != ret_values.size_bytes())

@@ -1,10 +1,10 @@
 // Exponential dithering of tiles on the CPU. One thread; plain values; the caller owns every array.
 #pragma once
 
-#include "codec/exponential.hpp"
 #include "codec/exponential_step.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/stages/exponential_dither.hpp"
 
 #include <span>
 

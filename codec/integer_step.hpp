@@ -2,8 +2,8 @@
 // may include it.
 #pragma once
 
-#include "codec/integer.hpp"
 #include "codec/random_rounds.hpp"
+#include "codec/stages/integer.hpp"
 
 namespace gradsieve::codec {
 

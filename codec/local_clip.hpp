@@ -2,12 +2,12 @@
 // to an l2 norm of at most x sqrt(N) on each of N nodes. The paper clips what a node adds to the average, G^k = gbar /
 // N (its Algorithm 1 and equation 3), at x / sqrt(N), which is gbar at x sqrt(N): independent gradients of that norm
 // have an average of norm x, so x is the threshold of the averaged gradient, held without a word between the nodes.
-// Equal ones have an average of norm x sqrt(N). The squares of gbar are added up in fp64, in a tile as codec/dither.hpp
-// has it and over tiles as tile_sum_tree.hpp has it, so that every form and host finds the same factor, fl32(x sqrt(N)
-// / norm); each sample's weight is multiplied by it, in fp32. A norm that is within the bound leaves the weights as
-// they are, and so does one that is not finite: what it comes from is found and reported where u is written. Source:
-// Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, 3.2 and Algorithm 1. Any thread; no
-// state.
+// Equal ones have an average of norm x sqrt(N). The squares of gbar are added up in fp64, in a tile as
+// codec/stages/dither.hpp has it and over tiles as tile_sum_tree.hpp has it, so that every form and host finds the same
+// factor, fl32(x sqrt(N) / norm); each sample's weight is multiplied by it, in fp32. A norm that is within the bound
+// leaves the weights as they are, and so does one that is not finite: what it comes from is found and reported where u
+// is written. Source: Lin, Han, Mao, Wang, Dally 2018, Deep Gradient Compression, arXiv:1712.01887, 3.2 and
+// Algorithm 1. Any thread; no state.
 #pragma once
 
 #include "base/id.hpp"

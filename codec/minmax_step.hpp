@@ -2,8 +2,8 @@
 // wider instructions may include it.
 #pragma once
 
-#include "codec/minmax.hpp"
 #include "codec/random_rounds.hpp"
+#include "codec/stages/minmax.hpp"
 
 namespace gradsieve::codec {
 

@@ -1,7 +1,7 @@
 #include "codec/model_scope.hpp"
 
 #include "codec/scope_member.hpp"
-#include "codec/warmup.hpp"
+#include "codec/stages/warmup.hpp"
 
 #include <bit>
 

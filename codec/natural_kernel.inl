@@ -1,6 +1,6 @@
 // Natural compression of elements in vectors. For files that are compiled once per instruction set
-// (payload_kernels.inl, dense_pass_kernel.hpp); internal linkage. The same operations as codec/natural.hpp, lane by
-// lane.
+// (payload_kernels.inl, dense_pass_kernel.hpp); internal linkage. The same operations as codec/stages/natural.hpp, lane
+// by lane.
 #pragma once
 
 #include "codec/natural_step.hpp"

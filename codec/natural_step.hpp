@@ -2,8 +2,8 @@
 // instructions may include it.
 #pragma once
 
-#include "codec/natural.hpp"
 #include "codec/random_rounds.hpp"
+#include "codec/stages/natural.hpp"
 
 namespace gradsieve::codec {
 

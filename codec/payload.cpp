@@ -1,8 +1,6 @@
 #include "codec/payload.hpp"
 
-#include "codec/exponential.hpp"
-#include "codec/minmax.hpp"
-#include "codec/natural.hpp"
+#include "codec/stages/quantizer_coder.hpp"
 
 #include <cmath>
 
@@ -10,10 +8,26 @@ namespace gradsieve::codec {
 namespace {
 
 bool has_parameter_byte(const PayloadHeader& header) noexcept {
-    return header.is_list() || header.quantizer == QuantizerKind::kPow2;
+    return header.is_list() || has_exponents(header.quantizer);
+}
+/// Four bytes that are the quantizer's.
+bool has_number(const PayloadHeader& header) noexcept {
+    return header.has_chunk_scale || has_base(header.quantizer) || has_step(header.quantizer);
 }
 
 unsigned varint_bytes(std::uint32_t value) noexcept { return value < (1U << 7U) ? 1 : value < (1U << 14U) ? 2 : 3; }
+
+/// Those of a set as errors say them: "3 (pow2), 5 (two_mean)".
+std::string list_quantizers(QuantizerSet set) {
+    std::string text;
+    for (std::size_t number = 0; number < kMostQuantizers; ++number) {
+        const auto quantizer = static_cast<QuantizerKind>(number);
+        if (!is_in(set, quantizer)) continue;
+        text += (text.empty() ? "" : ", ") + std::to_string(number);
+        text.append(" (").append(facts_of(quantizer).name).append(")");
+    }
+    return text;
+}
 
 Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     const unsigned quantizer = form & 31U;
@@ -21,67 +35,28 @@ Status read_form(std::uint8_t form, PayloadHeader& ret_header) {
     ret_header.quantizer = static_cast<QuantizerKind>(quantizer);
     ret_header.is_rotated = index_form == kRotatedForm;
     ret_header.index_form = ret_header.is_rotated ? IndexForm::kEvery : static_cast<IndexForm>(index_form);
-    switch (ret_header.quantizer) {
-        case QuantizerKind::kF32:
-        case QuantizerKind::kF16:
-        case QuantizerKind::kBf16:
-        case QuantizerKind::kPow2:
-        case QuantizerKind::kSign:
-        case QuantizerKind::kTwoMean:
-        case QuantizerKind::kVote:
-        case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither:
-        case QuantizerKind::kInteger:
-        case QuantizerKind::kMinMax: return {};
-    }
+    if (is_in(kQuantizers, ret_header.quantizer)) return {};
     if (form == kReuseForm)
         return corrupt_payload("that stands for an earlier one, form", form,
                                "one of a codec with similarity(skip=..) on all nodes");
-    return corrupt_payload("quantizer", quantizer,
-                           "0 (f32), 1 (f16), 2 (bf16), 3 (pow2), 4 (sign), 5 (sign of two means), 6 (vote), 7 "
-                           "(natural), 8 (dither), 9 (exponential_dither), 10 (integer) or 11 (minmax)");
+    return corrupt_payload("quantizer", quantizer, list_quantizers(kQuantizers));
 }
 
-Status read_integer_byte(std::uint8_t byte, PayloadHeader& ret_header) {
-    if (byte >> 6U != 0) return corrupt_payload("reserved value bits", byte >> 6U, "0");
-    ret_header.code_bits = (byte & 31U) + 1U;
-    if (ret_header.code_bits < kLeastIntegerBits || ret_header.code_bits > kMostIntegerBits)
-        return corrupt_payload("integer width code", byte & 31U, "1 to 23");
-    ret_header.is_coded = (byte & kCodedValues) != 0;
-    if (ret_header.is_coded && ret_header.code_bits > kMostCodedBits)
-        return corrupt_payload("coded values of bits", ret_header.code_bits, "2 to 8");
-    return {};
-}
-
-Status read_value_byte(std::uint8_t byte, PayloadHeader& ret_header) {
-    if (ret_header.quantizer == QuantizerKind::kInteger) return read_integer_byte(byte, ret_header);
-    const unsigned width_code = byte & 7U;
-    const unsigned scale_code = (byte >> 3U) & 3U;
-    if (byte >> 6U != 0) return corrupt_payload("reserved value bits", byte >> 6U, "0");
-    ret_header.is_coded = (byte & kCodedValues) != 0;
-    if (ret_header.is_coded && width_code == 0) return corrupt_payload("coded values of one bit", 1, "0");
-    ret_header.code_bits = width_code + 1;
-    ret_header.has_chunk_scale = scale_code == 1;
-    if (ret_header.quantizer == QuantizerKind::kSign) {
-        if (width_code != 0) return corrupt_payload("sign width code", width_code, "0");
-        if (scale_code > 1) return corrupt_payload("sign scale code", scale_code, "0 (per tile) or 1 (per chunk)");
-        return {};
-    }
-    if (is_sign_bit(ret_header.quantizer)) {
-        if (byte != 0) return corrupt_payload("value form of signs", byte, "0");
-        return {};
-    }
-    const bool is_natural = ret_header.quantizer == QuantizerKind::kNatural;
-    const std::string name = is_natural                                       ? "natural"
-                             : ret_header.quantizer == QuantizerKind::kPow2   ? "pow2"
-                             : ret_header.quantizer == QuantizerKind::kMinMax ? "minmax"
-                             : ret_header.quantizer == QuantizerKind::kDither ? "dither"
-                                                                              : "exponential_dither";
-    if (is_natural && width_code != kNaturalCodeBits - 1)
-        return corrupt_payload("natural width code", width_code, std::to_string(kNaturalCodeBits - 1));
-    if (width_code == 0) return corrupt_payload(name + " width code", width_code, "1 to 7");
-    if (scale_code != 0) return corrupt_payload(name + " scale code", scale_code, "0");
+/// Whether quantizer and index form may stand together.
+Status check_form(const PayloadHeader& header) {
+    constexpr QuantizerSet kWithoutZero = quantizers_with([](const auto& facts) { return !facts.codes_zero; });
+    constexpr QuantizerSet kDenseOnly = quantizers_with([](const auto& facts) { return !facts.sends_lists; });
+    constexpr QuantizerSet kUnrotated = quantizers_with([](const auto& facts) { return !facts.may_be_rotated; });
+    const auto quantizer = static_cast<unsigned>(header.quantizer);
+    if (is_in(kDenseOnly, header.quantizer) && header.is_list())
+        return corrupt_payload("index form of " + std::string(facts_of(header.quantizer).name),
+                               static_cast<unsigned>(header.index_form), "0 (every)");
+    if (is_keyed(header.index_form) && is_in(kWithoutZero, header.quantizer))
+        return corrupt_payload("quantizer after a key", quantizer,
+                               "one with a code for zero: not " + list_quantizers(kWithoutZero & ~kDenseOnly));
+    if (header.is_rotated && is_in(kUnrotated, header.quantizer))
+        return corrupt_payload("quantizer of a rotation", quantizer,
+                               "one of numbers for all: not " + list_quantizers(kUnrotated));
     return {};
 }
 
@@ -124,7 +99,7 @@ Status read_parameters(ByteReader& reader, PayloadHeader& ret_header) {
     if (ret_header.index_parameter > limit)
         return corrupt_payload(is_elias_fano ? "elias_fano lower bits" : "rice parameter", ret_header.index_parameter,
                                "0 to " + std::to_string(limit));
-    if (ret_header.quantizer != QuantizerKind::kPow2 && ret_header.exponent_parameter != 0)
+    if (!has_exponents(ret_header.quantizer) && ret_header.exponent_parameter != 0)
         return corrupt_payload("exponent parameter", ret_header.exponent_parameter, "0 without pow2");
     return {};
 }
@@ -132,21 +107,8 @@ Status read_parameters(ByteReader& reader, PayloadHeader& ret_header) {
 }  // namespace
 
 unsigned PayloadHeader::value_bits() const noexcept {
-    switch (quantizer) {
-        case QuantizerKind::kF32: return 32;
-        case QuantizerKind::kF16:
-        case QuantizerKind::kBf16: return 16;
-        case QuantizerKind::kPow2: return is_paper_word() ? 0 : code_bits;
-        case QuantizerKind::kSign:
-        case QuantizerKind::kTwoMean:
-        case QuantizerKind::kVote:
-        case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither:
-        case QuantizerKind::kInteger:
-        case QuantizerKind::kMinMax: return code_bits;
-    }
-    return 0;
+    const unsigned number_bits = facts_of(quantizer).number_bits;
+    return number_bits > 0 ? number_bits : is_paper_word() ? 0 : code_bits;
 }
 
 PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& content) noexcept {
@@ -155,8 +117,8 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
     if (has_bucket_byte(header.quantizer)) sizes.header += 1;
     if (header.is_list()) sizes.header += varint_bytes(header.count);
     if (has_parameter_byte(header)) sizes.header += 1;
-    if (header.quantizer == QuantizerKind::kPow2) sizes.header += 1;
-    if (header.has_chunk_scale || has_base(header.quantizer) || has_step(header.quantizer)) sizes.header += 4;
+    if (has_exponents(header.quantizer)) sizes.header += 1;
+    if (has_number(header)) sizes.header += 4;
     if (header.is_rotated) sizes.header += sizeof(header.rotation_key);
     switch (header.index_form) {
         case IndexForm::kEvery: break;
@@ -174,10 +136,10 @@ PayloadSizes payload_sizes(const PayloadHeader& header, const PayloadContent& co
         case IndexForm::kSubset:
         case IndexForm::kBernoulli: sizes.indices = key_bytes(header.index_form); break;
     }
-    if (header.quantizer == QuantizerKind::kPow2 && header.exponent_parameter != kNoTileExponents)
+    if (has_exponents(header.quantizer) && header.exponent_parameter != kNoTileExponents)
         sizes.scales = bytes_of_bits(content.exponent_bits);
     if (header.has_tile_scales()) sizes.scales = content.tiles * header.tile_scale_bytes();
-    if (header.quantizer == QuantizerKind::kMinMax)
+    if (has_bucket_byte(header.quantizer))
         sizes.scales =
             std::uint64_t{buckets_of(static_cast<std::uint32_t>(content.chunk_elements), header.bucket_log2)} *
             (2 * sizeof(float));
@@ -191,14 +153,7 @@ PayloadHeader header_of(const Quantizer& quantizer, IndexForm form, ElementCount
     header.index_form = form;
     header.count = static_cast<std::uint32_t>(count);
     header.code_bits = code_bits(quantizer);
-    if (has_base(quantizer.kind)) header.base = static_cast<float>(quantizer.base);
-    if (has_step(quantizer.kind)) header.step = integer_step_size(static_cast<float>(quantizer.scale));
-    if (quantizer.kind == QuantizerKind::kMinMax)
-        header.bucket_log2 = static_cast<std::uint32_t>(std::countr_zero(static_cast<std::uint32_t>(quantizer.bucket)));
-    if (quantizer.kind == QuantizerKind::kSign && quantizer.tau > 0) {
-        header.has_chunk_scale = true;
-        header.chunk_scale = static_cast<float>(quantizer.tau);
-    }
+    coder_of(quantizer.kind).fill_header(quantizer, header);
     return header;
 }
 
@@ -215,8 +170,8 @@ std::byte* build_header(const PayloadHeader& header, std::byte* out) {
         put(count);
     }
     if (has_parameter_byte(header)) put(header.index_parameter | (header.exponent_parameter << 5U));
-    if (header.quantizer == QuantizerKind::kPow2) put(header.base_exponent);
-    if (header.has_chunk_scale || has_base(header.quantizer) || has_step(header.quantizer)) {
+    if (has_exponents(header.quantizer)) put(header.base_exponent);
+    if (has_number(header)) {
         const float number = header.has_chunk_scale       ? header.chunk_scale
                              : has_step(header.quantizer) ? header.step
                                                           : header.base;
@@ -250,33 +205,22 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
                                    ? "version of index form " + std::to_string(form >> 5U)
                                    : "version of quantizer " + std::to_string(form & 31U),
                                version, std::to_string(due));
-    if (header.quantizer == QuantizerKind::kMinMax && header.is_list())
-        return corrupt_payload("index form of minmax", static_cast<unsigned>(header.index_form), "0 (every)");
-    if (header.quantizer == QuantizerKind::kVote && header.is_list())
-        return corrupt_payload("index form of votes", static_cast<unsigned>(header.index_form), "0 (every)");
-    if (is_keyed(header.index_form) &&
-        (header.quantizer == QuantizerKind::kPow2 || header.quantizer == QuantizerKind::kTwoMean))
-        return corrupt_payload("quantizer after a key", form & 31U,
-                               "one with a code for zero: not 3 (pow2), 5 (two_mean)");
-    const bool has_no_rotation = header.quantizer == QuantizerKind::kPow2 || has_step(header.quantizer) ||
-                                 header.quantizer == QuantizerKind::kVote;
-    if (header.is_rotated && has_no_rotation)
-        return corrupt_payload("quantizer of a rotation", form & 31U,
-                               "one of numbers for all: not 3 (pow2), 6 (vote), 10 (integer)");
+    GRADSIEVE_TRY(check_form(header));
     if (has_value_byte(header.quantizer)) {
         const auto value_form = reader.read<std::uint8_t>();
         if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
-        GRADSIEVE_TRY(read_value_byte(value_form, header));
+        GRADSIEVE_TRY(coder_of(header.quantizer).read_value_byte(value_form, header));
     }
     if (has_bucket_byte(header.quantizer)) {
         const auto bucket = reader.read<std::uint8_t>();
-        if (bucket > kMostBucketLog2 - kLeastBucketLog2) return corrupt_payload("minmax bucket code", bucket, "0 to 6");
+        if (bucket > kMostBucketLog2 - kLeastBucketLog2)
+            return corrupt_payload(facts_of(header.quantizer).name + std::string(" bucket code"), bucket, "0 to 6");
         header.bucket_log2 = bucket + kLeastBucketLog2;
     }
     header.count = static_cast<std::uint32_t>(elements);
     if (header.is_list()) GRADSIEVE_TRY(read_count(reader, elements, header));
     if (has_parameter_byte(header)) GRADSIEVE_TRY(read_parameters(reader, header));
-    if (header.quantizer == QuantizerKind::kPow2) header.base_exponent = reader.read<std::uint8_t>();
+    if (has_exponents(header.quantizer)) header.base_exponent = reader.read<std::uint8_t>();
     if (has_base(header.quantizer)) header.base = reader.read<float>();
     if (has_step(header.quantizer)) header.step = reader.read<float>();
     if (header.has_chunk_scale) header.chunk_scale = reader.read<float>();
@@ -287,20 +231,15 @@ Result<ParsedHeader> parse_header(ByteView payload, ElementCount elements) {
     if (!reader.is_ok()) return corrupt_payload("length in bytes", payload.size(), "at least its header");
     if (header.is_coded && header.is_paper_word())
         return corrupt_payload("coded values of words that hold them", 1, "0");
-    if (header.quantizer == QuantizerKind::kPow2 && (header.base_exponent == 0 || header.base_exponent == 255))
-        return corrupt_payload("base exponent", header.base_exponent, "1 to 254");
     if (!std::isfinite(header.chunk_scale) || std::signbit(header.chunk_scale))
         return corrupt_payload("scale", std::to_string(header.chunk_scale), "finite and not negative");
-    if (has_base(header.quantizer) && !(header.base >= kLeastBase && header.base <= kMostBase))
-        return corrupt_payload("base", std::to_string(header.base), "1.1 to 16");
-    if (has_step(header.quantizer) && !(header.step >= kLeastStep && header.step <= kMostStep))
-        return corrupt_payload("step of integers", std::to_string(header.step), "2^-100 to 2^100");
+    GRADSIEVE_TRY(coder_of(header.quantizer).check_fields(header));
     parsed.header_bytes = reader.position_bytes();
     return parsed;
 }
 
 bool is_tile_scale(const PayloadHeader& header, float scale) noexcept {
-    const float largest = header.quantizer == QuantizerKind::kDither ? largest_dither_scale(header.code_bits) : FLT_MAX;
+    const float largest = coder_of(header.quantizer).largest_scale(header.code_bits);
     return !std::signbit(scale) && scale <= largest;
 }
 

@@ -7,9 +7,9 @@
 #include "base/id.hpp"
 #include "base/status.hpp"
 #include "codec/element.hpp"
-#include "codec/integer.hpp"
 #include "codec/philox.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/stages/quantizer_list.hpp"
 
 namespace gradsieve::codec {
 
@@ -23,6 +23,25 @@ inline constexpr std::size_t kMaximumTiles = kChunkElements / kTileElements;
 /// The variance paper's word: sign << 31 | octaves below the tile's exponent << 28 | index in the chunk.
 inline constexpr unsigned kPaperWordCodeShift = 28;
 inline constexpr std::uint32_t kPaperWordIndexMask = (1U << kPaperWordCodeShift) - 1;
+
+/// Quantizers with a fact, for the questions below.
+inline constexpr QuantizerSet kSinceVersion3 = quantizers_with([](const auto& facts) { return facts.version >= 3; });
+inline constexpr QuantizerSet kSinceVersion4 = quantizers_with([](const auto& facts) { return facts.version >= 4; });
+inline constexpr QuantizerSet kSinceVersion5 = quantizers_with([](const auto& facts) { return facts.version >= 5; });
+inline constexpr QuantizerSet kCodedQuantizers =
+    quantizers_with([](const auto& facts) { return facts.number_bits == 0; });
+inline constexpr QuantizerSet kSignQuantizers = quantizers_with([](const auto& facts) { return facts.is_sign_bit; });
+inline constexpr QuantizerSet kScaledQuantizers =
+    quantizers_with([](const auto& facts) { return facts.tile_scales > 0; });
+inline constexpr QuantizerSet kTwoScaleQuantizers =
+    quantizers_with([](const auto& facts) { return facts.tile_scales == 2; });
+inline constexpr QuantizerSet kDitheredQuantizers =
+    quantizers_with([](const auto& facts) { return facts.is_dithered; });
+inline constexpr QuantizerSet kExponentQuantizers =
+    quantizers_with([](const auto& facts) { return facts.has_exponents; });
+inline constexpr QuantizerSet kBaseQuantizers = quantizers_with([](const auto& facts) { return facts.has_base; });
+inline constexpr QuantizerSet kStepQuantizers = quantizers_with([](const auto& facts) { return facts.has_step; });
+inline constexpr QuantizerSet kBucketQuantizers = quantizers_with([](const auto& facts) { return facts.has_buckets; });
 
 /// How a payload says which elements it holds. Numbers are part of the format.
 enum class IndexForm : std::uint8_t {
@@ -46,11 +65,8 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t key_bytes(IndexForm form) noexcept
 /// What a payload says as its version: the first one that knows its quantizer and its index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t payload_version(QuantizerKind quantizer, IndexForm form) noexcept {
     if (form == IndexForm::kEliasFano || is_keyed(form)) return 5;
-    if (quantizer == QuantizerKind::kTwoMean || quantizer == QuantizerKind::kVote ||
-        quantizer == QuantizerKind::kMinMax || quantizer == QuantizerKind::kInteger)
-        return 5;
-    if (quantizer == QuantizerKind::kExponentialDither) return 4;
-    return quantizer == QuantizerKind::kF16 || quantizer == QuantizerKind::kNatural ? 3 : 2;
+    return kOldestPayloadVersion + (is_in(kSinceVersion3, quantizer) ? 1U : 0U) +
+           (is_in(kSinceVersion4, quantizer) ? 1U : 0U) + (is_in(kSinceVersion5, quantizer) ? 1U : 0U);
 }
 /// The form byte: bits 0-4 quantizer, bits 5-7 index form.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t form_byte(QuantizerKind quantizer, IndexForm form) noexcept {
@@ -63,7 +79,7 @@ inline constexpr std::uint32_t kRotatedForm = 7;
 inline constexpr std::uint32_t kReuseForm = 31;
 /// Quantizers whose codes are no fp numbers say more about them in a byte behind the form byte.
 GRADSIEVE_HOST_DEVICE constexpr bool has_value_byte(QuantizerKind quantizer) noexcept {
-    return quantizer != QuantizerKind::kF32 && quantizer != QuantizerKind::kF16 && quantizer != QuantizerKind::kBf16;
+    return is_in(kCodedQuantizers, quantizer);
 }
 /// The value form byte: bits 0-2 a code's bits minus one, bit 3 one scale for the chunk. integer: bits 0-4 a code's
 /// bits minus one.
@@ -73,31 +89,39 @@ GRADSIEVE_HOST_DEVICE constexpr std::uint32_t value_byte(std::uint32_t code_bits
 
 /// Whether a code is one bit, set for what is negative.
 GRADSIEVE_HOST_DEVICE constexpr bool is_sign_bit(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean ||
-           quantizer == QuantizerKind::kVote;
+    return is_in(kSignQuantizers, quantizer);
+}
+/// Quantizers whose tiles have scales, unless a chunk has one for all.
+GRADSIEVE_HOST_DEVICE constexpr bool has_tile_scales(QuantizerKind quantizer) noexcept {
+    return is_in(kScaledQuantizers, quantizer);
 }
 /// Scales of a tile that has scales.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t scales_per_tile(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kTwoMean ? 2 : 1;
+    return is_in(kTwoScaleQuantizers, quantizer) ? 2 : 1;
 }
-
+/// Quantizers that may have one scale for a chunk instead.
+GRADSIEVE_HOST_DEVICE constexpr bool may_have_chunk_scale(QuantizerKind quantizer) noexcept {
+    return is_sign_bit(quantizer) && has_tile_scales(quantizer) && scales_per_tile(quantizer) == 1;
+}
 /// Whether codes are levels of their tile's scale.
 GRADSIEVE_HOST_DEVICE constexpr bool is_dithered(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kDither || quantizer == QuantizerKind::kExponentialDither;
+    return is_in(kDitheredQuantizers, quantizer);
+}
+/// Quantizers whose tiles say exponents, and whose payloads are always read as lists.
+GRADSIEVE_HOST_DEVICE constexpr bool has_exponents(QuantizerKind quantizer) noexcept {
+    return is_in(kExponentQuantizers, quantizer);
 }
 /// Quantizers whose header says the base of their levels.
 GRADSIEVE_HOST_DEVICE constexpr bool has_base(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kExponentialDither;
+    return is_in(kBaseQuantizers, quantizer);
 }
-
-/// Quantizers whose header says what whole numbers are multiplied by.
+/// Quantizers whose header says what whole numbers are multiplied by, and each chunk how many bits they have.
 GRADSIEVE_HOST_DEVICE constexpr bool has_step(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kInteger;
+    return is_in(kStepQuantizers, quantizer);
 }
-
 /// Quantizers whose header says a bucket, in a byte behind the value form byte.
 GRADSIEVE_HOST_DEVICE constexpr bool has_bucket_byte(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kMinMax;
+    return is_in(kBucketQuantizers, quantizer);
 }
 /// That byte: log2 of a bucket's elements, less that of the smallest.
 GRADSIEVE_HOST_DEVICE constexpr std::uint32_t bucket_code(std::uint32_t bucket_log2) noexcept {
@@ -125,11 +149,10 @@ struct PayloadHeader {
     [[nodiscard]] bool is_list() const noexcept { return index_form != IndexForm::kEvery; }
     /// The variance paper's word: index, sign and exponent in 32 bits, no value section.
     [[nodiscard]] bool is_paper_word() const noexcept {
-        return index_form == IndexForm::kRaw32 && quantizer == QuantizerKind::kPow2 && code_bits == 4;
+        return index_form == IndexForm::kRaw32 && has_exponents(quantizer) && code_bits == 4;
     }
     [[nodiscard]] bool has_tile_scales() const noexcept {
-        return is_dithered(quantizer) || quantizer == QuantizerKind::kTwoMean ||
-               (quantizer == QuantizerKind::kSign && !has_chunk_scale);
+        return codec::has_tile_scales(quantizer) && !has_chunk_scale;
     }
     /// Scales are fp32 where every element is sent, and bf16 in a list, where few elements share one.
     [[nodiscard]] std::size_t scale_bytes() const noexcept { return is_list() ? 2 : 4; }

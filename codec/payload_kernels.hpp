@@ -108,7 +108,7 @@ struct PayloadKernels {
     /// Appends first_index + position of those; needs kIndexSlack of room. Returns how many.
     std::uint32_t (*list_above)(const float* values, std::uint32_t count, std::uint32_t floor,
                                 std::uint32_t first_index, std::uint32_t* ret_indices);
-    /// pow2 of one tile whose exponent is `top` >= 1 (see quantize_list): ret_decoded, which may be `values`, and the
+    /// pow2 of one tile whose exponent is `top` >= 1 (see stages/pow2.cpp): ret_decoded, which may be `values`, and the
     /// codes, sign << (bits - 1) | octaves below the top; anything where decoded is +0. Returns how many are sent.
     std::uint32_t (*quantize_pow2)(const float* values, std::uint32_t count, std::uint32_t top, unsigned bits,
                                    float* ret_decoded, std::uint8_t* ret_codes);
@@ -128,7 +128,7 @@ struct PayloadKernels {
     /// Fields of one pow2 tile with exponent `top`, 1 to 254, as values; false if one lies below the normal range.
     bool (*decode_pow2)(const std::uint8_t* codes, std::uint32_t count, std::uint32_t top, unsigned bits,
                         float* ret_values);
-    /// Sum of squares of at most kTileElements values in fp64, in the order that codec/dither.hpp states.
+    /// Sum of squares of at most kTileElements values in fp64, in the order that codec/stages/dither.hpp states.
     double (*square_sum)(const float* values, std::uint32_t count);
     /// dither of consecutive elements, the first one a tile's first: fields of step.bits, padding bits zero, and up to
     /// six bytes behind them; ret_decoded[i] = +-level * scale and ret_left[i] = values[i] - that, where not null; each

@@ -37,7 +37,7 @@ inline constexpr std::uint32_t kGroupLanes = 4 * 32;  ///< elements of a stretch
     const Doubles wide = __builtin_convertvector(narrow, Doubles);
     return wide * wide;
 }
-/// Of a whole stretch, in the order that codec/dither.hpp states.
+/// Of a whole stretch, in the order that codec/stages/dither.hpp states.
 [[gnu::always_inline]] inline double stretch_square_sum(const float* values) {
     constexpr unsigned kVectors = 32 / kLongLanes;  // of sums of four
     Doubles sums[kVectors];

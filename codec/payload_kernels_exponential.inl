@@ -1,5 +1,5 @@
-// Payload kernels of exponential dithering: the same operations as codec/exponential.hpp, lane by lane. Part of
-// payload_kernels.inl.
+// Payload kernels of exponential dithering: the same operations as codec/stages/exponential_dither.hpp, lane by lane.
+// Part of payload_kernels.inl.
 #pragma once
 
 #include "codec/dither_kernel.inl"

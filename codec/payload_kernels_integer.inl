@@ -1,4 +1,4 @@
-// Payload kernels of integer rounding: the same operations as codec/integer.hpp, lane by lane. Part of
+// Payload kernels of integer rounding: the same operations as codec/stages/integer.hpp, lane by lane. Part of
 // payload_kernels.inl.
 #pragma once
 
@@ -83,7 +83,8 @@ std::uint32_t integer_list(const IntegerStep& shared_step, const float* values, 
 }
 
 void narrow_integers(const std::uint32_t* codes, std::uint32_t count, unsigned bits, std::uint32_t* ret_fields) {
-    for (std::uint32_t i = 0; i < count; ++i) ret_fields[i] = (codes[i] & ~kIntegerSign) | codes[i] >> 31U << (bits - 1U);
+    for (std::uint32_t i = 0; i < count; ++i)
+        ret_fields[i] = (codes[i] & ~kIntegerSign) | codes[i] >> 31U << (bits - 1U);
 }
 
 void decode_integers(const std::uint32_t* __restrict fields, std::uint32_t count, unsigned bits, float size,

@@ -1,4 +1,4 @@
-// Payload kernels of minmax: the same operations as codec/minmax.hpp, lane by lane. Part of payload_kernels.inl.
+// Payload kernels of minmax: the same operations as codec/stages/minmax.hpp, lane by lane. Part of payload_kernels.inl.
 #pragma once
 
 #include "codec/dither_kernel.inl"

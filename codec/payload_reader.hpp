@@ -2,8 +2,8 @@
 // dense payloads as a view that the decoder adds block by block. Any thread; the view borrows the payload's bytes.
 #pragma once
 
-#include "codec/minmax.hpp"
 #include "codec/payload.hpp"
+#include "codec/stages/minmax.hpp"
 
 #include <vector>
 
@@ -18,7 +18,7 @@ struct PayloadView {
     ByteView scales;           ///< dense: fp32, of each tile as many as its quantizer has, or empty
     ByteView values;           ///< dense: value section
     /// To be read with decode_list: a list, or pow2, whose elements are always read as one.
-    [[nodiscard]] bool is_list() const noexcept { return header.is_list() || header.quantizer == QuantizerKind::kPow2; }
+    [[nodiscard]] bool is_list() const noexcept { return header.is_list() || has_exponents(header.quantizer); }
     /// Dense, a quantizer with scales: number `side` of a tile's.
     [[nodiscard]] float scale_of(std::size_t tile, std::size_t side = 0) const noexcept;
     /// minmax: the least and the largest element of a bucket.

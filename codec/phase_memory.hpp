@@ -1,10 +1,10 @@
 // The inside of PhaseMemory. Included by what runs its phases only.
 #pragma once
 
-#include "codec/low_rank.hpp"
 #include "codec/phases.hpp"
 #include "codec/select_topk.hpp"
-#include "codec/sketch.hpp"
+#include "codec/stages/low_rank.hpp"
+#include "codec/stages/sketch.hpp"
 
 #include <optional>
 #include <vector>

@@ -1,8 +1,8 @@
 #include "codec/phases.hpp"
 
-#include "codec/accumulate.hpp"
 #include "codec/encoder_check.hpp"
 #include "codec/phase_memory.hpp"
+#include "codec/stages/accumulate.hpp"
 #include "codec/tensor_encoder.hpp"
 
 #include <algorithm>

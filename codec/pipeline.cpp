@@ -1,178 +1,247 @@
 #include "codec/pipeline.hpp"
 
-#include "codec/pipeline_front.hpp"
-#include "codec/pipeline_similarity.hpp"
-#include "codec/pipeline_stages.hpp"
-#include "codec/pipeline_whole.hpp"
-
-#include <algorithm>
-#include <array>
+#include "codec/stages/entropy.hpp"
+#include "codec/stages/quantizer_coder.hpp"
+#include "codec/stages/quantizer_list.hpp"
+#include "codec/stages/stage_list.hpp"
+#include "codec/stages/stage_text.hpp"
 
 namespace gradsieve::codec {
 namespace {
 
-constexpr std::array<std::string_view, 5> kIndexCoderNames = {"auto", "rice", "bitmap", "raw32", "elias_fano"};
 constexpr std::array<std::string_view, 2> kCombineNames = {"gather", "majority"};
-constexpr std::array<std::string_view, 1> kEntropyCoderNames = {"entropy"};
+/// Of those that are no front and no whole codec, in the order in which they stand.
+enum Role : std::uint8_t { kSelectorRole, kQuantizerRole, kIndexCoderRole, kEntropyRole };
 constexpr std::array<std::string_view, 4> kRoleNames = {"selector", "quantizer", "index coder", "entropy coder"};
 
-/// Role of a known name as an index into kRoleNames.
-std::optional<std::size_t> role_of(std::string_view name) {
-    if (position_of(selector_names(), name)) return 0;
-    if (position_of(quantizer_names(), name)) return 1;
-    if (position_of(kIndexCoderNames, name)) return 2;
-    if (position_of(kEntropyCoderNames, name)) return 3;
+std::optional<Role> role_of(std::string_view name) {
+    if (find_stage(selector_stages(), name) != nullptr) return kSelectorRole;
+    if (find_stage(quantizer_stages(), name) != nullptr) return kQuantizerRole;
+    if (find_stage(index_coder_stages(), name) != nullptr) return kIndexCoderRole;
+    if (entropy_row().name == name) return kEntropyRole;
     return std::nullopt;
+}
+
+template <typename Stage>
+void add_names(std::span<const Stage* const> stages, std::vector<std::string_view>& inout_names) {
+    for (const Stage* stage : stages) inout_names.push_back(stage->row.name);
 }
 
 Status unknown_stage(std::string_view name, std::size_t first_role) {
     std::vector<std::string_view> candidates;
-    if (first_role == 0) candidates.push_back(kSimilarityName);
-    if (first_role == 0) candidates.insert(candidates.end(), front_names().begin(), front_names().end());
-    if (first_role == 0) candidates.insert(candidates.end(), whole_names().begin(), whole_names().end());
-    if (first_role <= 0) candidates.insert(candidates.end(), selector_names().begin(), selector_names().end());
-    if (first_role == 1) candidates.insert(candidates.end(), quantizer_names().begin(), quantizer_names().end());
-    if (first_role == 1 || first_role == 2)
-        candidates.insert(candidates.end(), kIndexCoderNames.begin(), kIndexCoderNames.end());
-    if (first_role >= 1) candidates.insert(candidates.end(), kEntropyCoderNames.begin(), kEntropyCoderNames.end());
+    if (first_role == kSelectorRole) {
+        add_names(front_stages(), candidates);
+        add_names(whole_stages(), candidates);
+        add_names(selector_stages(), candidates);
+    }
+    if (first_role == kQuantizerRole) add_names(quantizer_stages(), candidates);
+    if (first_role == kQuantizerRole || first_role == kIndexCoderRole) add_names(index_coder_stages(), candidates);
+    if (first_role >= kQuantizerRole) candidates.push_back(entropy_row().name);
     std::string allowed;
     for (const auto candidate : candidates) allowed.append(allowed.empty() ? "" : ", ").append(candidate);
     return bad_text("codec stage", name, allowed, "did you mean " + std::string(nearest_name(name, candidates)) + "?");
 }
 
 std::string front_order() {
-    std::string order(kSimilarityName);
-    for (const std::string_view name : front_names()) order.append(", ").append(name);
+    std::string order;
+    for (const FrontStage* front : front_stages()) order.append(order.empty() ? "" : ", ").append(front->row.name);
     return order;
 }
 
-/// Refuses what would not mean what it says.
-Status check_combination(const Pipeline& pipeline) {
+/// Stages in front, off the beginning of `inout_stages`.
+Status read_fronts(std::string_view text, std::span<const StageText>& inout_stages, Pipeline& inout_pipeline) {
+    for (const FrontStage* front : front_stages()) {
+        if (inout_stages.front().name != front->row.name) continue;
+        ArgumentReader arguments(inout_stages.front());
+        GRADSIEVE_TRY(front->read(arguments, inout_pipeline));
+        inout_stages = inout_stages.subspan(1);
+        if (inout_stages.empty())
+            return bad_text("codec", text, "a selector behind " + std::string(front->row.name),
+                            "write e.g. " + std::string(front->row.name) + " | topk(0.001) | bf16, or | all | bf16");
+    }
+    return {};
+}
+
+/// `stages`: all that is left of the text, a whole codec first; it has to be the only one.
+Status read_whole_codec(const WholeStage& stage, std::span<const StageText> stages, Whole& ret_whole) {
+    if (stages.size() > 1)
+        return bad_text("codec stage behind " + std::string(stage.row.name), stages[1].name, "none",
+                        "it stands in place of selector, quantizer and index coder: remove the stage");
+    ArgumentReader arguments(stages.front());
+    ret_whole.kind = stage.kind;
+    return stage.read(arguments, ret_whole);
+}
+
+Status read_stage(Role role, const StageText& text, Pipeline& inout_pipeline) {
+    ArgumentReader arguments(text);
+    switch (role) {
+        case kSelectorRole: {
+            const SelectorStage& stage = *find_stage(selector_stages(), text.name);
+            inout_pipeline.selector.kind = stage.kind;
+            return stage.read != nullptr ? stage.read(arguments, inout_pipeline.selector) : arguments.finish();
+        }
+        case kQuantizerRole: {
+            const QuantizerStage& stage = *find_stage(quantizer_stages(), text.name);
+            inout_pipeline.quantizer.kind = stage.kind;
+            return stage.read != nullptr ? stage.read(arguments, inout_pipeline.selector, inout_pipeline.quantizer)
+                                         : arguments.finish();
+        }
+        case kIndexCoderRole: inout_pipeline.index_coder = find_stage(index_coder_stages(), text.name)->kind; break;
+        case kEntropyRole: inout_pipeline.has_entropy = true; break;
+    }
+    return arguments.finish();
+}
+
+/// Where errors of a random rounding go has to go with what the selector does with its own.
+Status check_feedback(const Pipeline& pipeline) {
     const Selector& selector = pipeline.selector;
     const Quantizer& quantizer = pipeline.quantizer;
-    const IndexCoderKind index_coder = pipeline.index_coder;
-    GRADSIEVE_TRY(check_front(pipeline));
-    GRADSIEVE_TRY(check_reuse(pipeline));
-    GRADSIEVE_TRY(check_entropy(pipeline));
-    if (selector.kind == SelectorKind::kVarianceHybrid &&
-        (quantizer.kind != QuantizerKind::kSign || quantizer.tau != selector.tau))
-        return bad_text("quantizer after variance_hybrid", canonical_text(pipeline, Knobs::kKeep), "sign(scale=tau)",
-                        "the hybrid sends +-tau: write sign(scale=tau), or leave the quantizer out");
-    if (quantizer.kind == QuantizerKind::kVote && selector.kind != SelectorKind::kAll)
-        return bad_text("codec stage sign: scale", "none", "mean, two_mean or a number after a selector but all",
-                        "a sign without a size leaves nothing that a residual could keep: select with all, or give "
-                        "the scale");
-    if (quantizer.kind == QuantizerKind::kMinMax && selector.kind != SelectorKind::kAll)
-        return bad_text("quantizer after " + std::string(name_of(selector)), "minmax", "all | minmax",
-                        "a range of a list's values has no level for zero that is kept: select with all, or quantize "
-                        "with dither");
-    const bool has_own_residual = selector.kind != SelectorKind::kAll && !drops_errors(selector);
+    if (!is_random(quantizer)) return {};
+    const bool has_own_residual = !sends_all(selector) && !drops_errors(selector);
     const std::string feedback_of_stage = "codec stage " + std::string(name_of(quantizer)) + ": feedback";
-    if (is_random(quantizer) && has_own_residual && quantizer.feedback == Feedback::kNone)
+    const bool is_dropped = quantizer.feedback == Feedback::kNone;
+    if (has_own_residual && is_dropped)
         return bad_text(feedback_of_stage, "none",
-                        std::string(quantizer.kind == QuantizerKind::kInteger ? "unscaled" : "scaled or unscaled") +
+                        std::string(facts_of(quantizer.kind).has_bound ? "scaled or unscaled" : "unscaled") +
                             " after a selector that keeps a residual",
                         "leave it out, or select with all");
-    if (is_random(quantizer) && selector.is_faithful && quantizer.feedback != Feedback::kNone)
+    if (selector.is_faithful && !is_dropped)
         return bad_text(feedback_of_stage, kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)],
                         "none after mode=faithful, which drops errors", "leave it out, or write mode=conserving");
-    if (is_keyed(selector) && drops_errors(selector) && is_random(quantizer) && quantizer.feedback != Feedback::kNone)
+    if (is_keyed(selector) && drops_errors(selector) && !is_dropped)
         return bad_text(feedback_of_stage, kFeedbackNames[static_cast<std::size_t>(quantizer.feedback)],
                         "none after a selector with feedback=none", "leave it out, or give the selector feedback");
-    if (is_keyed(selector))
-        return check_keyed(pipeline, name_of(quantizer), kIndexCoderNames[static_cast<std::size_t>(index_coder)]);
-    if (selector.kind == SelectorKind::kAdaptiveRandom && quantizer.kind == QuantizerKind::kPow2 &&
-        quantizer.scope == Scope::kTensor)
-        return bad_text("scope of pow2 after adaptive_random", "tensor", "tile",
-                        "the tensor's largest element need not be among those drawn: leave the scope out");
-    if (selector.kind == SelectorKind::kAll && quantizer.kind != QuantizerKind::kPow2 &&
-        index_coder != IndexCoderKind::kAuto)
-        return bad_text("index coder after all", kIndexCoderNames[static_cast<std::size_t>(index_coder)], "auto",
+    return {};
+}
+
+/// Refuses what would not mean what it says. The stages in front are asked from the last one on, nearest to what they
+/// stand before.
+Status check_fronts(const Pipeline& pipeline) {
+    const auto fronts = front_stages();
+    for (auto front = fronts.rbegin(); front != fronts.rend(); ++front) GRADSIEVE_TRY((*front)->check(pipeline));
+    return {};
+}
+Status check_combination(const Pipeline& pipeline) {
+    const SelectorStage& selector = stage_of(pipeline.selector);
+    const QuantizerStage& quantizer = stage_of(pipeline.quantizer);
+    GRADSIEVE_TRY(check_fronts(pipeline));
+    GRADSIEVE_TRY(stages::Entropy::check(pipeline));
+    if (quantizer.check != nullptr) GRADSIEVE_TRY(quantizer.check(pipeline));
+    GRADSIEVE_TRY(check_feedback(pipeline));
+    if (selector.check != nullptr) GRADSIEVE_TRY(selector.check(pipeline));
+    const bool has_lists = !sends_all(pipeline.selector) || facts_of(pipeline.quantizer.kind).has_exponents;
+    if (!has_lists && pipeline.index_coder != IndexCoderKind::kAuto)
+        return bad_text("index coder after all", name_of(pipeline.index_coder), "auto",
                         "every element is sent, so there are no indices: leave the index coder out");
     return {};
+}
+
+std::string with_arguments(std::string_view name, const std::string& arguments) {
+    std::string text(name);
+    if (!arguments.empty()) text.append("(").append(arguments).append(")");
+    return text;
 }
 
 }  // namespace
 
 Result<Pipeline> parse_pipeline(std::string_view text) {
-    GRADSIEVE_ASSIGN(std::vector<StageText> stages, split_pipeline(text));
+    GRADSIEVE_ASSIGN(const std::vector<StageText> all_stages, split_pipeline(text));
+    std::span<const StageText> stages = all_stages;
     Pipeline pipeline;
-    if (stages.front().name == kSimilarityName) {
-        GRADSIEVE_TRY(read_similarity(stages.front(), pipeline));
-        stages.erase(stages.begin());
-        if (stages.empty())
-            return bad_text("codec", text, "a selector behind similarity", "write e.g. similarity | topk(0.01)");
-    }
-    for (std::size_t next_front = 0; is_front(stages.front().name);) {
-        const std::string front_name(stages.front().name);
-        const std::size_t position = front_position(front_name);
-        if (position < next_front) break;
-        GRADSIEVE_TRY(read_front(stages.front(), pipeline.front));
-        next_front = position + 1;
-        stages.erase(stages.begin());
-        if (stages.empty())
-            return bad_text("codec", text, "a selector behind " + front_name,
-                            "write e.g. momentum(0.9) | topk(0.001) | f32 | auto");
-    }
-    if (is_whole(stages.front().name)) {
-        GRADSIEVE_TRY(read_whole_codec(stages, pipeline.whole));
-        GRADSIEVE_TRY(check_front(pipeline));
-        GRADSIEVE_TRY(check_reuse(pipeline));
+    GRADSIEVE_TRY(read_fronts(text, stages, pipeline));
+    if (const WholeStage* whole = find_stage(whole_stages(), stages.front().name)) {
+        GRADSIEVE_TRY(read_whole_codec(*whole, stages, pipeline.whole));
+        GRADSIEVE_TRY(check_fronts(pipeline));
         return pipeline;
     }
     std::size_t next_role = 0;
     bool has_quantizer = false;
     for (const StageText& stage : stages) {
-        if (is_whole(stage.name))
+        if (find_stage(whole_stages(), stage.name) != nullptr)
             return bad_text("codec stage", stage.name, "in place of selector, quantizer and index coder",
                             "remove it, or the other stages");
-        if (is_front(stage.name) || stage.name == kSimilarityName)
+        if (find_stage(front_stages(), stage.name) != nullptr)
             return bad_text("codec stage", stage.name, "once, before the selector, in the order " + front_order(),
                             "move or remove it");
         const auto role = role_of(stage.name);
-        if (!role && next_role <= 3) return unknown_stage(stage.name, next_role);
-        if (!role || *role < next_role || (next_role == 0 && *role != 0))
+        if (!role && next_role <= kEntropyRole) return unknown_stage(stage.name, next_role);
+        if (!role || *role < next_role || (next_role == kSelectorRole && *role != kSelectorRole))
             return bad_text(
                 "codec stage", stage.name, "selector | quantizer | index coder | entropy, each once, in this order",
                 role ? "its role is " + std::string(kRoleNames[*role]) + ": move or remove it" : "remove it");
-        if (*role == 0) GRADSIEVE_TRY(read_selector(stage, pipeline.selector));
-        if (*role == 1) GRADSIEVE_TRY(read_quantizer(stage, pipeline.selector, pipeline.quantizer));
-        if (*role == 2) {
-            pipeline.index_coder = static_cast<IndexCoderKind>(*position_of(kIndexCoderNames, stage.name));
-            GRADSIEVE_TRY(ArgumentReader(stage).finish());
-        }
-        if (*role == 3) {
-            pipeline.has_entropy = true;
-            GRADSIEVE_TRY(ArgumentReader(stage).finish());
-        }
-        has_quantizer = has_quantizer || *role == 1;
-        next_role = *role + 1;
+        GRADSIEVE_TRY(read_stage(*role, stage, pipeline));
+        has_quantizer = has_quantizer || *role == kQuantizerRole;
+        next_role = std::size_t{*role} + 1;
     }
-    if (has_tau(pipeline.selector) && !has_quantizer) {  // as the selectors were published
-        pipeline.quantizer.kind = QuantizerKind::kSign;
-        pipeline.quantizer.tau = pipeline.selector.tau;
-    }
+    if (const auto as_published = stage_of(pipeline.selector).default_quantizer; as_published && !has_quantizer)
+        pipeline.quantizer = as_published(pipeline.selector);
     GRADSIEVE_TRY(check_combination(pipeline));
     return pipeline;
 }
 
 std::string canonical_text(const Pipeline& pipeline, Knobs knobs) {
-    const auto front = similarity_text(pipeline, knobs) + front_text(pipeline.front);
-    if (has_phases(pipeline)) return front + whole_text(pipeline.whole);
-    return front + selector_text(pipeline.selector, knobs) + " | " + quantizer_text(pipeline, knobs) + " | " +
-           std::string(kIndexCoderNames[static_cast<std::size_t>(pipeline.index_coder)]) +
-           (pipeline.has_entropy ? " | entropy" : "");
+    std::string text;
+    for (const FrontStage* front : front_stages())
+        if (const std::string stage = front->text(pipeline, knobs); !stage.empty()) text += stage + " | ";
+    if (has_phases(pipeline))
+        return text + with_arguments(name_of(pipeline.whole), stage_of(pipeline.whole).arguments(pipeline.whole));
+    const SelectorStage& selector = stage_of(pipeline.selector);
+    const QuantizerStage& quantizer = stage_of(pipeline.quantizer);
+    text += with_arguments(selector.row.name,
+                           selector.arguments != nullptr ? selector.arguments(pipeline.selector, knobs) : "");
+    text += " | " + with_arguments(quantizer.row.name,
+                                   quantizer.arguments != nullptr ? quantizer.arguments(pipeline, knobs) : "");
+    text.append(" | ").append(name_of(pipeline.index_coder));
+    return text + (pipeline.has_entropy ? " | entropy" : "");
 }
 
 bool has_residual(const Pipeline& pipeline) noexcept {
-    const Quantizer& quantizer = pipeline.quantizer;
     if (has_phases(pipeline)) return true;
     if (is_keyed(pipeline.selector)) return !drops_errors(pipeline.selector);
-    const bool drops_rounding = quantizer.kind == QuantizerKind::kVote || has_drive_scale(quantizer) ||
-                                (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
-    return pipeline.selector.kind != SelectorKind::kAll || (quantizer.kind != QuantizerKind::kF32 && !drops_rounding);
+    if (!sends_all(pipeline.selector)) return true;
+    const Quantizer& quantizer = pipeline.quantizer;
+    const QuantizerFacts& facts = facts_of(quantizer.kind);
+    const bool drops_rounding =
+        facts.is_vote || has_drive_scale(quantizer) || (is_random(quantizer) && quantizer.feedback == Feedback::kNone);
+    return !facts.is_exact && !drops_rounding;
+}
+
+bool has_variance(const Pipeline& pipeline) noexcept {
+    return stage_of(pipeline.selector).tests_variance || pipeline.selector.gate > 0;
+}
+
+bool is_random(const Quantizer& quantizer) noexcept {
+    return facts_of(quantizer.kind).is_random && !quantizer.is_biased;
+}
+
+Combine combine_of(QuantizerKind quantizer) noexcept {
+    return facts_of(quantizer).is_vote ? Combine::kMajority : Combine::kGather;
 }
 
 std::string_view combine_name(Combine combine) noexcept { return kCombineNames[static_cast<std::size_t>(combine)]; }
+
+bool sends_all(const Selector& selector) noexcept { return selection_of(selector) == Selection::kEvery; }
+
+bool has_ratio(const Selector& selector) noexcept { return stage_of(selector).has_ratio; }
+
+bool is_keyed(const Selector& selector) noexcept { return selection_of(selector) == Selection::kKeyed; }
+
+bool drops_errors(const Selector& selector) noexcept {
+    return selector.is_faithful || (is_keyed(selector) && selector.feedback == Feedback::kNone);
+}
+
+bool loses_nothing(const Pipeline& pipeline) noexcept {
+    return sends_all(pipeline.selector) && facts_of(pipeline.quantizer.kind).is_exact;
+}
+
+double expected_bits(const Pipeline& pipeline) noexcept {
+    constexpr double kIndexBits = 8;  // where one in a hundred is sent
+    const SelectorStage& selector = stage_of(pipeline.selector);
+    const bool has_indices = selector.selection != Selection::kEvery && selector.selection != Selection::kKeyed;
+    return selector.expected_share(pipeline.selector) *
+           (coder_of(pipeline.quantizer.kind).expected_bits(pipeline.quantizer) + (has_indices ? kIndexBits : 0));
+}
+
+std::uint32_t code_bits(const Quantizer& quantizer) noexcept { return coder_of(quantizer.kind).code_bits(quantizer); }
 
 }  // namespace gradsieve::codec

@@ -4,6 +4,7 @@
 
 #include "base/id.hpp"
 #include "base/status.hpp"
+#include "codec/quantizer_kind.hpp"
 
 #include <span>
 #include <string>
@@ -25,23 +26,18 @@ enum class SelectorKind : std::uint8_t {
     kBiasedRandom = 10,
     kAdaptiveRandom = 11
 };
+/// How elements are chosen.
+enum class Selection : std::uint8_t {
+    kEvery,       ///< all of them; there is no list, but where the quantizer leaves elements out
+    kTested,      ///< element by element, by a test in the dense pass
+    kBlockBest,   ///< the largest magnitudes of each block
+    kBlockDrawn,  ///< drawn at random from each block
+    kBest,        ///< the largest magnitudes of the tensor, or of several
+    kEstimated,   ///< magnitudes above a threshold that is estimated from the tensor
+    kKeyed        ///< by a key, which payloads have in place of positions
+};
 /// A codec that is selector, quantizer and index coder in one.
 enum class WholeKind : std::uint8_t { kNone = 0, kLowRank = 1, kSketch = 2 };
-/// Numbers are part of the payload format.
-enum class QuantizerKind : std::uint8_t {
-    kF32 = 0,
-    kF16 = 1,
-    kBf16 = 2,
-    kPow2 = 3,
-    kSign = 4,
-    kTwoMean = 5,  ///< sign(scale=two_mean)
-    kVote = 6,     ///< sign(scale=none)
-    kNatural = 7,
-    kDither = 8,
-    kExponentialDither = 9,
-    kInteger = 10,
-    kMinMax = 11
-};
 enum class IndexCoderKind : std::uint8_t { kAuto = 0, kRice = 1, kBitmap = 2, kRaw32 = 3, kEliasFano = 4 };
 /// What happens to a gradient before it is accumulated.
 enum class FrontKind : std::uint8_t { kNone = 0, kMomentum = 1 };
@@ -193,23 +189,7 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 /// Steps at the beginning of a job have ratios of their own (warmup.hpp).
 [[nodiscard]] constexpr bool has_warmup(const Pipeline& pipeline) noexcept { return pipeline.front.warmup_steps > 0; }
 /// Whether a selector keeps a share of elements that is its parameter.
-[[nodiscard]] constexpr bool has_ratio(const Selector& selector) noexcept {
-    switch (selector.kind) {
-        case SelectorKind::kTopK:
-        case SelectorKind::kBlockTopK:
-        case SelectorKind::kGaussianK:
-        case SelectorKind::kSidco:
-        case SelectorKind::kRandK:
-        case SelectorKind::kAdaptiveRandom: return true;
-        case SelectorKind::kAll:
-        case SelectorKind::kVariance:
-        case SelectorKind::kVarianceHybrid:
-        case SelectorKind::kThreshold:
-        case SelectorKind::kBernoulli:
-        case SelectorKind::kBiasedRandom: break;
-    }
-    return false;
-}
+[[nodiscard]] bool has_ratio(const Selector& selector) noexcept;
 
 /// Sends differences, and keeps in place of r what was sent; what comes back is kept as well (difference.hpp).
 [[nodiscard]] constexpr bool has_delta(const Pipeline& pipeline) noexcept { return pipeline.front.is_difference; }
@@ -226,6 +206,10 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 [[nodiscard]] constexpr float residual_factor(const Front& front, float rescale) noexcept {
     return front.is_difference ? -1.0F : static_cast<float>(front.beta) * rescale;
 }
+/// Has factors of the stage compensate.
+[[nodiscard]] constexpr bool is_compensated(const Front& front) noexcept {
+    return front.beta != 1 || front.gamma != 1 || front.low_pass != 1;
+}
 /// Whether what is kept of an error passes a low-pass filter (low_pass.hpp).
 [[nodiscard]] constexpr bool has_low_pass(const Pipeline& pipeline) noexcept { return pipeline.front.low_pass < 1; }
 /// What each sample's weight, or that of u, is multiplied by: fl(gamma weight).
@@ -234,38 +218,28 @@ enum class Knobs : std::uint8_t { kKeep, kBlank };
 }
 
 /// Rounds at random and without bias, so that the error may also be dropped (Feedback).
-[[nodiscard]] constexpr bool is_random(const Quantizer& quantizer) noexcept {
-    return quantizer.kind == QuantizerKind::kDither || quantizer.kind == QuantizerKind::kNatural ||
-           quantizer.kind == QuantizerKind::kMinMax ||
-           ((quantizer.kind == QuantizerKind::kExponentialDither || quantizer.kind == QuantizerKind::kInteger) &&
-            !quantizer.is_biased);
-}
-
-/// sign(scale=drive), whose error is dropped: in front of it is a rotation, over which it is zero in the mean, where
-/// that makes elements normal.
-[[nodiscard]] constexpr bool has_drive_scale(const Quantizer& quantizer) noexcept {
-    return quantizer.kind == QuantizerKind::kSign && quantizer.feedback == Feedback::kNone;
-}
+[[nodiscard]] bool is_random(const Quantizer& quantizer) noexcept;
 
 /// How the payloads of all nodes become one result.
-[[nodiscard]] constexpr Combine combine_of(QuantizerKind quantizer) noexcept {
-    return quantizer == QuantizerKind::kVote ? Combine::kMajority : Combine::kGather;
-}
+[[nodiscard]] Combine combine_of(QuantizerKind quantizer) noexcept;
 /// "gather" or "majority".
 [[nodiscard]] std::string_view combine_name(Combine combine) noexcept;
+/// Sends every element.
+[[nodiscard]] bool sends_all(const Selector& selector) noexcept;
 /// Sends positions that follow from a key (random_selection.hpp), zeros as well: a payload has the key in their place.
-[[nodiscard]] constexpr bool is_keyed(const Selector& selector) noexcept {
-    return selector.kind == SelectorKind::kRandK || selector.kind == SelectorKind::kBernoulli ||
-           selector.kind == SelectorKind::kBiasedRandom;
-}
+[[nodiscard]] bool is_keyed(const Selector& selector) noexcept;
 /// What the selector leaves out or the quantizer rounds away is dropped.
-[[nodiscard]] constexpr bool drops_errors(const Selector& selector) noexcept {
-    return selector.is_faithful || (is_keyed(selector) && selector.feedback == Feedback::kNone);
-}
+[[nodiscard]] bool drops_errors(const Selector& selector) noexcept;
 
 /// Bits of one code, of a quantizer that has codes; 0 of others, and of integer, of which each chunk says them. The
 /// entropy stage takes codes of 2 to 8 bits.
 [[nodiscard]] std::uint32_t code_bits(const Quantizer& quantizer) noexcept;
+
+/// Neither selects nor rounds: `all | f32`.
+[[nodiscard]] bool loses_nothing(const Pipeline& pipeline) noexcept;
+/// Bits of an element that selector and quantizer send of each element of a tensor, as far as that is known before
+/// there are gradients. Without lowrank and sketch, which stand in their place.
+[[nodiscard]] double expected_bits(const Pipeline& pipeline) noexcept;
 
 /// One row per stage, for `gradsieve codecs` and for the suites that iterate the table.
 struct StageRow {

@@ -1,6 +1,7 @@
 #include "codec/random_mask.hpp"
 
 #include "codec/select_topk.hpp"
+#include "codec/stages/stage_list.hpp"
 
 #include <algorithm>
 #include <array>
@@ -55,7 +56,17 @@ std::uint32_t draw_subset_tile(const SelectionRule& rule, std::uint32_t offset, 
     return share;
 }
 
+/// Of a selector without a key: all.
+Probabilities probabilities_of(const Selector& selector) noexcept {
+    const auto probabilities = stage_of(selector).probabilities;
+    return probabilities != nullptr ? probabilities(selector) : Probabilities{};
+}
+
 }  // namespace
+
+bool is_subset(const Selector& selector) noexcept {
+    return is_keyed(selector) && stage_of(selector).probabilities == nullptr;
+}
 
 std::uint32_t selection_limit(double probability) noexcept {
     const double share = std::floor(probability * 0x1p32 + 0.5);
@@ -64,26 +75,24 @@ std::uint32_t selection_limit(double probability) noexcept {
 
 float raise_factor(const Selector& selector, ElementCount elements) noexcept {
     if (selector.feedback != Feedback::kNone) return 1;
-    if (selector.kind == SelectorKind::kRandK)
+    if (is_subset(selector))
         return static_cast<float>(static_cast<double>(elements) /
                                   static_cast<double>(top_k_count(selector.ratio, elements)));
-    return static_cast<float>(1 / limit_probability(selection_limit(selector.probability)));
+    return static_cast<float>(1 / limit_probability(selection_limit(probabilities_of(selector).first)));
 }
 
 SelectionPlan::SelectionPlan(const Selector& selector, std::uint64_t seed, TensorId tensor, Step step,
                              ElementCount elements)
-    : key_(mix64(mix64(mix64(seed) + tensor) + step)),
-      elements_(elements),
-      is_subset_(selector.kind == SelectorKind::kRandK) {
+    : key_(mix64(mix64(mix64(seed) + tensor) + step)), elements_(elements), is_subset_(is_subset(selector)) {
     if (elements == 0) return;
     if (is_subset_) {
         keep_count_ = top_k_count(selector.ratio, elements);
         offset_ = draw_wide(halves(key_), elements);
         return;
     }
-    first_limit_ = selection_limit(selector.probability);
-    last_limit_ =
-        selector.kind == SelectorKind::kBiasedRandom ? selection_limit(selector.last_probability) : first_limit_;
+    const Probabilities probabilities = probabilities_of(selector);
+    first_limit_ = selection_limit(probabilities.first);
+    last_limit_ = selection_limit(probabilities.last);
 }
 
 /// Elements before `first` that are sent, and the offset's part.

@@ -11,6 +11,8 @@
 
 namespace gradsieve::codec {
 
+/// Whether a random selector sends a fixed number of elements.
+[[nodiscard]] bool is_subset(const Selector& selector) noexcept;
 /// The least word that is above a probability's share of 2^32, minus one: elements whose word is at most that are sent.
 /// `probability`: (0, 1].
 [[nodiscard]] std::uint32_t selection_limit(double probability) noexcept;

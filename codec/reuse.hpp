@@ -14,7 +14,7 @@
 #include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
 #include "codec/sent_state.hpp"
-#include "codec/similarity.hpp"
+#include "codec/stages/similarity.hpp"
 
 #include <optional>
 #include <span>

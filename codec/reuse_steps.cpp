@@ -1,6 +1,6 @@
 #include "codec/reuse_steps.hpp"
 
-#include "codec/accumulate.hpp"
+#include "codec/stages/accumulate.hpp"
 
 #include <algorithm>
 

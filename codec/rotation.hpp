@@ -21,6 +21,7 @@
 
 #include "codec/pipeline.hpp"
 #include "codec/random_selection.hpp"
+#include "codec/stages/sign.hpp"
 
 #include <span>
 

@@ -2,8 +2,8 @@
 // thread.
 #pragma once
 
-#include "codec/adaptive_random.hpp"
 #include "codec/select_list.hpp"
+#include "codec/stages/adaptive_random.hpp"
 
 #include <vector>
 

@@ -40,9 +40,9 @@ ElementCount elements_of(ElementCount elements, ElementCount chunk) noexcept {
 
 ByteCount most_payload_bytes(const Pipeline& pipeline, ElementCount elements) noexcept {
     const Quantizer& quantizer = pipeline.quantizer;
-    const bool is_list = quantizer.kind == QuantizerKind::kPow2;
+    const bool is_list = has_exponents(quantizer.kind);
     PayloadHeader header = header_of(quantizer, IndexForm::kEvery, elements);
-    if (quantizer.kind == QuantizerKind::kInteger) header.code_bits = kMostIntegerCodeBits;
+    if (has_step(quantizer.kind)) header.code_bits = kMostIntegerCodeBits;
     const ByteCount plain = encoded_bytes(header, {.chunk_elements = elements, .tiles = tiles_of(elements)});
     const ByteCount list =
         is_list ? index_bound(pipeline.index_coder, elements) + kExponentBytesPerTile * tiles_of(elements) : 0;

@@ -5,7 +5,7 @@
 
 #include "codec/decoder.hpp"
 #include "codec/encoder.hpp"
-#include "codec/similarity.hpp"
+#include "codec/stages/similarity.hpp"
 
 #include <optional>
 #include <span>

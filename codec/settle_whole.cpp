@@ -1,7 +1,7 @@
 #include "codec/settle_whole.hpp"
 
-#include "codec/low_rank.hpp"
-#include "codec/sketch.hpp"
+#include "codec/stages/low_rank.hpp"
+#include "codec/stages/sketch.hpp"
 
 namespace gradsieve::codec {
 

@@ -1,7 +1,7 @@
 #include "codec/shard.hpp"
 
-#include "codec/accumulate.hpp"
 #include "codec/pipeline_text.hpp"
+#include "codec/stages/accumulate.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -40,7 +40,7 @@ std::optional<Pipeline> down_pipeline(const Pipeline& pipeline, const Pipeline& 
     if (has_phases(pipeline) || has_model_scope(pipeline) || has_delta(pipeline) || has_reuse(pipeline) ||
         combine_of(pipeline.quantizer.kind) != Combine::kGather)
         return std::nullopt;
-    if (pipeline.selector.kind != SelectorKind::kAll || has_rotation(pipeline)) return down;
+    if (!sends_all(pipeline.selector) || has_rotation(pipeline)) return down;
     auto same = pipeline;
     same.front = {};
     same.measures_similarity = false;

@@ -1,7 +1,7 @@
 #include "codec/state_arrays.hpp"
 
-#include "codec/low_rank.hpp"
 #include "codec/sent_state.hpp"
+#include "codec/stages/low_rank.hpp"
 
 #include <algorithm>
 #include <array>

@@ -7,9 +7,10 @@
 #include "codec/dense_pass.hpp"
 #include "codec/encoder_options.hpp"
 #include "codec/model_scope.hpp"
-#include "codec/momentum.hpp"
 #include "codec/payload_kernels.hpp"
 #include "codec/phases.hpp"
+#include "codec/stages/momentum.hpp"
+#include "codec/stages/stage.hpp"
 #include "codec/workspace.hpp"
 
 namespace gradsieve::codec {
@@ -56,7 +57,7 @@ private:
     void encode_dense();
     bool encode_tiles(std::uint32_t chunk, DensePayload& inout_payload);
     bool encode_held(std::uint32_t chunk, DensePayload& inout_payload);
-    bool encode_integers(std::uint32_t chunk, PayloadBytes& ret_payload);
+    bool encode_words(std::uint32_t chunk, PayloadBytes& ret_payload);
     void encode_dense_list(bool observes_first);
     void encode_rotated();
     bool encode_rotated(std::uint32_t chunk, const DenseTileCoder& coder, PhiloxKey key, DensePayload& inout_payload);
@@ -75,8 +76,6 @@ private:
     void emit_list_chunk(std::size_t position, float tensor_maximum);
 
     // Pieces of a route.
-    void measure_held(const DenseOutcome& outcome, std::size_t tile, std::size_t elements, DensePayload& inout_payload,
-                      HeldTile& inout_held) const;
     void settle_held(const HeldTile& held, std::size_t elements, const DensePayload& payload) const;
     bool estimate_floor(const EstimateRule& rule, EstimateState& ret_state);
     void look_at(ElementCount first, std::size_t elements, EstimateLook& inout_look) const;
@@ -104,6 +103,7 @@ private:
     const Pipeline& pipeline_;
     EncodeWorkspace::Impl& scratch_;
     TopKCandidates& candidates_;
+    const Selection selection_;
     DensePlan plan_;
     MomentumStep momentum_;             ///< of pipelines with momentum
     MomentumSamples momentum_samples_;  ///< the pass's samples then

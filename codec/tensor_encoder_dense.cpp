@@ -1,10 +1,7 @@
 // The routes of selections that send every element.
 #include "codec/dense_coder.hpp"
-#include "codec/dither_coder.hpp"
 #include "codec/encoder_settle.hpp"
-#include "codec/exponential_coder.hpp"
-#include "codec/integer_coder.hpp"
-#include "codec/minmax_coder.hpp"
+#include "codec/stages/quantizer_coder.hpp"
 #include "codec/tensor_encoder.hpp"
 
 #include <algorithm>
@@ -18,24 +15,20 @@ bool has_scale(const HeldTile& held) { return held.scale > 0.0F || held.negative
 
 }  // namespace
 
-/// f32, f16, bf16, natural and votes: the pass writes values and residual as it goes. Other signs and dither: a tile's
-/// scale is known only once it is read, so each goes through the first-level cache and is written while the next one is
-/// read.
 void TensorEncoder::encode_dense() {
-    const QuantizerKind quantizer = pipeline_.quantizer.kind;
+    const DenseRoute route = facts_of(pipeline_.quantizer.kind).route;
     for (std::uint32_t chunk = 0; chunk < chunk_count(); ++chunk) {
         const std::size_t elements = chunk_elements(chunk);
-        if (quantizer == QuantizerKind::kInteger) {
+        if (route == DenseRoute::kChunk) {
             PayloadBytes bytes;
-            if (!encode_integers(chunk, bytes)) return;
+            if (!encode_words(chunk, bytes)) return;
             append_dense(chunk, std::move(bytes), elements);
             continue;
         }
         DensePayload payload(pipeline_.quantizer, elements, scratch_.code.payloads);
-        if (quantizer == QuantizerKind::kExponentialDither || quantizer == QuantizerKind::kMinMax) {
+        if (route == DenseRoute::kTile) {
             if (!encode_tiles(chunk, payload)) return;
-        } else if (quantizer == QuantizerKind::kSign || quantizer == QuantizerKind::kTwoMean ||
-                   quantizer == QuantizerKind::kDither) {
+        } else if (route == DenseRoute::kHeld) {
             if (!encode_held(chunk, payload)) return;
         } else {
             DenseSpan span = span_at(chunk * kChunkElements, elements);
@@ -56,13 +49,13 @@ void TensorEncoder::append_dense(std::uint32_t chunk, PayloadBytes bytes, std::s
 }
 
 /// A tile goes through the first-level cache; how long codes are is known once all of the chunk's are there.
-bool TensorEncoder::encode_integers(std::uint32_t chunk, PayloadBytes& ret_payload) {
+bool TensorEncoder::encode_words(std::uint32_t chunk, PayloadBytes& ret_payload) {
+    const QuantizerCoder& coder = coder_of(pipeline_.quantizer.kind);
     scratch_.tile_values.ensure(kTileElements);
     float* values = scratch_.tile_values.data();
     const std::size_t chunk_size = chunk_elements(chunk);
     std::vector<std::uint32_t>& codes = scratch_.code.integers;
     codes.resize(chunk_size);
-    IntegerStep step = integer_step(pipeline_.quantizer, random_, 0);
     std::uint32_t magnitudes = 0;
     for (std::size_t first = 0; first < chunk_size; first += kTileElements) {
         const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_size - first);
@@ -70,15 +63,21 @@ bool TensorEncoder::encode_integers(std::uint32_t chunk, PayloadBytes& ret_paylo
         float* residual_out = std::exchange(span.residual_out, values);
         DenseOutcome outcome;
         if (!run_pass(span, outcome)) return false;
-        step.first_element = span.first;
-        magnitudes |= kernels_.integer_dense(step, values, static_cast<std::uint32_t>(elements), codes.data() + first,
-                                             nullptr, residual_out);
+        magnitudes |= coder.code_words({pipeline_.quantizer,
+                                        {values, elements},
+                                        span.first,
+                                        random_,
+                                        kernels_,
+                                        codes.data() + first,
+                                        nullptr,
+                                        residual_out});
     }
-    ret_payload = build_dense_integers(pipeline_.quantizer, codes, magnitudes, scratch_.code.payloads, kernels_);
+    ret_payload = coder.build_chunk(pipeline_.quantizer, codes, magnitudes, scratch_.code.payloads, kernels_);
     return true;
 }
 
 bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload) {
+    const QuantizerCoder& coder = coder_of(pipeline_.quantizer.kind);
     scratch_.tile_values.ensure(2 * kTileElements);
     HeldTile previous;
     const std::size_t chunk_size = chunk_elements(chunk);
@@ -96,7 +95,8 @@ bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload
         DenseOutcome outcome;
         if (!run_pass(span, outcome)) return false;
         previous = current;
-        measure_held(outcome, tile, elements, inout_payload, previous);
+        coder.measure({pipeline_.quantizer, {values, elements}, tile, span.first, random_, kernels_, inout_payload},
+                      outcome.magnitude_sum, previous);
         const bool is_last = first + elements == chunk_size;
         if (is_last || !has_scale(previous)) settle_held(std::exchange(previous, {}), elements, inout_payload);
     }
@@ -105,10 +105,9 @@ bool TensorEncoder::encode_held(std::uint32_t chunk, DensePayload& inout_payload
 
 /// A tile is read into the first-level cache and coded from there: its codes cost more than its memory does.
 bool TensorEncoder::encode_tiles(std::uint32_t chunk, DensePayload& inout_payload) {
+    const QuantizerCoder& coder = coder_of(pipeline_.quantizer.kind);
     scratch_.tile_values.ensure(kTileElements);
     float* values = scratch_.tile_values.data();
-    const bool is_minmax = pipeline_.quantizer.kind == QuantizerKind::kMinMax;
-    const ExponentialRule rule = is_minmax ? ExponentialRule{} : exponential_rule(pipeline_.quantizer, false);
     const std::size_t chunk_size = chunk_elements(chunk);
     for (std::size_t first = 0, tile = 0; first < chunk_size; first += kTileElements, ++tile) {
         const std::size_t elements = std::min<std::size_t>(kTileElements, chunk_size - first);
@@ -116,38 +115,17 @@ bool TensorEncoder::encode_tiles(std::uint32_t chunk, DensePayload& inout_payloa
         float* residual_out = std::exchange(span.residual_out, values);
         DenseOutcome outcome;
         if (!run_pass(span, outcome)) return false;
-        if (is_minmax) {
-            code_minmax_tile(pipeline_.quantizer, {values, elements}, random_, span.first, kernels_,
-                             inout_payload.tile_ranges(tile), inout_payload.tile_codes(tile), nullptr, residual_out);
-            continue;
-        }
-        inout_payload.write_scale(tile, code_exponential_tile(rule, {values, elements}, random_, span.first, kernels_,
-                                                              inout_payload.tile_codes(tile), nullptr, residual_out));
+        coder.code_tile({pipeline_.quantizer,
+                         {values, elements},
+                         tile,
+                         span.first,
+                         random_,
+                         kernels_,
+                         inout_payload,
+                         nullptr,
+                         residual_out});
     }
     return true;
-}
-
-/// Finds a tile's scale, once all of it is read.
-void TensorEncoder::measure_held(const DenseOutcome& outcome, std::size_t tile, std::size_t elements,
-                                 DensePayload& inout_payload, HeldTile& inout_held) const {
-    if (pipeline_.quantizer.kind == QuantizerKind::kSign) {
-        inout_held.scale = inout_payload.write_mean(tile, outcome.magnitude_sum, elements);
-        inout_held.negative_scale = inout_held.scale;
-        return;
-    }
-    if (pipeline_.quantizer.kind == QuantizerKind::kTwoMean) {
-        const TwoMeans means = two_means_of({inout_held.values, elements}, kernels_);
-        inout_held.scale = means.of[0];
-        inout_held.negative_scale = means.of[1];
-        inout_payload.write_scales(tile, means);
-        return;
-    }
-    const DitherRule rule = dither_rule(pipeline_.quantizer, false);
-    const DitherTile measured = measure_tile(rule, {inout_held.values, elements}, kernels_);
-    const auto step = dither_step(rule, measured, random_, inout_held.dither.first_element);
-    if (step) inout_held.dither = *step;
-    inout_held.scale = step ? step->scale : 0.0F;
-    inout_payload.write_scale(tile, inout_held.scale);
 }
 
 /// A tile that no pass takes along: the chunk's last, or one whose magnitudes are so small that its scale is zero.
@@ -157,10 +135,8 @@ void TensorEncoder::settle_held(const HeldTile& held, std::size_t elements, cons
     if (!has_scale(held)) {
         std::fill_n(held.codes, payload.tile_bytes(elements), std::byte{0});
         if (held.residual_out != nullptr) std::copy_n(held.values, elements, held.residual_out);
-    } else if (is_sign_bit(pipeline_.quantizer.kind)) {
-        kernels_.settle_signs(held.values, count, held.scale, held.negative_scale, held.codes, held.residual_out);
     } else {
-        kernels_.dither_dense(held.dither, held.values, count, held.codes, nullptr, held.residual_out);
+        coder_of(pipeline_.quantizer.kind).settle(held, count, kernels_);
     }
 }
 

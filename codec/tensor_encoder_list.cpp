@@ -28,8 +28,8 @@ bool TensorEncoder::list_span(DenseSpan& span) {
     SpanCells& cells = scratch_.span_cells;
     std::size_t listed = 0;
     if (!list_cells(span, listed)) return false;
-    if (pipeline_.selector.kind == SelectorKind::kBlockTopK) listed = keep_of_blocks(span, listed);
-    if (pipeline_.selector.kind == SelectorKind::kAdaptiveRandom)
+    if (selection_ == Selection::kBlockBest) listed = keep_of_blocks(span, listed);
+    if (selection_ == Selection::kBlockDrawn)
         listed = keep_drawn(pipeline_.selector.ratio, static_cast<std::uint32_t>(pipeline_.selector.block),
                             span.first_index + static_cast<std::uint32_t>(span.elements), span.first - span.first_index,
                             random_, listed, cells, scratch_.weights);

@@ -1,7 +1,7 @@
 // The route of a selection over several tensors: one member's phases.
-#include "codec/accumulate.hpp"
 #include "codec/encoder_check.hpp"
 #include "codec/scope_member.hpp"
+#include "codec/stages/accumulate.hpp"
 #include "codec/tensor_encoder.hpp"
 
 #include <bit>

@@ -1,6 +1,7 @@
 #include "codec/threshold_estimate.hpp"
 
 #include "codec/select_topk.hpp"
+#include "codec/stages/stage_list.hpp"
 
 #include <algorithm>
 #include <numbers>
@@ -23,13 +24,15 @@ double normal_quantile(double ratio) {
 
 }  // namespace
 
+bool is_estimated(const Selector& selector) noexcept { return selection_of(selector) == Selection::kEstimated; }
+
 EstimateRule estimate_rule(const Selector& selector, ElementCount elements) noexcept {
     EstimateRule rule;
     rule.elements = static_cast<double>(elements);
     const std::size_t wanted = top_k_count(selector.ratio, elements);
     rule.wanted = wanted;
     rule.most = std::min<std::uint64_t>(elements, wanted * 4 / 3);
-    rule.is_gaussian = selector.kind == SelectorKind::kGaussianK;
+    rule.is_gaussian = stage_of(selector).takes_normal;
     if (rule.is_gaussian) {
         rule.first_factor = normal_quantile(selector.ratio);
         rule.looks = 2;

@@ -59,9 +59,7 @@ struct EstimateState {
     std::uint32_t largest = 0;  ///< magnitude bits of the tensor's largest
 };
 
-[[nodiscard]] constexpr bool is_estimated(const Selector& selector) noexcept {
-    return selector.kind == SelectorKind::kGaussianK || selector.kind == SelectorKind::kSidco;
-}
+[[nodiscard]] bool is_estimated(const Selector& selector) noexcept;
 
 /// The rule of a tensor of `elements` >= 1.
 [[nodiscard]] EstimateRule estimate_rule(const Selector& selector, ElementCount elements) noexcept;

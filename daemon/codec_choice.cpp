@@ -4,7 +4,7 @@
 #include "codec/phases.hpp"
 #include "codec/settle_whole.hpp"
 #include "codec/shard.hpp"
-#include "codec/warmup.hpp"
+#include "codec/stages/warmup.hpp"
 
 #include <algorithm>
 
@@ -13,56 +13,17 @@ namespace gradsieve::daemon {
 namespace {
 
 bool is_plain(const codec::Pipeline& pipeline) {
-    return !codec::has_phases(pipeline) && pipeline.selector.kind == codec::SelectorKind::kAll &&
-           pipeline.quantizer.kind == codec::QuantizerKind::kF32;
-}
-
-double value_bits(const codec::Quantizer& quantizer) noexcept {
-    switch (quantizer.kind) {
-        case codec::QuantizerKind::kF32: return 32;
-        case codec::QuantizerKind::kF16:
-        case codec::QuantizerKind::kBf16: return 16;
-        case codec::QuantizerKind::kPow2:
-        case codec::QuantizerKind::kSign:
-        case codec::QuantizerKind::kTwoMean:
-        case codec::QuantizerKind::kVote:
-        case codec::QuantizerKind::kNatural:
-        case codec::QuantizerKind::kDither:
-        case codec::QuantizerKind::kExponentialDither: return codec::code_bits(quantizer);
-        // How long they are, gradients decide; those of a few steps cost this.
-        case codec::QuantizerKind::kInteger: return 4;
-        case codec::QuantizerKind::kMinMax: return codec::code_bits(quantizer) + 64.0 / quantizer.bucket;
-    }
-    return 32;
+    return !codec::has_phases(pipeline) && codec::loses_nothing(pipeline);
 }
 
 double bits_of_a_sending_step(const codec::Pipeline& pipeline, ElementCount elements) noexcept {
-    // Variance rules settle near one in a hundred (codec tests, send-rate oracles), a threshold is chosen to; an index
-    // costs about 8 bits there.
-    constexpr double kAdaptiveShare = 0.01;
-    constexpr double kIndexBits = 8;
-    const double bits = value_bits(pipeline.quantizer);
     if (codec::has_phases(pipeline)) {
         const auto factors =
             codec::phase_elements(pipeline, elements, 0) + codec::phase_elements(pipeline, elements, 1);
-        return bits * static_cast<double>(factors) / static_cast<double>(std::max<ElementCount>(elements, 1));
+        return codec::expected_bits(pipeline) * static_cast<double>(factors) /
+               static_cast<double>(std::max<ElementCount>(elements, 1));
     }
-    switch (pipeline.selector.kind) {
-        case codec::SelectorKind::kAll: return bits;
-        case codec::SelectorKind::kTopK:
-        case codec::SelectorKind::kBlockTopK:
-        case codec::SelectorKind::kGaussianK:
-        case codec::SelectorKind::kSidco:
-        case codec::SelectorKind::kAdaptiveRandom: return pipeline.selector.ratio * (bits + kIndexBits);
-        case codec::SelectorKind::kRandK: return pipeline.selector.ratio * bits;
-        case codec::SelectorKind::kBernoulli: return pipeline.selector.probability * bits;
-        case codec::SelectorKind::kBiasedRandom:
-            return (pipeline.selector.probability + pipeline.selector.last_probability) / 2 * bits;
-        case codec::SelectorKind::kVariance:
-        case codec::SelectorKind::kVarianceHybrid:
-        case codec::SelectorKind::kThreshold: return kAdaptiveShare * (bits + kIndexBits);
-    }
-    return bits;
+    return codec::expected_bits(pipeline);
 }
 
 struct Named {

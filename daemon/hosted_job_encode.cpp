@@ -1,6 +1,6 @@
 // What is encoded when a job's action asks for it: what the local ranks handed in, with the state's generations around
 // it.
-#include "codec/accumulate.hpp"
+#include "codec/stages/accumulate.hpp"
 #include "daemon/hosted_job.hpp"
 
 namespace gradsieve::daemon {

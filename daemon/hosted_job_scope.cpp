@@ -2,7 +2,7 @@
 // here. The round machine asks for each member as for any tensor, and is answered once all of them are through.
 #include "codec/narrow_scope.hpp"
 #include "codec/select_topk.hpp"
-#include "codec/warmup.hpp"
+#include "codec/stages/warmup.hpp"
 #include "daemon/hosted_job.hpp"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 #include "codec/pipeline.hpp"
 #include "codec/reuse.hpp"
 #include "codec/shard.hpp"
-#include "codec/similarity.hpp"
+#include "codec/stages/similarity.hpp"
 #include "exchange/job_machine.hpp"
 #include "shm/segment.hpp"
 

@@ -3,7 +3,7 @@
 #include "codec/accumulate.hpp"
 #include "codec/philox.hpp"
 #include "codec/select_topk.hpp"
-#include "codec/warmup.hpp"
+#include "codec/stages/warmup.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,10 +1,10 @@
 // Adaptive random sparsification over the lists that wait in their slots: of each block of a tile those elements stay
-// that are drawn by their magnitudes (codec/adaptive_random.hpp). Integer sums only. Nothing of other tiles is needed,
-// so this is one launch. Blocks: one per group of tiles of one chunk, a warp for a tile.
-#include "codec/adaptive_random.hpp"
+// that are drawn by their magnitudes (codec/stages/adaptive_random.hpp). Integer sums only. Nothing of other tiles is
+// needed, so this is one launch. Blocks: one per group of tiles of one chunk, a warp for a tile.
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/list_cut.cuh"
 #include "codec/cuda/tile_group.cuh"
+#include "codec/stages/adaptive_random.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {

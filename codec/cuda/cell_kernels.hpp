@@ -1,11 +1,11 @@
 // Launchers of the kernels of sketch: what touches every element of a tensor in device memory. The same bits as
-// codec/sketch.hpp: each cell adds up its elements in ascending order, in one thread, and what is chosen depends on
-// magnitudes of estimates alone.
+// codec/stages/sketch.hpp: each cell adds up its elements in ascending order, in one thread, and what is chosen depends
+// on magnitudes of estimates alone.
 #pragma once
 
 #include "codec/cuda/result_targets.hpp"
 #include "codec/low_pass.hpp"
-#include "codec/sketch.hpp"
+#include "codec/stages/sketch.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -146,7 +146,7 @@ __device__ inline void write_warp(const PayloadLayout& layout, std::uint32_t* wo
         case IndexForm::kBernoulli: break;
     }
     if (layout.value_bits == 0) return;
-    const bool is_integer = layout.quantizer == QuantizerKind::kInteger;
+    const bool is_integer = has_step(layout.quantizer);
     write_fields(layout.values_bit + position * layout.value_bits,
                  is_integer ? integer_field(entry.code, layout.value_bits) : entry.code, layout.value_bits);
 }

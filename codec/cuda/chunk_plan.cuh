@@ -126,7 +126,7 @@ __device__ inline void plan_parameters(const TensorPlan& plan, const TileShare& 
     const unsigned warp = threadIdx.x / 32;
     const auto coder = static_cast<IndexCoderKind>(plan.index_coder);
     const bool has_rice = coder == IndexCoderKind::kAuto || coder == IndexCoderKind::kRice;
-    const bool has_exponents = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kPow2;
+    const bool has_exponents = codec::has_exponents(static_cast<QuantizerKind>(plan.quantizer));
     const bool plans = plans_chunk();
     std::uint32_t own = 0;
     if (plans && has_rice) {
@@ -172,7 +172,7 @@ __device__ inline void plan_parameters(const TensorPlan& plan, const TileShare& 
 
 /// Bits of the exponent's distance of a tile.
 __device__ inline std::uint32_t exponent_width(const TileShare& share, const PayloadLayout& layout) {
-    const bool is_written = layout.quantizer == QuantizerKind::kPow2 && layout.exponent_parameter != kNoExponents;
+    const bool is_written = codec::has_exponents(layout.quantizer) && layout.exponent_parameter != kNoExponents;
     if (!is_written || share.info.count == 0) return 0;
     return (share.octaves >> layout.exponent_parameter) + 1U + layout.exponent_parameter;
 }
@@ -232,7 +232,7 @@ __device__ inline ChunkShare plan_chunk(const EncodeRound& round, std::uint32_t 
     PayloadLayout layout{};
     if (plans_chunk()) {
         if (shape.count > 0) layout = choose_layout(plan, shape);
-        const bool sends_all = static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll;
+        const bool sends_all = static_cast<Selection>(plan.selection) == Selection::kEvery;
         share.sent = sends_all && shape.count > 0 ? shape.elements : shape.count;
         if (threadIdx.x == 0) {
             shared.layout = layout;

@@ -36,7 +36,7 @@ bool is_plausible(const PayloadView& view) {
     const PayloadHeader& header = view.header;
     const std::uint64_t values = bytes_of_bits(std::uint64_t{header.count} * header.value_bits());
     std::uint64_t indices = 0;
-    std::uint64_t variable = header.quantizer == QuantizerKind::kPow2 ? kLongestExponents : 0;
+    std::uint64_t variable = has_exponents(header.quantizer) ? kLongestExponents : 0;
     if (header.has_tile_scales()) variable = kMaximumTiles * header.tile_scale_bytes();
     std::uint64_t used_bits = 0;
     switch (header.index_form) {
@@ -238,7 +238,7 @@ bool DecodePlan::add_payload(const PlannedPayload& source, const GpuDecodeReques
     inout_chunk.has_direct |= payload.is_direct;
     inout_chunk.has_keyed |= is_keyed(header.index_form);
     inout_chunk.has_exponential |= !header.is_rotated && (has_base(header.quantizer) || has_step(header.quantizer) ||
-                                                          header.quantizer == QuantizerKind::kMinMax);
+                                                          has_bucket_byte(header.quantizer));
     return true;
 }
 

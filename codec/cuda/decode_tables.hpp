@@ -39,7 +39,7 @@ struct DevicePayload {
     std::uint32_t table_offset = 0;  ///< list: its table in `list_tables`, in words
     float factor = 0;
     float chunk_scale = 0;
-    QuantizerKind quantizer = QuantizerKind::kF32;
+    QuantizerKind quantizer{};
     IndexForm index_form = IndexForm::kEvery;
     std::uint8_t value_bits = 0;
     std::uint8_t code_bits = 0;        ///< of one value where it is no fp number

@@ -8,7 +8,7 @@
 #include "codec/cuda/unit_lists.cuh"
 #include "codec/cuda/unit_reports.cuh"
 #include "codec/cuda/unit_results.cuh"
-#include "codec/vote.hpp"
+#include "codec/stages/vote.hpp"
 
 namespace gradsieve::codec::cuda {
 namespace {

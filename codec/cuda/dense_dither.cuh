@@ -45,8 +45,8 @@ __device__ inline void tell_measures(const TileStage& stage, const Vector (&r)[k
     arrive(stage.empty);
 }
 
-/// The sum of a tile's squares in the order of codec/dither.hpp: half a warp adds up the even sums of the stretches,
-/// the other half the odd ones. One warp; the same in every lane.
+/// The sum of a tile's squares in the order of codec/stages/dither.hpp: half a warp adds up the even sums of the
+/// stretches, the other half the odd ones. One warp; the same in every lane.
 __device__ inline double fold_squares(const double* lane_squares) {
     const unsigned lane = threadIdx.x % 32;
     const double* own = lane_squares + lane % kTileStretches * kSquareRow + lane / kTileStretches;
@@ -79,13 +79,13 @@ public:
         coding.is_wide = work.is_wide;
         coding.is_nibbles = rule.bits == 4 && tile.count == kTile ? 1U : 0U;
         float* const scale = reinterpret_cast<float*>(scales) + work.tile_in_chunk;
-        if constexpr (kQuantizer == QuantizerKind::kDither) see(rule, tile.count);
+        if constexpr (!has_base(kQuantizer)) see(rule, tile.count);
         arrive(stage.empty);
         await(stage.empty, stage.parity);
         tile.largest = element::float_of(__reduce_max_sync(~0U, shared.largest[lane % kPassWarps]));
         if (work.plan.needs_squares != 0) tile.square_sum = fold_squares(shared.lane_squares);
         DitherUnit unit;
-        if constexpr (kQuantizer == QuantizerKind::kDither)
+        if constexpr (!has_base(kQuantizer))
             unit = dither_unit(rule, tile, worst_);
         else
             unit = exponential_unit(exponential_rule_of(work.plan, false), tile);
@@ -147,7 +147,7 @@ __device__ inline void code_levels(const TileStage& stage, Vector (&r)[kThreadVe
     await(shared.known, (stage.number ^ nothing) % 2);
     const TileCoding coding = shared.coding;
     std::uint32_t bytes[kThreadVectors];
-    if constexpr (kQuantizer == QuantizerKind::kDither) {
+    if constexpr (!has_base(kQuantizer)) {
         RaisedFour raised[kThreadVectors];
 #pragma unroll
         for (unsigned j = 0; j < kThreadVectors; ++j) {

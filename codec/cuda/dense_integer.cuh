@@ -2,6 +2,7 @@
 // tiles' slots, a word each. Device code only.
 #pragma once
 
+#include "codec/cuda/dense_form.cuh"
 #include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/dither_levels.cuh"
 
@@ -45,5 +46,11 @@ __device__ inline void code_integer_tile(const EncodeRound& round, const TileSta
     const std::uint32_t all = __reduce_or_sync(~0U, lane < kPassWarps ? shared.magnitudes[turn][lane] : 0U);
     if (lane == 0 && all != 0) atomicOr(&round.chunk_results[work.chunk].bytes, all);
 }
+
+/// Its tiles are coded by code_integer_tile.
+template <>
+struct DenseForm<stages::Integer::kFacts.kind> {
+    using Shared = IntegerShared;
+};
 
 }  // namespace gradsieve::codec::cuda

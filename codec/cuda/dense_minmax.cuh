@@ -2,9 +2,11 @@
 // a thread of each bucket finds its unit, and all code with it. Device code only.
 #pragma once
 
+#include "codec/cuda/dense_form.cuh"
+#include "codec/cuda/dense_payload.cuh"
 #include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/dither_levels.cuh"
-#include "codec/minmax.hpp"
+#include "codec/stages/minmax.hpp"
 
 #include <cfloat>
 
@@ -148,5 +150,18 @@ __device__ inline void code_ranges(const TileStage& stage, std::byte* scales, st
         store_vectors(work, work.plan.residual_out, vector_number(threadIdx.x / 32, 0), r);
     // The next tile's ends may be told once all have read this one's units, which the next release waits for.
 }
+
+template <>
+struct DenseForm<stages::MinMax::kFacts.kind> {
+    using Shared = MinMaxShared;
+    static constexpr bool kHoldsStage = true;
+    static constexpr Leftover kLeftover = Leftover::kNobody;
+
+    template <bool kDecodes, typename Values, typename Block>
+    static __device__ void code(const TileStage& stage, const Values& /*values*/, const DensePayload& payload,
+                                Vector (&r)[kThreadVectors], Block& shared) {
+        code_ranges<kDecodes>(stage, payload.scales, payload.values, r, shared.template as<Shared>());
+    }
+};
 
 }  // namespace gradsieve::codec::cuda

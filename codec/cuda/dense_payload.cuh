@@ -3,9 +3,9 @@
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
-#include "codec/minmax.hpp"
-#include "codec/natural.hpp"
 #include "codec/payload.hpp"
+#include "codec/stages/minmax.hpp"
+#include "codec/stages/natural.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -19,12 +19,11 @@ template <bool kRotated>
 __device__ inline DensePayload payload_of(const TileWork& work, QuantizerKind quantizer) {
     DensePayload payload;
     payload.header = work.payload;
-    const bool has_chunk_scale = quantizer == QuantizerKind::kSign && work.plan.sign_scale > 0.0F;
+    const bool has_chunk_scale = may_have_chunk_scale(quantizer) && work.plan.sign_scale > 0.0F;
     payload.scales = payload.header + (has_value_byte(quantizer) ? 3 : 2) + (has_bucket_byte(quantizer) ? 1 : 0) +
                      (has_base(quantizer) || has_chunk_scale ? 4 : 0) + (kRotated ? sizeof(PhiloxKey) : 0);
-    const bool has_scales = (quantizer == QuantizerKind::kSign && !has_chunk_scale) ||
-                            quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
-    if (quantizer == QuantizerKind::kMinMax) {
+    const bool has_scales = has_tile_scales(quantizer) && !has_chunk_scale;
+    if (has_bucket_byte(quantizer)) {
         const auto chunk_elements = min(static_cast<std::uint32_t>(kChunkElements),
                                         work.plan.elements - (work.first - work.tile_in_chunk * kTile));
         const std::uint32_t buckets = buckets_of(chunk_elements, work.plan.bucket_log2);
@@ -53,14 +52,13 @@ __device__ inline float left_of(float value, float decoded) {
 }
 
 /// Codes of 16 bits. Leaves in `inout_r` left_of, as the others.
-template <QuantizerKind kQuantizer, bool kDecodes>
+template <bool kIsF16, bool kDecodes>
 __device__ inline void store_halves(const TileWork& work, std::byte* values, unsigned number, Vector& inout_r) {
     const VectorPlace place = place_of(work, number);
     auto* at = reinterpret_cast<std::uint16_t*>(values) + work.tile_in_chunk * kTile + place.local;
     std::uint32_t codes[4];
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
-        constexpr bool kIsF16 = kQuantizer == QuantizerKind::kF16;
         codes[c] = kIsF16 ? element::f16_bits(inout_r.at[c]) : element::bf16_bits(inout_r.at[c]);
         const std::uint32_t decoded = kIsF16 ? element::f16_value_bits(codes[c]) : codes[c] << 16U;
         inout_r.at[c] = left_of<kDecodes>(inout_r.at[c], element::float_of(decoded));
@@ -133,7 +131,7 @@ __device__ inline void store_word(std::byte* at, std::uint32_t word) {
 /// The header of a chunk's payload, by one thread. `rotation`: the chunk's key, if it is rotated.
 template <QuantizerKind kQuantizer>
 __device__ inline void store_header(const TensorPlan& plan, std::byte* header, const PhiloxKey* rotation = nullptr) {
-    const bool has_chunk_scale = kQuantizer == QuantizerKind::kSign && plan.sign_scale > 0.0F;
+    const bool has_chunk_scale = may_have_chunk_scale(kQuantizer) && plan.sign_scale > 0.0F;
     header[0] = static_cast<std::byte>(rotation != nullptr ? kNewestPayloadVersion
                                                            : payload_version(kQuantizer, IndexForm::kEvery));
     header[1] = static_cast<std::byte>(form_byte(kQuantizer, IndexForm::kEvery) |

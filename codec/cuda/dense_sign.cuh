@@ -2,11 +2,12 @@
 #pragma once
 
 #include "codec/cuda/dense_dither.cuh"
+#include "codec/cuda/dense_form.cuh"
 #include "codec/cuda/dense_payload.cuh"
 #include "codec/cuda/dense_rotate.cuh"
 #include "codec/cuda/dense_stage.cuh"
 #include "codec/cuda/tile_send.cuh"
-#include "codec/two_mean.hpp"
+#include "codec/stages/two_mean.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -243,5 +244,36 @@ __device__ inline void code_two_means(const TileStage& stage, const Values& valu
     for (unsigned j = 0; j < kThreadVectors; ++j)
         store_signs<kDecodes>(work, payload.values, own_vector(j), SignScales{means.of[0], means.of[1]}, r[j]);
 }
+
+template <>
+struct DenseForm<stages::Sign::kFacts.kind> {
+    using Shared = SignShared;
+    static constexpr bool kHoldsStage = true;
+    static constexpr Leftover kLeftover = Leftover::kCaller;
+
+    template <bool kDecodes, typename Values, typename Block>
+    static __device__ void code(const TileStage& stage, const Values& values, const DensePayload& payload,
+                                Vector (&r)[kThreadVectors], Block& shared) {
+        if constexpr (kDecodes) {
+            if (static_cast<Rotation>(stage.work.plan.rotation) == Rotation::kDrive)
+                return code_drive(stage, values, payload, r, shared.template as<Shared>(), shared.dither.lane_squares,
+                                  shared.rotate.magnitudes);
+        }
+        code_signs<kDecodes>(stage, values, payload, r, shared.template as<Shared>());
+    }
+};
+
+template <>
+struct DenseForm<stages::TwoMean::kFacts.kind> {
+    using Shared = TwoMeanShared;
+    static constexpr bool kHoldsStage = true;
+    static constexpr Leftover kLeftover = Leftover::kCaller;
+
+    template <bool kDecodes, typename Values, typename Block>
+    static __device__ void code(const TileStage& stage, const Values& values, const DensePayload& payload,
+                                Vector (&r)[kThreadVectors], Block& shared) {
+        code_two_means<kDecodes>(stage, values, payload, r, shared.template as<Shared>());
+    }
+};
 
 }  // namespace gradsieve::codec::cuda

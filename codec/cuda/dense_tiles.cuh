@@ -1,15 +1,17 @@
-// The dense pass of the pipelines that send every element (f32, f16, bf16, all but pow2 and integer): reads samples and
+// The dense pass of the pipelines that send every element (all but those whose payloads are lists): reads samples and
 // residual, writes payload and residual, each once. Where a chunk's payload lies is known beforehand, so no tile waits
 // for another. Device code only; kernels with and without a rotation are in files of their own.
 #pragma once
 
 #include "codec/cuda/dense_dither.cuh"
+#include "codec/cuda/dense_form.cuh"
 #include "codec/cuda/dense_integer.cuh"
 #include "codec/cuda/dense_minmax.cuh"
 #include "codec/cuda/dense_payload.cuh"
 #include "codec/cuda/dense_rotate.cuh"
 #include "codec/cuda/dense_sign.cuh"
 #include "codec/cuda/dense_stage.cuh"
+#include "codec/cuda/dense_vectors.cuh"
 #include "codec/cuda/encode_kernels.hpp"
 #include "codec/cuda/tile_observe.cuh"
 #include "codec/cuda/tile_send.cuh"
@@ -29,13 +31,14 @@ inline constexpr unsigned kDenseArrays = kSamples == 1 ? 2 : 1;
 /// Lies at the beginning of the block's dynamic shared memory, before the stages.
 struct DenseShared {
     PipeShared pipe;
-    union {
-        SignShared sign;
-        TwoMeanShared two_mean;
-        MinMaxShared minmax;
-        IntegerShared integer;
-    };
+    alignas(double) std::byte form[largest_shared(Quantizers{})];  ///< DenseForm::Shared
     DitherShared dither;
+
+    template <typename Shared>
+    __device__ Shared& as() {
+        static_assert(alignof(Shared) <= alignof(double));
+        return *reinterpret_cast<Shared*>(form);
+    }
 };
 struct RotatedShared : DenseShared {
     RotateShared rotate;
@@ -117,22 +120,6 @@ __device__ inline std::uint32_t accumulate(const TileStage& stage, Vector (&ret_
     return largest_bits(ret_r);
 }
 
-/// Codes the tile as it comes; the stage's arrays are given back already. Leaves what left_of says.
-template <QuantizerKind kQuantizer, bool kDecodes>
-__device__ inline void code_values(const TileStage& stage, const DensePayload& payload, Vector (&r)[kThreadVectors]) {
-#pragma unroll
-    for (unsigned j = 0; j < kThreadVectors; ++j) {
-        if constexpr (kQuantizer == QuantizerKind::kF32)
-            store_code_f32(stage.work, payload.values, own_vector(j), r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kBf16 || kQuantizer == QuantizerKind::kF16)
-            store_halves<kQuantizer, kDecodes>(stage.work, payload.values, own_vector(j), r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kNatural)
-            store_natural<kDecodes>(stage.work, payload.values, own_vector(j), r[j]);
-        if constexpr (kQuantizer == QuantizerKind::kVote)
-            store_signs<kDecodes>(stage.work, payload.values, own_vector(j), SignScales{1.0F, 1.0F}, r[j]);
-    }
-}
-
 /// Codes the tile and writes what is left of it.
 template <QuantizerKind kQuantizer>
 __device__ inline void code_tile(const TileStage& stage, Vector (&r)[kThreadVectors], std::uint32_t own_largest,
@@ -143,21 +130,13 @@ __device__ inline void code_tile(const TileStage& stage, Vector (&r)[kThreadVect
     } else {
         const DensePayload payload = payload_of<false>(work, kQuantizer);
         if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header<kQuantizer>(work.plan, payload.header);
+        using Form = DenseForm<kQuantizer>;
+        if constexpr (!Form::kHoldsStage) arrive(stage.empty);
+        Form::template code<false>(stage, StageValues{stage}, payload, r, shared);
         float* const residual_out = work.plan.residual_out;
-        if constexpr (kQuantizer == QuantizerKind::kSign) {
-            code_signs<false>(stage, StageValues{stage}, payload, r, shared.sign);
+        if constexpr (Form::kLeftover == Leftover::kNobody) return;
+        if (Form::kLeftover == Leftover::kCaller || residual_out != nullptr)
             store_vectors(work, residual_out, own_vector(0), r);
-        } else if constexpr (kQuantizer == QuantizerKind::kMinMax) {
-            code_ranges<false>(stage, payload.scales, payload.values, r, shared.minmax);
-        } else if constexpr (kQuantizer == QuantizerKind::kTwoMean) {
-            code_two_means<false>(stage, StageValues{stage}, payload, r, shared.two_mean);
-            store_vectors(work, residual_out, own_vector(0), r);
-        } else {
-            arrive(stage.empty);
-            code_values<kQuantizer, false>(stage, payload, r);
-            if constexpr (kQuantizer != QuantizerKind::kF32 && kQuantizer != QuantizerKind::kVote)
-                if (residual_out != nullptr) store_vectors(work, residual_out, own_vector(0), r);
-        }
     }
 }
 
@@ -200,20 +179,7 @@ __device__ inline void code_rotated_tile(const EncodeRound& round, const TileSta
     } else {
         const DensePayload payload = payload_of<true>(work, kQuantizer);
         if (work.tile_in_chunk == 0 && threadIdx.x == 0) store_header<kQuantizer>(work.plan, payload.header, &key);
-        const RotatedValues values{shared.rotate.values};
-        if constexpr (kQuantizer == QuantizerKind::kSign) {
-            if (static_cast<Rotation>(work.plan.rotation) == Rotation::kDrive)
-                code_drive(stage, values, payload, y, shared.sign, shared.dither.lane_squares,
-                           shared.rotate.magnitudes);
-            else
-                code_signs<true>(stage, values, payload, y, shared.sign);
-        } else if constexpr (kQuantizer == QuantizerKind::kMinMax) {
-            code_ranges<true>(stage, payload.scales, payload.values, y, shared.minmax);
-        } else if constexpr (kQuantizer == QuantizerKind::kTwoMean) {
-            code_two_means<true>(stage, values, payload, y, shared.two_mean);
-        } else {
-            code_values<kQuantizer, true>(stage, payload, y);
-        }
+        DenseForm<kQuantizer>::template code<true>(stage, RotatedValues{shared.rotate.values}, payload, y, shared);
     }
     if (work.plan.residual_out == nullptr) return;
     rotate_vectors<true>(work.elements, signs, shared.rotate, y);
@@ -271,8 +237,8 @@ __global__ void __launch_bounds__(kDenseBlock<kQuantizer>, 2) code_tiles(const _
             report_trouble(work, own_vector(0), kThreadVectors, round.tensor_states[round.chunks[work.chunk].tensor]);
         if constexpr (kRotated)
             code_rotated_tile<kQuantizer>(round, stage, r, own_largest, shared);
-        else if constexpr (kQuantizer == QuantizerKind::kInteger)
-            code_integer_tile(round, stage, r, shared.integer);
+        else if constexpr (has_step(kQuantizer))
+            code_integer_tile(round, stage, r, shared.template as<IntegerShared>());
         else
             code_tile<kQuantizer>(stage, r, own_largest, shared);
         return false;

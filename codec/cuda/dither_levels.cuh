@@ -1,14 +1,14 @@
 // Rounding at random on the device: random words, codes of a list's element by what rounds so, and by dither a tile's
-// unit and the levels of four consecutive elements. The arithmetic is codec/dither.hpp's, codec/exponential.hpp's and
-// codec/natural.hpp's. Device code only.
+// unit and the levels of four consecutive elements. The arithmetic is codec/stages/dither.hpp's,
+// codec/stages/exponential_dither.hpp's and codec/stages/natural.hpp's. Device code only.
 #pragma once
 
 #include "codec/cuda/tile_load.cuh"
-#include "codec/exponential.hpp"
-#include "codec/integer.hpp"
-#include "codec/natural.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/stages/exponential_dither.hpp"
+#include "codec/stages/integer.hpp"
+#include "codec/stages/natural.hpp"
 
 #include <cmath>
 
@@ -61,7 +61,8 @@ __device__ inline double fold_sums(double own, unsigned half) {
     for (unsigned lanes = half; lanes > 0; lanes /= 2) own = own + __shfl_xor_sync(~0U, own, static_cast<int>(lanes));
     return own;
 }
-/// Sum of a list's squares, in the order of codec/dither.hpp. One warp; the same in every lane. `value`: of a number.
+/// Sum of a list's squares, in the order of codec/stages/dither.hpp. One warp; the same in every lane. `value`: of a
+/// number.
 template <typename Value>
 __device__ inline double sum_squares(std::uint32_t count, Value value) {
     const unsigned lane = threadIdx.x % 32;
@@ -106,6 +107,63 @@ __device__ inline Drawn draw_integer(const TensorPlan& plan, float value, std::u
     const float size = static_cast<float>(static_cast<std::int32_t>(magnitude)) * plan.depth_per_bit;
     return {magnitude | sign, element::bits_of(size) | sign};
 }
+/// How a quantizer that rounds at random codes one element: a specialization of each. `scale`, `to_levels`: of
+/// DitherUnit. `word`: the element's random word.
+template <QuantizerKind kQuantizer>
+struct DrawForm;
+template <>
+struct DrawForm<stages::Natural::kFacts.kind> {
+    static __device__ Drawn draw(const TensorPlan& plan, float /*to_levels*/, float /*scale*/, float value,
+                                 std::uint32_t word) {
+        const std::uint32_t code = natural_code(value, natural_factor(plan.is_scaled != 0), word);
+        return {code, natural_decoded_bits(code)};
+    }
+};
+template <>
+struct DrawForm<stages::Dither::kFacts.kind> {
+    static __device__ Drawn draw(const TensorPlan& plan, float to_levels, float scale, float value,
+                                 std::uint32_t word) {
+        const std::uint32_t code = dither_code(plan, to_levels, value, word);
+        return {code, dither_decoded_bits(code, plan.code_bits, scale)};
+    }
+};
+template <>
+struct DrawForm<stages::ExponentialDither::kFacts.kind> {
+    static __device__ Drawn draw(const TensorPlan& plan, float to_levels, float scale, float value,
+                                 std::uint32_t word) {
+        const ExponentialRule rule = exponential_rule_of(plan, true);
+        const std::uint32_t code = exponential_code_of(rule, {scale, to_levels}, plan.depth_per_bit, value, word);
+        return {code, exponential_decoded_bits(code, rule.dither.bits, rule.base, scale)};
+    }
+};
+template <>
+struct DrawForm<stages::Integer::kFacts.kind> {
+    static __device__ Drawn draw(const TensorPlan& plan, float /*to_levels*/, float /*scale*/, float value,
+                                 std::uint32_t word) {
+        return draw_integer(plan, value, word);
+    }
+};
+template <Draw kDraw, typename Stage>
+__device__ inline bool draw_if(const TensorPlan& plan, float to_levels, float scale, float value, std::uint32_t word,
+                               Drawn& ret_drawn) {
+    if constexpr (HasForm<Stage>) {
+        constexpr QuantizerFacts kFacts = Stage::kFacts;
+        constexpr bool kIsWide = kFacts.has_base || kFacts.has_step;
+        if constexpr (kFacts.is_random && kFacts.sends_lists && (kDraw == Draw::kExponential || !kIsWide)) {
+            if (static_cast<QuantizerKind>(plan.quantizer) != kFacts.kind) return false;
+            ret_drawn = DrawForm<kFacts.kind>::draw(plan, to_levels, scale, value, word);
+            return true;
+        }
+    }
+    return false;
+}
+template <Draw kDraw, typename... Stages>
+__device__ inline Drawn draw_by(QuantizerList<Stages...> /*list*/, const TensorPlan& plan, float to_levels, float scale,
+                                float value, std::uint32_t word) {
+    Drawn drawn{};
+    static_cast<void>((draw_if<kDraw, Stages>(plan, to_levels, scale, value, word, drawn) || ...));
+    return drawn;
+}
 /// One element of the part by what is coded one by one. Not inline: lists of other quantizers want the registers.
 template <Draw kDraw>
 static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_levels, float scale, float value,
@@ -114,22 +172,7 @@ static __device__ __noinline__ Drawn draw_at(const TensorPlan& plan, float to_le
     const PhiloxBlock random = random_block(plan.random, number / 4);
     const std::uint32_t low = number % 2 == 0 ? random.words[0] : random.words[1];
     const std::uint32_t high = number % 2 == 0 ? random.words[2] : random.words[3];
-    const std::uint32_t word = (number & 2U) == 0 ? low : high;
-    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kNatural) {
-        const std::uint32_t code = natural_code(value, natural_factor(plan.is_scaled != 0), word);
-        return {code, natural_decoded_bits(code)};
-    }
-    if constexpr (kDraw == Draw::kExponential) {
-        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger)
-            return draw_integer(plan, value, word);
-        if (has_base(static_cast<QuantizerKind>(plan.quantizer))) {
-            const ExponentialRule rule = exponential_rule_of(plan, true);
-            const std::uint32_t code = exponential_code_of(rule, {scale, to_levels}, plan.depth_per_bit, value, word);
-            return {code, exponential_decoded_bits(code, rule.dither.bits, rule.base, scale)};
-        }
-    }
-    const std::uint32_t code = dither_code(plan, to_levels, value, word);
-    return {code, dither_decoded_bits(code, plan.code_bits, scale)};
+    return draw_by<kDraw>(Quantizers{}, plan, to_levels, scale, value, (number & 2U) == 0 ? low : high);
 }
 
 /// The word of eight lanes' codes, 32 elements, that this lane writes: number `ret_word` of `bits`; false if this lane

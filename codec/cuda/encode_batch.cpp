@@ -1,16 +1,17 @@
 #include "codec/cuda/encode_batch.hpp"
 
-#include "codec/accumulate.hpp"
 #include "codec/cuda/encode_sizes.hpp"
 #include "codec/cuda/front_plan.hpp"
 #include "codec/cuda/sample_source.hpp"
 #include "codec/element.hpp"
-#include "codec/exponential.hpp"
 #include "codec/payload.hpp"
 #include "codec/philox.hpp"
 #include "codec/random_mask.hpp"
 #include "codec/rotation.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/stages/accumulate.hpp"
+#include "codec/stages/exponential_dither.hpp"
+#include "codec/stages/stage_list.hpp"
 #include "codec/threshold_estimate.hpp"
 
 #include <algorithm>
@@ -47,7 +48,7 @@ bool is_aligned_for_vectors(const GpuEncodeRequest& gpu_request, const GpuEncode
 
 /// Whether nothing of the tensor can be sent before all of it was looked at.
 bool is_decided_whole(const TensorPlan& plan) {
-    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK || plan.looks > 0 || plan.is_by_tensor != 0;
+    return static_cast<Selection>(plan.selection) == Selection::kBest || plan.looks > 0 || plan.is_by_tensor != 0;
 }
 
 /// The dense pass lists nothing: no finite magnitude is above its limit.
@@ -65,24 +66,25 @@ void fill_estimate(const EncodeRequest& request, TensorPlan& ret_plan) {
 
 void fill_selector(const EncodeRequest& request, TensorPlan& ret_plan) {
     const Selector& selector = request.pipeline->selector;
-    const bool is_top_k = selector.kind == SelectorKind::kTopK;
-    ret_plan.selector = static_cast<std::uint8_t>(selector.kind);
-    ret_plan.is_faithful = selector.kind == SelectorKind::kVariance && selector.is_faithful ? 1 : 0;
-    ret_plan.is_hybrid = selector.kind == SelectorKind::kVarianceHybrid ? 1 : 0;
+    const SelectorStage& stage = stage_of(selector);
+    const Selection selection = stage.selection;
+    const bool is_top_k = selection == Selection::kBest;
+    ret_plan.selection = static_cast<std::uint8_t>(selection);
+    ret_plan.is_faithful = selector.is_faithful ? 1 : 0;
+    ret_plan.is_hybrid = stage.tests_variance && stage.has_tau ? 1 : 0;
     ret_plan.ratio_floor = static_cast<float>(is_top_k ? selector.gate : selector.alpha);
     ret_plan.zeta = static_cast<float>(selector.zeta);
-    if (ret_plan.is_hybrid != 0 || selector.kind == SelectorKind::kThreshold)
-        ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
-    if (selector.kind == SelectorKind::kBlockTopK || selector.kind == SelectorKind::kAdaptiveRandom) {
+    if (stage.has_tau) ret_plan.magnitude_limit = element::magnitude_bits(static_cast<float>(selector.tau));
+    if (selection == Selection::kBlockBest || selection == Selection::kBlockDrawn) {
         const auto block = static_cast<std::uint32_t>(selector.block);
-        const bool is_drawn = selector.kind == SelectorKind::kAdaptiveRandom;
+        const bool is_drawn = selection == Selection::kBlockDrawn;
         (is_drawn ? ret_plan.draw_log2 : ret_plan.block_log2) = static_cast<std::uint8_t>(std::countr_zero(block));
         ret_plan.keep_count = static_cast<std::uint32_t>(top_k_count(selector.ratio, block));
         ret_plan.last_keep_count = static_cast<std::uint16_t>(top_k_count(selector.ratio, request.elements % block));
     }
-    if (is_estimated(selector)) fill_estimate(request, ret_plan);
-    if (is_keyed(selector)) {
-        const IndexForm form = selector.kind == SelectorKind::kRandK ? IndexForm::kSubset : IndexForm::kBernoulli;
+    if (selection == Selection::kEstimated) fill_estimate(request, ret_plan);
+    if (selection == Selection::kKeyed) {
+        const IndexForm form = is_subset(selector) ? IndexForm::kSubset : IndexForm::kBernoulli;
         ret_plan.key_form = static_cast<std::uint8_t>(form);
         ret_plan.magnitude_limit = ~0U;  // the pass lists nothing
         if (drops_errors(selector)) ret_plan.raise_factor = raise_factor(selector, request.elements);
@@ -103,56 +105,37 @@ void fill_quantizer(const Pipeline& pipeline, TensorPlan& ret_plan) {
     ret_plan.quantizer = static_cast<std::uint8_t>(quantizer.kind);
     ret_plan.index_coder = static_cast<std::uint8_t>(pipeline.index_coder);
     ret_plan.code_bits = static_cast<std::uint8_t>(code_bits(quantizer));
-    ret_plan.is_by_tensor = quantizer.kind == QuantizerKind::kPow2 && quantizer.scope == Scope::kTensor ? 1 : 0;
+    ret_plan.is_by_tensor = quantizer.scope == Scope::kTensor ? 1 : 0;
     // Random numbers would cost the dense pass its registers: such lists are sent by the kernel of those that wait.
-    const bool is_integer = quantizer.kind == QuantizerKind::kInteger;
-    const Draw draw = has_base(quantizer.kind) || is_integer ? Draw::kExponential
-                      : is_random(quantizer)                 ? Draw::kRandom
-                                                             : Draw::kNone;
-    const bool is_drawn_list =
-        draw != Draw::kNone && pipeline.selector.kind != SelectorKind::kAll && !is_keyed(pipeline.selector);
+    const QuantizerFacts& facts = facts_of(quantizer.kind);
+    const Draw draw = facts.has_base || facts.has_step ? Draw::kExponential
+                      : is_random(quantizer)           ? Draw::kRandom
+                                                       : Draw::kNone;
+    const bool is_drawn_list = draw != Draw::kNone && !sends_all(pipeline.selector) && !is_keyed(pipeline.selector);
     ret_plan.is_deferred =
         is_decided_whole(ret_plan) || is_drawn_list || ret_plan.block_log2 > 0 || ret_plan.draw_log2 > 0 ? 1 : 0;
     ret_plan.draws = static_cast<std::uint8_t>(draw);
     ret_plan.is_scaled = is_random(quantizer) && quantizer.feedback == Feedback::kScaled ? 1 : 0;
-    switch (quantizer.kind) {
-        case QuantizerKind::kF32: ret_plan.value_bytes = 4; break;
-        case QuantizerKind::kF16:
-        case QuantizerKind::kBf16: ret_plan.value_bytes = 2; break;
-        case QuantizerKind::kPow2:
-        case QuantizerKind::kNatural: ret_plan.value_bytes = 1; break;
-        case QuantizerKind::kTwoMean:
-        case QuantizerKind::kVote: ret_plan.value_bytes = 1; break;
-        case QuantizerKind::kInteger:
-            ret_plan.value_bytes = 4;
-            ret_plan.base = static_cast<float>(quantizer.scale);
-            ret_plan.depth_per_bit = integer_step_size(ret_plan.base);
-            ret_plan.is_biased = quantizer.is_biased ? 1 : 0;
-            break;
-        case QuantizerKind::kSign:
-            ret_plan.value_bytes = 1;
-            ret_plan.sign_scale = static_cast<float>(quantizer.tau);
-            break;
-        case QuantizerKind::kMinMax:
-            ret_plan.value_bytes = 1;
-            ret_plan.bucket_log2 =
-                static_cast<std::uint8_t>(std::countr_zero(static_cast<std::uint32_t>(quantizer.bucket)));
-            break;
-        case QuantizerKind::kExponentialDither:
-            ret_plan.base = static_cast<float>(quantizer.base);
-            ret_plan.depth_per_bit = depth_per_bit(ret_plan.base);
-            ret_plan.is_biased = quantizer.is_biased ? 1 : 0;
-            ret_plan.is_fixed = quantizer.is_fixed ? 1 : 0;
-            [[fallthrough]];
-        case QuantizerKind::kDither:
-            ret_plan.value_bytes = 1;
-            ret_plan.levels = static_cast<std::uint32_t>(quantizer.levels);
-            ret_plan.is_max_norm = quantizer.norm == Norm::kMax ? 1 : 0;
-            ret_plan.clip = static_cast<float>(quantizer.clip);
-            ret_plan.needs_squares =
-                ret_plan.is_max_norm == 0 || ret_plan.is_scaled != 0 || ret_plan.clip > 0.0F ? 1 : 0;
-            break;
+    ret_plan.is_biased = quantizer.is_biased ? 1 : 0;
+    ret_plan.is_fixed = quantizer.is_fixed ? 1 : 0;
+    ret_plan.sign_scale = static_cast<float>(quantizer.tau);
+    ret_plan.value_bytes = facts.number_bits > 0 ? facts.number_bits / 8 : facts.has_step ? 4 : 1;
+    if (facts.has_step) {
+        ret_plan.base = static_cast<float>(quantizer.scale);
+        ret_plan.depth_per_bit = integer_step_size(ret_plan.base);
     }
+    if (facts.has_base) {
+        ret_plan.base = static_cast<float>(quantizer.base);
+        ret_plan.depth_per_bit = depth_per_bit(ret_plan.base);
+    }
+    if (facts.has_buckets)
+        ret_plan.bucket_log2 =
+            static_cast<std::uint8_t>(std::countr_zero(static_cast<std::uint32_t>(quantizer.bucket)));
+    if (!facts.is_dithered) return;
+    ret_plan.levels = static_cast<std::uint32_t>(quantizer.levels);
+    ret_plan.is_max_norm = quantizer.norm == Norm::kMax ? 1 : 0;
+    ret_plan.clip = static_cast<float>(quantizer.clip);
+    ret_plan.needs_squares = ret_plan.is_max_norm == 0 || ret_plan.is_scaled != 0 || ret_plan.clip > 0.0F ? 1 : 0;
 }
 
 void fill_random(const EncodeRequest& request, const GpuEncodePart& part, TensorPlan& ret_plan) {
@@ -263,7 +246,7 @@ void EncodeBatch::plan_tensor(const GpuEncodeRequest& gpu_request, const DeviceP
         {rotation_seed(pipeline.quantizer, request.selection_seed, request.random_seed), request.tensor, request.step});
     add_arrays(gpu_request, part, place, has_moments);
     share(gpu_request, place, plan);
-    const bool is_top_k = pipeline.selector.kind == SelectorKind::kTopK;
+    const bool is_top_k = selection_of(pipeline.selector) == Selection::kBest;
     const bool has_guess = is_top_k && plan.has_low_floor == 0;
     plan.has_fine_counts = has_guess && first_shared_.back() == kNothing && plan.tile_count >= kLeastCountedTiles;
     has_top_k_ = has_top_k_ || is_top_k || plan.looks > 0;

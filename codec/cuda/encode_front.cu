@@ -1,5 +1,5 @@
-// What happens before the dense pass and after the lists are cut: momentum (codec/momentum.hpp); and last, to what was
-// not sent: the low-pass (codec/low_pass.hpp). A tile for a block, or a tile for a warp of a group's block.
+// What happens before the dense pass and after the lists are cut: momentum (codec/stages/momentum.hpp); and last, to
+// what was not sent: the low-pass (codec/low_pass.hpp). A tile for a block, or a tile for a warp of a group's block.
 #include "codec/cuda/front_tile.cuh"
 #include "codec/cuda/tile_group.cuh"
 

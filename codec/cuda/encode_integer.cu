@@ -1,5 +1,5 @@
-// integer where every element is sent (codec/integer.hpp): the dense pass leaves codes in words, and once all of a
-// chunk's are there, they are packed as wide as the largest one wants.
+// integer where every element is sent (codec/stages/integer.hpp): the dense pass leaves codes in words, and once all of
+// a chunk's are there, they are packed as wide as the largest one wants.
 #include "codec/cuda/dense_tiles.cuh"
 #include "codec/cuda/payload_layout.cuh"
 #include "codec/cuda/tile_group.cuh"
@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kTileThreads) place_integers(const __grid_cons
     const std::uint64_t begin = atomicAdd(reinterpret_cast<unsigned long long*>(round.cursor), reserved);
     result = {begin + kValuesAt - kHeaderBytes, kHeaderBytes + value_bytes, chunk.elements};
     std::byte* header = round.payload + result.offset;
-    header[0] = static_cast<std::byte>(payload_version(QuantizerKind::kInteger, IndexForm::kEvery));
-    header[1] = static_cast<std::byte>(form_byte(QuantizerKind::kInteger, IndexForm::kEvery));
+    header[0] = static_cast<std::byte>(payload_version(stages::Integer::kFacts.kind, IndexForm::kEvery));
+    header[1] = static_cast<std::byte>(form_byte(stages::Integer::kFacts.kind, IndexForm::kEvery));
     header[2] = static_cast<std::byte>(value_byte(bits, false));
     store_word(header + 3, element::bits_of(round.tensors[chunk.tensor].depth_per_bit));
 }
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kTileThreads) pack_integers(const __grid_const
 }  // namespace
 
 PassKernel find_integer_kernel(unsigned samples) noexcept {
-    return pick_dense<QuantizerKind::kInteger, false>(samples);
+    return pick_dense<stages::Integer::kFacts.kind, false>(samples);
 }
 KernelHandle place_integers_kernel() noexcept { return &place_integers; }
 KernelHandle pack_integers_kernel() noexcept { return &pack_integers; }

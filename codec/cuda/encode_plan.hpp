@@ -88,7 +88,7 @@ struct TensorPlan {
     std::uint32_t first_element;    ///< of this part in the tensor; natural, dither, as all up to sign_scale
     std::uint32_t levels;           ///< S of dither, s of exponential_dither
     float sign_scale;               ///< sign(scale=tau): tau; 0: mean magnitude
-    std::uint8_t selector;          ///< SelectorKind
+    std::uint8_t selection;         ///< Selection
     std::uint8_t quantizer;         ///< QuantizerKind
     std::uint8_t index_coder;       ///< IndexCoderKind
     std::uint8_t code_bits;         ///< of a quantizer with codes: 2..8
@@ -127,8 +127,8 @@ struct TensorPlan {
 };
 static_assert(sizeof(TensorPlan) % 16 == 0);
 
-/// What happens to a tensor's samples before the dense pass, see codec/momentum.hpp; the pass's own samples stand in
-/// front of them. And what happens to r behind it, see codec/low_pass.hpp.
+/// What happens to a tensor's samples before the dense pass, see codec/stages/momentum.hpp; the pass's own samples
+/// stand in front of them. And what happens to r behind it, see codec/low_pass.hpp.
 struct FrontPlan {
     const float* momentum_in;
     float* momentum_out;  ///< null: nothing happens to samples

@@ -30,7 +30,7 @@ void EncodeBatch::add_wanted(std::size_t tensor) {
     round.scope_level = scope.level;
     round.is_deferred = plan.is_deferred != 0 && scope.phase != ScopePhase::kCount;
     round.is_shared = first_shared_[tensor] != kNothing;
-    const bool is_top_k = static_cast<SelectorKind>(plan.selector) == SelectorKind::kTopK && !scope.phase;
+    const bool is_top_k = static_cast<Selection>(plan.selection) == Selection::kBest && !scope.phase;
     round.has_top_k = is_top_k || plan.looks > 0;
     round.looks = plan.looks;
     round.has_gate = is_top_k && plan.has_variance != 0;
@@ -70,7 +70,7 @@ void EncodeBatch::add_pass(std::size_t tensor, RoundPlan& inout_round) const {
         round.value_bytes = plan.value_bytes;
         round.is_integer = true;
     } else if (needs_means(plan)) {
-        round.pass = find_dense_kernel(QuantizerKind::kF32, samples);
+        round.pass = find_dense_kernel(stages::F32::kFacts.kind, samples);
         round.value_bytes = plan.value_bytes;
     } else {
         round.pass = find_list_kernel(source, samples, round.is_deferred);

@@ -3,9 +3,9 @@
 
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/cuda/vector_bytes.hpp"
-#include "codec/minmax.hpp"
 #include "codec/payload.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/stages/minmax.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -14,16 +14,17 @@ inline constexpr ByteCount kListOverheadBytes = 2048;
 
 inline std::uint32_t tiles_in(ElementCount elements) { return static_cast<std::uint32_t>(tiles_of(elements)); }
 
+inline bool sends_every(const TensorPlan& plan) { return static_cast<Selection>(plan.selection) == Selection::kEvery; }
+inline DenseRoute dense_route(const TensorPlan& plan) {
+    return facts_of(static_cast<QuantizerKind>(plan.quantizer)).route;
+}
 /// Every element is sent, in a payload of known size.
 inline bool is_dense_plan(const TensorPlan& plan) {
-    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll &&
-           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kPow2 &&
-           static_cast<QuantizerKind>(plan.quantizer) != QuantizerKind::kInteger;
+    return sends_every(plan) && dense_route(plan) != DenseRoute::kList && dense_route(plan) != DenseRoute::kChunk;
 }
 /// Every element is sent, in codes as wide as its chunk wants.
 inline bool is_integer_plan(const TensorPlan& plan) {
-    return static_cast<SelectorKind>(plan.selector) == SelectorKind::kAll &&
-           static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger;
+    return sends_every(plan) && dense_route(plan) == DenseRoute::kChunk;
 }
 
 /// Where a keyed selector keeps no r, the pass writes means as `all | f32` does, behind a header of so many bytes.
@@ -32,21 +33,9 @@ inline bool needs_means(const TensorPlan& plan) { return plan.raise_factor > 0.0
 
 /// Most bits of one value in a payload, but for the paper's word.
 inline ByteCount value_bits(const TensorPlan& plan) {
-    switch (static_cast<QuantizerKind>(plan.quantizer)) {
-        case QuantizerKind::kSign:
-        case QuantizerKind::kTwoMean:
-        case QuantizerKind::kVote: return 1;
-        case QuantizerKind::kPow2:
-        case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither:
-        case QuantizerKind::kMinMax: return plan.code_bits;
-        case QuantizerKind::kInteger: return kMostIntegerBits;
-        case QuantizerKind::kF32:
-        case QuantizerKind::kF16:
-        case QuantizerKind::kBf16: break;
-    }
-    return ByteCount{plan.value_bytes} * 8;
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    if (!has_value_byte(quantizer)) return ByteCount{plan.value_bytes} * 8;
+    return has_step(quantizer) ? kMostIntegerBits : plan.code_bits;
 }
 
 /// Bytes that no list of this chunk exceeds: Rice codes need at most a bit per element, as a bitmap does; Elias-Fano
@@ -63,15 +52,13 @@ inline ByteCount list_bound(const TensorPlan& plan, ElementCount elements) {
 inline ByteCount dense_header_bytes(const TensorPlan& plan, ElementCount elements) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
     const ByteCount key = static_cast<Rotation>(plan.rotation) != Rotation::kNone ? sizeof(PhiloxKey) : 0;
-    if (quantizer == QuantizerKind::kMinMax)
+    if (has_bucket_byte(quantizer))
         return 4 + key +
                ByteCount{buckets_of(static_cast<std::uint32_t>(elements), plan.bucket_log2)} * sizeof(MinMaxRange);
-    const std::uint32_t tiles = tiles_in(elements);
-    const bool has_chunk_scale = quantizer == QuantizerKind::kSign && plan.sign_scale > 0.0F;
-    const bool has_scales = (quantizer == QuantizerKind::kSign && !has_chunk_scale) ||
-                            quantizer == QuantizerKind::kTwoMean || is_dithered(quantizer);
+    const bool has_chunk_scale = plan.sign_scale > 0.0F;
+    const bool has_scales = has_tile_scales(quantizer) && !has_chunk_scale;
     return (has_value_byte(quantizer) ? 3 : 2) + (has_base(quantizer) || has_chunk_scale ? 4 : 0) + key +
-           (has_scales ? ByteCount{tiles} * scales_per_tile(quantizer) * sizeof(float) : 0);
+           (has_scales ? ByteCount{tiles_in(elements)} * scales_per_tile(quantizer) * sizeof(float) : 0);
 }
 inline ByteCount dense_value_bytes(const TensorPlan& plan, ElementCount elements) {
     return bytes_of_bits(elements * value_bits(plan));

@@ -4,7 +4,7 @@
 
 #include "codec/cuda/result_targets.hpp"
 #include "codec/low_pass.hpp"
-#include "codec/low_rank.hpp"
+#include "codec/stages/low_rank.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -2,7 +2,7 @@
 
 #include "codec/local_clip.hpp"
 #include "codec/low_pass.hpp"
-#include "codec/momentum.hpp"
+#include "codec/stages/momentum.hpp"
 
 namespace gradsieve::codec::cuda {
 

@@ -256,7 +256,7 @@ void Encoder::take_result(std::size_t tensor, EncodeResult& ret_result) {
         plan = &lane->batch().tensors()[tensor];
         decided = &state;  // the same on every device that has a part
     }
-    if (plan == nullptr || static_cast<SelectorKind>(plan->selector) != SelectorKind::kTopK) return;
+    if (plan == nullptr || static_cast<Selection>(plan->selection) != Selection::kBest) return;
     if (requests_[tensor].scope) return;
     threshold_misses_ += decided->is_missed;
     std::uint32_t* hint = requests_[tensor].request.selection_hint;

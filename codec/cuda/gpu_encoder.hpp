@@ -9,7 +9,7 @@
 #include "codec/cuda/mirror_pool.hpp"
 #include "codec/encoder.hpp"
 #include "codec/model_scope.hpp"
-#include "codec/similarity.hpp"
+#include "codec/stages/similarity.hpp"
 
 #include <memory>
 #include <optional>

@@ -7,7 +7,7 @@
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/round_trip.hpp"
 #include "codec/low_pass.hpp"
-#include "codec/low_rank.hpp"
+#include "codec/stages/low_rank.hpp"
 
 #include <span>
 #include <vector>

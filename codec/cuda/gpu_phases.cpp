@@ -1,8 +1,8 @@
 #include "codec/cuda/gpu_phases.hpp"
 
-#include "codec/accumulate.hpp"
-#include "codec/momentum.hpp"
 #include "codec/phase_memory.hpp"
+#include "codec/stages/accumulate.hpp"
+#include "codec/stages/momentum.hpp"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-// Signatures (codec/similarity.hpp) of arrays in the memory of one device, and of means of arrays that it reaches or
-// gets copied: sums of chunks, which the host joins over all devices of a tensor, so that no bit depends on how many
-// there are. Many arrays at a time. GPU worker thread.
+// Signatures (codec/stages/similarity.hpp) of arrays in the memory of one device, and of means of arrays that it
+// reaches or gets copied: sums of chunks, which the host joins over all devices of a tensor, so that no bit depends on
+// how many there are. Many arrays at a time. GPU worker thread.
 #pragma once
 
 #include "codec/cuda/device.hpp"
 #include "codec/cuda/sample_source.hpp"
 #include "codec/cuda/signature_kernels.hpp"
-#include "codec/similarity.hpp"
+#include "codec/stages/similarity.hpp"
 
 #include <span>
 #include <vector>

@@ -1,13 +1,13 @@
 // The part of sketch that touches every element of a tensor, in the memory of one device; cells and values go to the
 // host and come from there. Several tensors at a time, with one copy each way and one wait for all. The same bits as
-// codec/sketch.hpp and what SketchMemory chooses. GPU worker thread.
+// codec/stages/sketch.hpp and what SketchMemory chooses. GPU worker thread.
 #pragma once
 
 #include "codec/cuda/device.hpp"
 #include "codec/cuda/gpu_decoder.hpp"
 #include "codec/cuda/round_trip.hpp"
 #include "codec/low_pass.hpp"
-#include "codec/sketch.hpp"
+#include "codec/stages/sketch.hpp"
 
 #include <optional>
 #include <span>

@@ -46,7 +46,7 @@ __device__ inline float code_value(const TensorPlan& plan, const TileScale& scal
         ret_code = drawn.code;
         return element::float_of(drawn.decoded_bits);
     }
-    const bool is_sign = static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kSign;
+    const bool is_sign = is_sign_bit(static_cast<QuantizerKind>(plan.quantizer));
     float decoded = is_sign && value == 0.0F ? scale.scale : decoded_of(plan, scale, value);
     if (decoded == 0.0F) decoded = 0.0F;  // without a sign
     ret_code = code_of(plan, scale, decoded, 0);
@@ -86,8 +86,7 @@ __device__ inline void send_keyed_tile(const EncodeRound& round, const GroupWork
     GapSums{}.write(info);
     std::uint32_t written = scale.written;
     if constexpr (kDraw == Draw::kExponential)
-        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger)
-            written = __reduce_max_sync(~0U, largest);
+        if (has_step(static_cast<QuantizerKind>(plan.quantizer))) written = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
     info.count = count;
     info.first = count > 0 ? indices[0] : 0U;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "codec/cuda/list_block.cuh"
-#include "codec/dither.hpp"
+#include "codec/stages/dither.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -123,7 +123,7 @@ __device__ inline bool read_tile_scales(const DevicePayload& payload, const std:
                                         ListShared& shared, std::uint32_t& inout_used_bytes) {
     const std::uint32_t available = payload.body_bytes - inout_used_bytes;
     const BitSection section(body + inout_used_bytes);
-    if (payload.quantizer == QuantizerKind::kPow2) {
+    if (has_exponents(payload.quantizer)) {
         if (payload.exponent_parameter == kNoTileExponents) {
             if (threadIdx.x < kMaximumTiles) shared.tile_scale[threadIdx.x] = payload.base_exponent;
             __syncthreads();
@@ -134,15 +134,13 @@ __device__ inline bool read_tile_scales(const DevicePayload& payload, const std:
         inout_used_bytes += used;
         return true;
     }
-    if (payload.quantizer == QuantizerKind::kTwoMean) {
+    if (scales_per_tile(payload.quantizer) == 2) {
         if (available < 4 * tiles || !read_scale_pairs(section, tiles, shared)) return false;
         inout_used_bytes += 4 * tiles;
         return true;
     }
-    const bool is_dither = payload.quantizer == QuantizerKind::kDither;
-    bool has_scales = payload.quantizer == QuantizerKind::kSign || is_dither;
-    if constexpr (kMayBeExponential) has_scales = has_scales || has_base(payload.quantizer);
-    if (!has_scales) return true;
+    if (!has_tile_scales(payload.quantizer)) return true;
+    const bool is_dither = is_dithered(payload.quantizer) && !has_base(payload.quantizer);
     if (payload.has_chunk_scale) {
         if (threadIdx.x < kMaximumTiles) shared.tile_scale[threadIdx.x] = __float_as_uint(payload.chunk_scale);
         __syncthreads();

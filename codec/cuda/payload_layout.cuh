@@ -43,28 +43,16 @@ __device__ inline std::uint32_t count_bytes(std::uint32_t count) {
 __device__ inline std::uint32_t whole_bytes(std::uint32_t bits) { return (bits + 7U) / 8U; }
 
 __device__ inline std::uint32_t value_bits_of(const TensorPlan& plan, const ListShape& shape, IndexForm form) {
-    switch (static_cast<QuantizerKind>(plan.quantizer)) {
-        case QuantizerKind::kF32: return 32;
-        case QuantizerKind::kF16:
-        case QuantizerKind::kBf16: return 16;
-        case QuantizerKind::kPow2: return form == IndexForm::kRaw32 && plan.code_bits == 4 ? 0 : plan.code_bits;
-        case QuantizerKind::kSign:
-        case QuantizerKind::kTwoMean:
-        case QuantizerKind::kVote: return 1;
-        case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither:
-        case QuantizerKind::kMinMax: return plan.code_bits;
-        case QuantizerKind::kInteger: return integer_bits(shape.base_exponent);
-    }
-    return 0;
+    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
+    if (!has_value_byte(quantizer)) return 8U * plan.value_bytes;
+    if (has_step(quantizer)) return integer_bits(shape.base_exponent);
+    const bool is_paper_word = has_exponents(quantizer) && form == IndexForm::kRaw32 && plan.code_bits == 4;
+    return is_paper_word ? 0U : plan.code_bits;
 }
 
 /// Whether each tile has a scale of its own.
 __device__ inline bool has_tile_scales(const TensorPlan& plan) {
-    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    return is_dithered(quantizer) || quantizer == QuantizerKind::kTwoMean ||
-           (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0));
+    return codec::has_tile_scales(static_cast<QuantizerKind>(plan.quantizer)) && !(plan.sign_scale > 0);
 }
 
 /// The layout in one form. A chunk's sections together stay below 2^26 bits.
@@ -80,9 +68,8 @@ __device__ inline PayloadLayout layout_in(const TensorPlan& plan, const ListShap
     layout.base_exponent = shape.base_exponent;
     layout.value_bits = value_bits_of(plan, shape, form);
     const bool is_list = form != IndexForm::kEvery;
-    const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
-    const bool is_sign = layout.quantizer == QuantizerKind::kSign;
-    const bool has_chunk_scale = is_sign && plan.sign_scale > 0;
+    const bool is_pow2 = has_exponents(layout.quantizer);
+    const bool has_chunk_scale = plan.sign_scale > 0;
     std::uint32_t at = 2 + (has_value_byte(layout.quantizer) ? 1 : 0) + (is_list ? count_bytes(shape.count) : 0) +
                        (is_list || is_pow2 ? 1 : 0) + (is_pow2 ? 1 : 0) +
                        (has_chunk_scale || has_base(layout.quantizer) || has_step(layout.quantizer) ? 4 : 0);
@@ -153,15 +140,12 @@ __device__ inline void write_header(const TensorPlan& plan, const PayloadLayout&
         at += 8;
     };
     const bool is_list = layout.form != IndexForm::kEvery;
-    const bool is_pow2 = layout.quantizer == QuantizerKind::kPow2;
-    const bool has_chunk_scale = layout.quantizer == QuantizerKind::kSign && plan.sign_scale > 0;
+    const bool is_pow2 = has_exponents(layout.quantizer);
+    const bool has_chunk_scale = plan.sign_scale > 0;
     write(payload_version(layout.quantizer, layout.form));
     write(form_byte(layout.quantizer, layout.form));
     if (has_value_byte(layout.quantizer))
-        write(value_byte(is_sign_bit(layout.quantizer) ? 1U
-                         : has_step(layout.quantizer)  ? layout.value_bits
-                                                       : plan.code_bits,
-                         has_chunk_scale));
+        write(value_byte(has_step(layout.quantizer) ? layout.value_bits : plan.code_bits, has_chunk_scale));
     if (is_list) {
         std::uint32_t count = layout.count;
         for (; count >= 128; count >>= 7U) write((count & 127U) | 128U);

@@ -1,7 +1,7 @@
 #include "codec/cuda/scope_plan.hpp"
 
-#include "codec/accumulate.hpp"
 #include "codec/scope_member.hpp"
+#include "codec/stages/accumulate.hpp"
 
 #include <algorithm>
 #include <string>

@@ -68,7 +68,7 @@ __device__ inline const float* waiting_values_of(const EncodeRound& round, std::
 // cut to the most that may be sent.
 
 __device__ inline bool is_top_k(const GroupWork& work) {
-    return static_cast<SelectorKind>(work.plan->selector) == SelectorKind::kTopK || work.plan->looks > 0;
+    return static_cast<Selection>(work.plan->selection) == Selection::kBest || work.plan->looks > 0;
 }
 /// Its block needs no other one to find the k-th magnitude, and has found it before the kernels that count begin.
 __device__ inline bool has_one_group(const GroupWork& work) {

@@ -6,7 +6,7 @@
 #include "codec/cuda/encode_plan.hpp"
 #include "codec/element.hpp"
 #include "codec/pipeline.hpp"
-#include "codec/two_mean.hpp"
+#include "codec/stages/two_mean.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -97,9 +97,7 @@ struct TileScale {
 
 /// Whether the scale needs all values of a tile's list, not its largest alone.
 __device__ inline bool needs_list(const TensorPlan& plan) {
-    const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    return (quantizer == QuantizerKind::kSign && !(plan.sign_scale > 0)) || quantizer == QuantizerKind::kTwoMean ||
-           is_dithered(quantizer);
+    return has_tile_scales(static_cast<QuantizerKind>(plan.quantizer)) && !(plan.sign_scale > 0);
 }
 __device__ inline TileScale sign_scale(const TensorPlan& plan, float mean) {
     TileScale tile;
@@ -138,9 +136,9 @@ __device__ inline TileScale dither_scale(const TensorPlan& plan, std::uint32_t c
 /// `largest`: magnitude bits, of the tile or the tensor.
 __device__ inline TileScale scale_of_largest(const TensorPlan& plan, std::uint32_t largest) {
     const auto quantizer = static_cast<QuantizerKind>(plan.quantizer);
-    if (quantizer == QuantizerKind::kSign) return sign_scale(plan, 0.0F);
+    if (is_sign_bit(quantizer)) return sign_scale(plan, 0.0F);
     TileScale tile;
-    if (quantizer != QuantizerKind::kPow2) return tile;
+    if (!has_exponents(quantizer)) return tile;
     tile.top = largest >> 23U;
     tile.range = (1U << (plan.code_bits - 1U)) - 1U;
     tile.written = tile.top;
@@ -153,53 +151,114 @@ __device__ inline TileScale scale_of_list(const TensorPlan& plan, std::uint32_t 
     if (!needs_list(plan)) return scale_of_largest(plan, largest_magnitude(count, value_of));
     if constexpr (kDraw != Draw::kNone)
         if (is_dithered(static_cast<QuantizerKind>(plan.quantizer))) return dither_scale<kDraw>(plan, count, value_of);
-    if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kTwoMean)
+    if (scales_per_tile(static_cast<QuantizerKind>(plan.quantizer)) == 2)
         return two_mean_scale(means_of_sides(count, value_of));
     return sign_scale(plan, mean_magnitude(count, value_of));
 }
 
-/// What receivers decode; zero: not sent.
-__device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile, float value) {
-    switch (static_cast<QuantizerKind>(plan.quantizer)) {
-        case QuantizerKind::kF32: return value;
-        case QuantizerKind::kF16: return element::float_of(element::f16_value_bits(element::f16_bits(value)));
-        case QuantizerKind::kBf16: return element::float_of(element::bf16_bits(value) << 16U);
-        case QuantizerKind::kPow2: return element::pow2_decoded(value, tile.top, tile.range);
-        case QuantizerKind::kSign:
-            if (!(tile.scale > 0.0F) || value == 0.0F) return 0.0F;
-            return value < 0.0F ? -tile.scale : tile.scale;
-        case QuantizerKind::kTwoMean: {
-            const float size = value < 0.0F ? -tile.to_levels : tile.scale;
-            return value == 0.0F || size == 0.0F ? 0.0F : size;
-        }
-        case QuantizerKind::kVote:  // no list has them
-        case QuantizerKind::kMinMax:
-        case QuantizerKind::kInteger:
-        case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-        case QuantizerKind::kExponentialDither: break;  // by their codes
+/// How a quantizer that rounds without random numbers codes one element of a list: a specialization of each.
+///   decoded: what receivers decode; zero: not sent
+///   code: what the payload says of that
+template <QuantizerKind kQuantizer>
+struct ListForm;
+template <>
+struct ListForm<stages::F32::kFacts.kind> {
+    static __device__ float decoded(const TileScale& /*tile*/, float value) { return value; }
+    static __device__ std::uint32_t code(const TensorPlan& /*plan*/, const TileScale& /*tile*/, float decoded) {
+        return element::bits_of(decoded);
     }
-    return 0.0F;
+};
+template <>
+struct ListForm<stages::F16::kFacts.kind> {
+    static __device__ float decoded(const TileScale& /*tile*/, float value) {
+        return element::float_of(element::f16_value_bits(element::f16_bits(value)));
+    }
+    static __device__ std::uint32_t code(const TensorPlan& /*plan*/, const TileScale& /*tile*/, float decoded) {
+        return element::f16_bits(decoded);
+    }
+};
+template <>
+struct ListForm<stages::Bf16::kFacts.kind> {
+    static __device__ float decoded(const TileScale& /*tile*/, float value) {
+        return element::float_of(element::bf16_bits(value) << 16U);
+    }
+    static __device__ std::uint32_t code(const TensorPlan& /*plan*/, const TileScale& /*tile*/, float decoded) {
+        return element::bits_of(decoded) >> 16U;
+    }
+};
+template <>
+struct ListForm<stages::Pow2::kFacts.kind> {
+    static __device__ float decoded(const TileScale& tile, float value) {
+        return element::pow2_decoded(value, tile.top, tile.range);
+    }
+    static __device__ std::uint32_t code(const TensorPlan& plan, const TileScale& tile, float decoded) {
+        return element::pow2_code(decoded, tile.top, plan.code_bits);
+    }
+};
+struct SignCode {
+    static __device__ std::uint32_t code(const TensorPlan& /*plan*/, const TileScale& /*tile*/, float decoded) {
+        return element::bits_of(decoded) >> 31U;
+    }
+};
+template <>
+struct ListForm<stages::Sign::kFacts.kind> : SignCode {
+    static __device__ float decoded(const TileScale& tile, float value) {
+        if (!(tile.scale > 0.0F) || value == 0.0F) return 0.0F;
+        return value < 0.0F ? -tile.scale : tile.scale;
+    }
+};
+template <>
+struct ListForm<stages::TwoMean::kFacts.kind> : SignCode {
+    static __device__ float decoded(const TileScale& tile, float value) {
+        const float size = value < 0.0F ? -tile.to_levels : tile.scale;
+        return value == 0.0F || size == 0.0F ? 0.0F : size;
+    }
+};
+
+/// Whether a list's elements are coded by a ListForm; those of others are drawn, or never in one.
+template <typename Stage>
+concept HasListForm = HasForm<Stage> && Stage::kFacts.sends_lists && !Stage::kFacts.is_random;
+template <typename Stage>
+__device__ inline bool decode_if(const TensorPlan& plan, const TileScale& tile, float value, float& ret_decoded) {
+    if constexpr (HasListForm<Stage>) {
+        if (static_cast<QuantizerKind>(plan.quantizer) != Stage::kFacts.kind) return false;
+        ret_decoded = ListForm<Stage::kFacts.kind>::decoded(tile, value);
+        return true;
+    }
+    return false;
+}
+template <typename... Stages>
+__device__ inline float decoded_by(QuantizerList<Stages...> /*list*/, const TensorPlan& plan, const TileScale& tile,
+                                   float value) {
+    float decoded = 0.0F;
+    static_cast<void>((decode_if<Stages>(plan, tile, value, decoded) || ...));
+    return decoded;
+}
+template <typename Stage>
+__device__ inline bool code_if(const TensorPlan& plan, const TileScale& tile, float decoded,
+                               std::uint32_t& inout_code) {
+    if constexpr (HasListForm<Stage>) {
+        if (static_cast<QuantizerKind>(plan.quantizer) != Stage::kFacts.kind) return false;
+        inout_code = ListForm<Stage::kFacts.kind>::code(plan, tile, decoded);
+        return true;
+    }
+    return false;
+}
+template <typename... Stages>
+__device__ inline std::uint32_t code_by(QuantizerList<Stages...> /*list*/, const TensorPlan& plan,
+                                        const TileScale& tile, float decoded, std::uint32_t drawn) {
+    static_cast<void>((code_if<Stages>(plan, tile, decoded, drawn) || ...));
+    return drawn;
 }
 
+/// What receivers decode; zero: not sent.
+__device__ inline float decoded_of(const TensorPlan& plan, const TileScale& tile, float value) {
+    return decoded_by(Quantizers{}, plan, tile, value);
+}
 /// What the payload says of it. `drawn`: the code of what is coded one by one.
 __device__ inline std::uint32_t code_of(const TensorPlan& plan, const TileScale& tile, float decoded,
                                         std::uint32_t drawn) {
-    switch (static_cast<QuantizerKind>(plan.quantizer)) {
-        case QuantizerKind::kF32: return element::bits_of(decoded);
-        case QuantizerKind::kF16: return element::f16_bits(decoded);
-        case QuantizerKind::kBf16: return element::bits_of(decoded) >> 16U;
-        case QuantizerKind::kPow2: return element::pow2_code(decoded, tile.top, plan.code_bits);
-        case QuantizerKind::kSign:
-        case QuantizerKind::kTwoMean:
-        case QuantizerKind::kVote: return element::bits_of(decoded) >> 31U;
-        case QuantizerKind::kNatural:
-        case QuantizerKind::kDither:
-        case QuantizerKind::kInteger:
-        case QuantizerKind::kMinMax:
-        case QuantizerKind::kExponentialDither: break;
-    }
-    return drawn;
+    return code_by(Quantizers{}, plan, tile, decoded, drawn);
 }
 __device__ inline void store_code(const TensorPlan& plan, std::uint32_t code, std::byte* values, std::uint32_t at) {
     if (plan.value_bytes == 1)
@@ -299,8 +358,7 @@ __device__ inline void send_list(const TensorPlan& plan, const TileTarget& targe
     gaps.write(*target.info);
     std::uint32_t scale = tile.written;
     if constexpr (kDraw == Draw::kExponential)
-        if (static_cast<QuantizerKind>(plan.quantizer) == QuantizerKind::kInteger)
-            scale = __reduce_max_sync(~0U, largest);
+        if (has_step(static_cast<QuantizerKind>(plan.quantizer))) scale = __reduce_max_sync(~0U, largest);
     if (lane != 0) return;
     target.info->count = sent;
     target.info->first = first;

@@ -4,7 +4,7 @@
 
 #include "codec/cuda/list_values.cuh"
 #include "codec/cuda/unit_sums.cuh"
-#include "codec/minmax.hpp"
+#include "codec/stages/minmax.hpp"
 
 namespace gradsieve::codec::cuda {
 
@@ -66,10 +66,10 @@ __device__ inline void add_signs(const DevicePayload& payload, const std::byte* 
     const std::uint32_t tile = unit.place / kUnitsPerTile;
     float plus = payload.factor;
     float minus = -plus;
-    if (payload.quantizer == QuantizerKind::kTwoMean) {
+    if (scales_per_tile(payload.quantizer) == 2) {
         plus = payload.factor * __ldg(scales + 2 * tile);
         minus = -(payload.factor * __ldg(scales + 2 * tile + 1));
-    } else if (payload.quantizer == QuantizerKind::kSign) {
+    } else if (has_tile_scales(payload.quantizer)) {
         plus = payload.factor * (payload.has_chunk_scale ? payload.chunk_scale : __ldg(scales + tile));
         minus = -plus;
     }
@@ -105,7 +105,7 @@ __device__ inline void add_natural(const DevicePayload& payload, const std::byte
 }
 
 /// Codes of dither or exponential_dither, of which a group of four has at most 32 bits.
-template <QuantizerKind kQuantizer>
+template <bool kIsExponential>
 __device__ inline void add_levels(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
                                   std::uint32_t half, Groups& inout_sums) {
     const BitSection codes(bytes + payload.body_offset);
@@ -119,7 +119,7 @@ __device__ inline void add_levels(const DevicePayload& payload, const std::byte*
             valid_of(unit, group) > 0 ? codes.read((unit.place * kUnitElements + 4 * group) * bits, 4 * bits) : 0;
         const auto product = [&](std::uint32_t place) {
             const std::uint32_t code = (four >> (place * bits)) & ((1U << bits) - 1U);
-            if constexpr (kQuantizer == QuantizerKind::kExponentialDither)
+            if constexpr (kIsExponential)
                 return payload.factor * __uint_as_float(exponential_value_bits(payload, code, scale));
             else
                 return payload.factor * __uint_as_float(dither_decoded_bits(code, bits, scale));
@@ -186,40 +186,97 @@ __device__ inline void add_integers(const DevicePayload& payload, const std::byt
     }
 }
 
+/// How the payload of a quantizer, of which every element is there, is added to half a unit: a specialization of each
+/// that is no sign. All lanes; `inout_is_bad` if a value is not finite.
+template <QuantizerKind kQuantizer>
+struct SumForm;
+template <>
+struct SumForm<stages::F32::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& inout_is_bad) {
+        add_numbers<FourF32>(payload, bytes, unit, half, inout_sums, inout_is_bad);
+    }
+};
+template <>
+struct SumForm<stages::F16::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& inout_is_bad) {
+        add_numbers<FourF16>(payload, bytes, unit, half, inout_sums, inout_is_bad);
+    }
+};
+template <>
+struct SumForm<stages::Bf16::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& inout_is_bad) {
+        add_numbers<FourBf16>(payload, bytes, unit, half, inout_sums, inout_is_bad);
+    }
+};
+template <>
+struct SumForm<stages::Natural::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& /*inout_is_bad*/) {
+        add_natural(payload, bytes, unit, half, inout_sums);
+    }
+};
+template <>
+struct SumForm<stages::Dither::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& /*inout_is_bad*/) {
+        add_levels<false>(payload, bytes, unit, half, inout_sums);
+    }
+};
+template <>
+struct SumForm<stages::ExponentialDither::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& /*inout_is_bad*/) {
+        add_levels<true>(payload, bytes, unit, half, inout_sums);
+    }
+};
+template <>
+struct SumForm<stages::MinMax::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& /*inout_is_bad*/) {
+        add_ranges(payload, bytes, unit, half, inout_sums);
+    }
+};
+template <>
+struct SumForm<stages::Integer::kFacts.kind> {
+    static __device__ void add(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                               std::uint32_t half, Groups& inout_sums, bool& /*inout_is_bad*/) {
+        add_integers(payload, bytes, unit, half, inout_sums);
+    }
+};
+
+template <bool kMayBeExponential, bool kMayBeInteger, typename Stage>
+__device__ inline bool add_if(const DevicePayload& payload, const std::byte* bytes, const Unit& unit,
+                              std::uint32_t half, Groups& inout_sums, bool& inout_is_bad) {
+    if constexpr (HasForm<Stage>) {
+        constexpr QuantizerFacts kFacts = Stage::kFacts;
+        constexpr bool kIsWide = kFacts.has_base || kFacts.has_buckets;
+        if constexpr (!kFacts.is_sign_bit && !kFacts.has_exponents && (kMayBeExponential || !kIsWide) &&
+                      (kMayBeInteger || !kFacts.has_step)) {
+            if (payload.quantizer != kFacts.kind) return false;
+            SumForm<kFacts.kind>::add(payload, bytes, unit, half, inout_sums, inout_is_bad);
+            return true;
+        }
+    }
+    return false;
+}
+template <bool kMayBeExponential, bool kMayBeInteger, typename... Stages>
+__device__ inline void add_by(QuantizerList<Stages...> /*list*/, const DevicePayload& payload, const std::byte* bytes,
+                              const Unit& unit, std::uint32_t half, Groups& inout_sums, bool& inout_is_bad) {
+    const bool is_added =
+        (add_if<kMayBeExponential, kMayBeInteger, Stages>(payload, bytes, unit, half, inout_sums, inout_is_bad) || ...);
+    if (!is_added) add_signs(payload, bytes, unit, half, inout_sums);
+}
+
 /// Adds one dense payload; marks it if a value is not finite. All lanes. Integers are never rotated.
 template <bool kMayBeExponential, bool kMayBeInteger = kMayBeExponential>
 __device__ inline void add_dense(const DecodeTables& tables, std::uint32_t place, const Unit& unit, std::uint32_t half,
                                  Groups& inout_sums, Tally& inout_tally) {
-    const DevicePayload& payload = tables.payloads[place];
     bool is_bad = false;
-    if constexpr (kMayBeExponential) {
-        if (payload.quantizer == QuantizerKind::kExponentialDither) {
-            add_levels<QuantizerKind::kExponentialDither>(payload, tables.bytes, unit, half, inout_sums);
-            return __syncwarp();
-        }
-        if (payload.quantizer == QuantizerKind::kMinMax) {
-            add_ranges(payload, tables.bytes, unit, half, inout_sums);
-            return __syncwarp();
-        }
-    }
-    if constexpr (kMayBeInteger) {
-        if (payload.quantizer == QuantizerKind::kInteger) {
-            add_integers(payload, tables.bytes, unit, half, inout_sums);
-            return __syncwarp();
-        }
-    }
-    if (payload.quantizer == QuantizerKind::kF32)
-        add_numbers<FourF32>(payload, tables.bytes, unit, half, inout_sums, is_bad);
-    else if (payload.quantizer == QuantizerKind::kBf16)
-        add_numbers<FourBf16>(payload, tables.bytes, unit, half, inout_sums, is_bad);
-    else if (payload.quantizer == QuantizerKind::kF16)
-        add_numbers<FourF16>(payload, tables.bytes, unit, half, inout_sums, is_bad);
-    else if (payload.quantizer == QuantizerKind::kDither)
-        add_levels<QuantizerKind::kDither>(payload, tables.bytes, unit, half, inout_sums);
-    else if (payload.quantizer == QuantizerKind::kNatural)
-        add_natural(payload, tables.bytes, unit, half, inout_sums);
-    else
-        add_signs(payload, tables.bytes, unit, half, inout_sums);
+    add_by<kMayBeExponential, kMayBeInteger>(Quantizers{}, tables.payloads[place], tables.bytes, unit, half, inout_sums,
+                                             is_bad);
     if (is_bad) {
         tables.payload_faults[place] = 1;
         inout_tally.is_bad = true;

@@ -1,6 +1,6 @@
 // accumulate(n): of n steps the last one sends; what the forms do bit for bit is compared with the reference in
 // encoder_forms_test.cpp and encoder_property_test.cpp.
-#include "codec/accumulate.hpp"
+#include "codec/stages/accumulate.hpp"
 #include "encoder_harness.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "codec/low_rank.hpp"
+#include "codec/stages/low_rank.hpp"
 #include "encoder_harness.hpp"
 #include "reference_clip.hpp"
 

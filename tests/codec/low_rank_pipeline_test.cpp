@@ -1,5 +1,5 @@
 // lowrank as text, and which tensors it becomes what for.
-#include "codec/low_rank.hpp"
+#include "codec/stages/low_rank.hpp"
 
 #include <gtest/gtest.h>
 

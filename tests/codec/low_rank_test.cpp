@@ -1,5 +1,5 @@
 // lowrank: what it sends and keeps, against matrices whose singular values are known.
-#include "codec/low_rank.hpp"
+#include "codec/stages/low_rank.hpp"
 
 #include "codec/local_clip.hpp"
 #include "codec/noise_trial.hpp"

@@ -1,6 +1,6 @@
 // What theory says of natural compression: unbiased, its exact squared error, z = 9/8 and where it is reached, and that
 // 1/z makes a contraction of 1/9 of it. Seeds are fixed: steps number the trials.
-#include "codec/natural.hpp"
+#include "codec/stages/natural.hpp"
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
 #include "tests/codec/random_trials.hpp"

@@ -80,7 +80,7 @@ TEST(Payload, Every_bad_header_field_is_named) {
     EXPECT_THAT(refusal({4, 0x05, 0}), HasSubstr("version of quantizer 5 4: allowed is 5"));
     EXPECT_THAT(refusal({5, 0x05, 0x01}), HasSubstr("value form of signs 1: allowed is 0"));
     EXPECT_THAT(refusal({5, 0x06, 0x08}), HasSubstr("value form of signs 8: allowed is 0"));
-    EXPECT_THAT(refusal({5, 0x26, 0x00, 1, 0}), HasSubstr("index form of votes 1: allowed is 0 (every)"));
+    EXPECT_THAT(refusal({5, 0x26, 0x00, 1, 0}), HasSubstr("index form of vote 1: allowed is 0 (every)"));
     EXPECT_THAT(refusal({5, 0xA5, 0x00, 1, 0}),
                 HasSubstr("quantizer after a key 5: allowed is one with a code for zero"));
     EXPECT_THAT(refusal({4, 0}), HasSubstr("version of quantizer 0 4: allowed is 2"));

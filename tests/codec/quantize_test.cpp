@@ -1,5 +1,6 @@
 #include "codec/quantize.hpp"
 
+#include "codec/stages/quantizer_coder.hpp"
 #include "tests/codec/payload_cases.hpp"
 
 #include <gtest/gtest.h>
@@ -23,9 +24,12 @@ Quantized quantize(const std::string& quantizer, const std::vector<float>& value
     Quantized result;
     result.decoded.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
     const auto pipeline = *parse_pipeline("topk(0.5) | " + quantizer);
-    std::vector<std::uint8_t> codes(values.size());
-    result.sent = quantize_list(pipeline.quantizer, indices, values, tensor_maximum, payload_kernels(), result.decoded,
-                                codes.data());
+    CodeScratch scratch;
+    scratch.codes.resize(values.size());
+    const RandomStream random{};
+    result.sent =
+        coder_of(pipeline.quantizer.kind)
+            .code_list({pipeline.quantizer, indices, values, random, 0, tensor_maximum, scratch, result.decoded});
     return result;
 }
 /// The rule in words: the nearer power of two, the middle going up, capped at 2^floor(log2 M); too small is nothing.

@@ -1,11 +1,11 @@
 // Random selectors: how many elements and which are sent, that nodes agree on them and steps do not, probabilities by
 // z-scores, and what forged payloads are refused for. Constants, exact expected errors and contraction are in the
 // operator table, equality with the slow reference in the suites of every pipeline.
-#include "codec/adaptive_random.hpp"
 #include "codec/decoder.hpp"
 #include "codec/payload_reader.hpp"
 #include "codec/random_mask.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/stages/adaptive_random.hpp"
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"
 #include "tests/codec/payload_form.hpp"

@@ -12,7 +12,7 @@ double folded(std::vector<double> terms) {
     return terms[0];
 }
 
-/// Squares of 256 elements, +0 beyond the tile's end, in the order that codec/dither.hpp states.
+/// Squares of 256 elements, +0 beyond the tile's end, in the order that codec/stages/dither.hpp states.
 double stretch_sum(const std::vector<double>& squares, std::size_t first) {
     const auto at = [&](std::size_t element) { return element < squares.size() ? squares[element] : 0.0; };
     std::vector<double> groups;

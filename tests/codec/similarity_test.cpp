@@ -1,5 +1,5 @@
 // Signatures of gradients against true angles, and the stage that asks for them.
-#include "codec/similarity.hpp"
+#include "codec/stages/similarity.hpp"
 
 #include "codec/noise_trial.hpp"
 #include "codec/pipeline.hpp"

@@ -1,5 +1,5 @@
 // sketch: what its estimates lose.
-#include "codec/sketch.hpp"
+#include "codec/stages/sketch.hpp"
 
 #include "codec/noise_trial.hpp"
 #include "phase_loop.hpp"

@@ -1,6 +1,6 @@
 // sketch as text, and which tensors it becomes what for.
 #include "codec/settle_whole.hpp"
-#include "codec/sketch.hpp"
+#include "codec/stages/sketch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // sketch: what it sends and keeps.
-#include "codec/sketch.hpp"
+#include "codec/stages/sketch.hpp"
 
 #include "codec/local_clip.hpp"
 #include "codec/phase_memory.hpp"

@@ -1,4 +1,7 @@
 #include "codec/pipeline.hpp"
+#include "codec/stages/quantizer_coder.hpp"
+#include "codec/stages/quantizer_list.hpp"
+#include "codec/stages/stage_list.hpp"
 
 #include <gtest/gtest.h>
 
@@ -69,6 +72,47 @@ TEST(StageTable, Defaults_in_the_table_are_the_parser_s) {
                       *parse_pipeline("variance_hybrid(1)"));
             EXPECT_EQ(row.parameters, "tau, alpha=2, zeta=0.999");
         }
+    }
+}
+TEST(StageTable, Selectors_and_index_coders_stand_at_their_numbers) {
+    for (std::size_t number = 0; number < selector_stages().size(); ++number) {
+        const SelectorStage& stage = *selector_stages()[number];
+        EXPECT_EQ(static_cast<std::size_t>(stage.kind), number) << stage.row.name;
+        EXPECT_NE(stage.expected_share, nullptr) << stage.row.name;
+    }
+    for (std::size_t number = 0; number < index_coder_stages().size(); ++number)
+        EXPECT_EQ(static_cast<std::size_t>(index_coder_stages()[number]->kind), number);
+}
+TEST(StageTable, Each_quantizer_s_number_leads_to_its_facts_and_its_coder) {
+    std::set<std::string> names;
+    std::set<QuantizerKind> numbers;
+    for_each_form(Quantizers{}, [&]<typename Form>(Form) {
+        constexpr QuantizerFacts kFacts = Form::kFacts;
+        EXPECT_TRUE(names.insert(kFacts.name).second) << kFacts.name;
+        EXPECT_TRUE(numbers.insert(kFacts.kind).second) << kFacts.name;
+        EXPECT_LT(static_cast<std::size_t>(kFacts.kind), kMostQuantizers) << "31 stands for an earlier payload";
+        EXPECT_TRUE(is_in(kQuantizers, kFacts.kind));
+        EXPECT_EQ(facts_of(kFacts.kind).kind, kFacts.kind);
+        EXPECT_EQ(&coder_of(kFacts.kind), &Form::kCoder) << kFacts.name;
+        EXPECT_EQ(Form::kCoder.code_bits(Quantizer{.kind = kFacts.kind}) == 0,
+                  kFacts.number_bits > 0 || kFacts.has_step)
+            << kFacts.name << ": codes have bits, numbers none";
+    });
+    EXPECT_EQ(numbers.size(), 12U);
+}
+TEST(StageTable, Sets_have_the_quantizers_with_a_fact) {
+    const QuantizerSet exact = quantizers_with([](const QuantizerFacts& facts) { return facts.is_exact; });
+    EXPECT_TRUE(is_in(exact, QuantizerKind::kF32));
+    EXPECT_EQ(exact, QuantizerSet{1} << static_cast<unsigned>(QuantizerKind::kF32));
+    EXPECT_TRUE(has_base(QuantizerKind::kExponentialDither));
+    EXPECT_FALSE(has_base(QuantizerKind::kDither));
+    EXPECT_FALSE(is_in(kQuantizers, static_cast<QuantizerKind>(12)));
+}
+TEST(StageTable, A_quantizer_s_text_names_the_stage_that_owns_it) {
+    for (const QuantizerStage* stage : quantizer_stages()) {
+        const std::string name(stage->row.name);
+        const auto pipeline = *parse_pipeline("all | " + name + (name == "integer" ? "(100)" : ""));
+        EXPECT_EQ(&stage_of(pipeline.quantizer), stage) << name;
     }
 }
 

@@ -1,5 +1,5 @@
 // sign(scale=two_mean): the forms of its sums against the order that the page states, its means and its error.
-#include "codec/two_mean.hpp"
+#include "codec/stages/two_mean.hpp"
 
 #include "encoder_harness.hpp"
 #include "tests/codec/payload_cases.hpp"

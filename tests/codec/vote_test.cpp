@@ -1,5 +1,5 @@
 // sign(scale=none): signs without a size, of which the nodes' weighted majority is the result.
-#include "codec/vote.hpp"
+#include "codec/stages/vote.hpp"
 
 #include "codec/decoder.hpp"
 #include "encoder_harness.hpp"
@@ -105,7 +105,7 @@ TEST(Vote, Votes_beside_values_are_refused) {
 TEST(Vote, Lists_of_votes_are_refused) {
     const Bytes list = {std::byte{5}, std::byte{0x46}, std::byte{0}, std::byte{1},
                         std::byte{0}, std::byte{1},    std::byte{0}};
-    EXPECT_THAT(validate_chunk(list, 8).text(), HasSubstr("index form of votes 2: allowed is 0 (every)"));
+    EXPECT_THAT(validate_chunk(list, 8).text(), HasSubstr("index form of vote 2: allowed is 0 (every)"));
 }
 
 class VoteForm : public test::PayloadForm {};

@@ -1,6 +1,6 @@
 // warmup(steps, from): ratios of the first steps; what the forms do bit for bit is compared with the reference in
 // encoder_forms_test.cpp and encoder_property_test.cpp.
-#include "codec/warmup.hpp"
+#include "codec/stages/warmup.hpp"
 
 #include "codec/model_scope.hpp"
 #include "codec/threshold_estimate.hpp"

@@ -2,7 +2,7 @@
 // no card: payloads of both phases, r, momentum and factor, averages in every type and digests have the same bits.
 #include "codec/cuda/device_values.hpp"
 #include "codec/cuda/gpu_phases.hpp"
-#include "codec/low_rank.hpp"
+#include "codec/stages/low_rank.hpp"
 #include "encoder_harness.hpp"
 #include "gpu_check.hpp"
 #include "host_work.hpp"

@@ -4,7 +4,7 @@
 #include "codec/cuda/device_values.hpp"
 #include "codec/narrow_scope.hpp"
 #include "codec/select_topk.hpp"
-#include "codec/warmup.hpp"
+#include "codec/stages/warmup.hpp"
 #include "gpu_check.hpp"
 #include "job_runs.hpp"
 #include "scope_cases.hpp"

@@ -21,7 +21,7 @@ struct ExponentialTheory {
 [[nodiscard]] Moments exponential_rounding(Values values, const ExponentialTheory& rule);
 
 /// A bound of E ||C(x)||^2 / ||x||^2, unbiased and unscaled: what magnitudes between two levels add to 1 at most, and
-/// what those below the lowest one, which are dithered, add at most (codec/exponential.hpp derives it).
+/// what those below the lowest one, which are dithered, add at most (codec/stages/exponential_dither.hpp derives it).
 [[nodiscard]] double exponential_second_moment(const ExponentialTheory& rule, double count);
 
 /// A magnitude midway between two levels and the one that it goes to, in norms.

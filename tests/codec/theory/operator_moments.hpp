@@ -30,7 +30,7 @@ struct DitherTheory {
     bool is_max_norm = true;
     bool is_scaled = false;
 };
-/// The largest E ||C(x)||^2 / ||x||^2 of standard dithering (codec/dither.hpp derives it).
+/// The largest E ||C(x)||^2 / ||x||^2 of standard dithering (codec/stages/dither.hpp derives it).
 [[nodiscard]] double dither_second_moment(const DitherTheory& rule, double count);
 [[nodiscard]] Moments dithering(Values values, const DitherTheory& rule);
 /// How much rounding it up to bf16 may enlarge the scale of a list.
@@ -45,7 +45,7 @@ struct MinMaxTheory {
     int bits = 4;
     bool is_scaled = false;
 };
-/// The largest E ||C(x)||^2 / ||x||^2 of it (codec/minmax.hpp derives it).
+/// The largest E ||C(x)||^2 / ||x||^2 of it (codec/stages/minmax.hpp derives it).
 [[nodiscard]] double minmax_second_moment(const MinMaxTheory& rule, std::size_t count);
 [[nodiscard]] Moments between_ends(Values values, const MinMaxTheory& rule);
 

@@ -42,7 +42,7 @@ double fold(std::vector<double> sums) {
         for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
     return sums[0];
 }
-/// The order that codec/dither.hpp states, word for word.
+/// The order that codec/stages/dither.hpp states, word for word.
 double sum_in_order(const std::vector<float>& values) {
     std::vector<double> stretches;
     for (std::size_t first = 0; first < values.size(); first += kSquareStretch) {
