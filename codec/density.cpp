@@ -1,6 +1,7 @@
 #include "codec/density.hpp"
 
-#include "codec/pipeline_stages.hpp"
+#include "codec/stages/stage_list.hpp"
+#include "codec/stages/stage_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,26 +19,8 @@ Status no_density(const Pipeline& pipeline, std::string_view why) {
                     why);
 }
 
-/// Where the number lies, that of a share or of a threshold; null: none.
-double Selector::*number_of(SelectorKind kind) noexcept {
-    switch (kind) {
-        case SelectorKind::kTopK:
-        case SelectorKind::kBlockTopK:
-        case SelectorKind::kGaussianK:
-        case SelectorKind::kSidco:
-        case SelectorKind::kAdaptiveRandom: return &Selector::ratio;
-        case SelectorKind::kVariance: return &Selector::alpha;
-        case SelectorKind::kVarianceHybrid:
-        case SelectorKind::kThreshold: return &Selector::tau;
-        case SelectorKind::kAll:
-        case SelectorKind::kRandK:
-        case SelectorKind::kBernoulli:
-        case SelectorKind::kBiasedRandom: break;
-    }
-    return nullptr;
-}
-
-bool is_share(SelectorKind kind) noexcept { return number_of(kind) == &Selector::ratio; }
+double Selector::*number_of(const Selector& selector) noexcept { return stage_of(selector).density; }
+bool is_share(const Selector& selector) noexcept { return number_of(selector) == &Selector::ratio; }
 
 }  // namespace
 
@@ -54,18 +37,12 @@ Result<DensityResponse> density_response(const Pipeline& pipeline) {
             pipeline,
             "positions are drawn alike on every node only with the same number on every node, and what it "
             "sends is known beforehand: write the ratio that fits");
-    if (selector.kind == SelectorKind::kAll)
+    if (selection_of(selector) == Selection::kEvery)
         return no_density(pipeline, "all sends every element: take a selector, or leave the budget out");
-    if (selector.kind == SelectorKind::kVariance && selector.alpha == 0)
+    if (!is_share(selector) && selector.*number_of(selector) == 0)
         return no_density(pipeline, "alpha = 0 sends everything: write one above 0 to begin with");
-    switch (selector.kind) {
-        case SelectorKind::kGaussianK:
-        case SelectorKind::kSidco: return DensityResponse::kEstimated;
-        case SelectorKind::kVariance:
-        case SelectorKind::kVarianceHybrid:
-        case SelectorKind::kThreshold: return DensityResponse::kGradual;
-        default: break;
-    }
+    if (selection_of(selector) == Selection::kEstimated) return DensityResponse::kEstimated;
+    if (!is_share(selector)) return DensityResponse::kGradual;
     // Behind a gate, what has r^2 below it waits.
     return selector.gate > 0 ? DensityResponse::kGradual : DensityResponse::kExact;
 }
@@ -73,9 +50,9 @@ Result<DensityResponse> density_response(const Pipeline& pipeline) {
 Pipeline at_density(const Pipeline& written, double density) {
     Pipeline pipeline = written;
     Selector& selector = pipeline.selector;
-    const auto number = number_of(selector.kind);
+    const auto number = number_of(selector);
     if (number == nullptr) return pipeline;
-    if (is_share(selector.kind)) {
+    if (is_share(selector)) {
         selector.ratio = std::min(1.0, selector.ratio * density);
         return pipeline;
     }
@@ -87,20 +64,19 @@ Pipeline at_density(const Pipeline& written, double density) {
 
 DensityLimits density_limits(const Pipeline& written, ElementCount elements) noexcept {
     const Selector& selector = written.selector;
-    if (number_of(selector.kind) == nullptr) return {};
-    if (!is_share(selector.kind)) return {1 / kThresholdReach, kThresholdReach};
-    const bool has_blocks = selector.kind == SelectorKind::kBlockTopK || selector.kind == SelectorKind::kAdaptiveRandom;
+    if (number_of(selector) == nullptr) return {};
+    if (!is_share(selector)) return {1 / kThresholdReach, kThresholdReach};
+    const Selection selection = selection_of(selector);
+    const bool has_blocks = selection == Selection::kBlockBest || selection == Selection::kBlockDrawn;
     const auto whole = has_blocks ? std::min(elements, static_cast<ElementCount>(selector.block)) : elements;
     const double one = 1.0 / static_cast<double>(std::max<ElementCount>(whole, 1));
     return {std::min(1.0, one / selector.ratio), 1 / selector.ratio};
 }
 
 std::string density_text(const Pipeline& pipeline) {
-    const auto number = number_of(pipeline.selector.kind);
+    const auto number = number_of(pipeline.selector);
     if (number == nullptr) return {};
-    const std::string_view name = is_share(pipeline.selector.kind)                    ? "ratio"
-                                  : pipeline.selector.kind == SelectorKind::kVariance ? "alpha"
-                                                                                      : "tau";
+    const std::string_view name = is_share(pipeline.selector) ? "ratio" : number == &Selector::alpha ? "alpha" : "tau";
     std::array<char, 32> digits{};
     const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), pipeline.selector.*number,
                                             std::chars_format::general, 3);

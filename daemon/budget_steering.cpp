@@ -1,6 +1,6 @@
 #include "daemon/budget_steering.hpp"
 
-#include "codec/accumulate.hpp"
+#include "codec/stages/accumulate.hpp"
 #include "codec/density.hpp"
 #include "daemon/codec_choice.hpp"
 

@@ -1,7 +1,7 @@
 #include "node_tensor.hpp"
 
 #include "codec/difference.hpp"
-#include "codec/similarity.hpp"
+#include "codec/stages/similarity.hpp"
 #include "codec/state_arrays.hpp"
 
 namespace gradsieve::bench {

@@ -34,6 +34,7 @@ const SelectorStage AdaptiveRandom::kStage = {
     .arguments = arguments_text,
     .check = check,
     .expected_share = [](const Selector& selector) { return selector.ratio; },
+    .density = &Selector::ratio,
     .has_ratio = true,
 };
 

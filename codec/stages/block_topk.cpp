@@ -28,6 +28,7 @@ const SelectorStage BlockTopK::kStage = {
     .read = read,
     .arguments = arguments_text,
     .expected_share = [](const Selector& selector) { return selector.ratio; },
+    .density = &Selector::ratio,
     .has_ratio = true,
 };
 

@@ -29,6 +29,7 @@ const SelectorStage GaussianK::kStage = {
     .read = read,
     .arguments = arguments_text,
     .expected_share = [](const Selector& selector) { return selector.ratio; },
+    .density = &Selector::ratio,
     .has_ratio = true,
     .takes_normal = true,
 };

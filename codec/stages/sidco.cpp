@@ -32,6 +32,7 @@ const SelectorStage Sidco::kStage = {
     .read = read,
     .arguments = arguments_text,
     .expected_share = [](const Selector& selector) { return selector.ratio; },
+    .density = &Selector::ratio,
     .has_ratio = true,
 };
 

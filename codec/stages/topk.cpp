@@ -37,6 +37,7 @@ const SelectorStage TopK::kStage = {
     .read = read,
     .arguments = arguments_text,
     .expected_share = [](const Selector& selector) { return selector.ratio; },
+    .density = &Selector::ratio,
     .has_ratio = true,
 };
 
