@@ -1,5 +1,6 @@
 #include "reference_warmup.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradsieve::codec::reference {
@@ -10,7 +11,8 @@ Input warmed(const Input& input) {
     std::vector<double> ratios;
     for (double ratio = input.pipeline.front.warmup_from; ratio > input.pipeline.selector.ratio; ratio /= 4)
         ratios.push_back(ratio);
-    if (input.step <= steps) of_step.pipeline.selector.ratio = ratios[(input.step - 1) * ratios.size() / steps];
+    if (input.step <= steps)
+        of_step.pipeline.selector.ratio = ratios[(std::max<Step>(input.step, 1) - 1) * ratios.size() / steps];
     return of_step;
 }
 
