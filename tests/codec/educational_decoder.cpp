@@ -114,7 +114,9 @@ void read_header(Cursor& in, std::uint32_t n, Payload& payload) {
     const bool is_of_5 = is_side_bit || payload.quantizer == kInteger || payload.quantizer == kMinMax ||
                          payload.index_form == 4 || is_keyed || payload.is_rotated;
     require(version == (is_of_5 ? 5U : payload.quantizer == kExponential ? 4U : is_of_3 ? 3U : 2U), "version");
-    require(!payload.is_rotated || (payload.quantizer != kPow2 && payload.quantizer != kVote), "rotation");
+    const bool may_be_rotated =
+        payload.quantizer != kPow2 && payload.quantizer != kVote && payload.quantizer != kInteger;
+    require(!payload.is_rotated || may_be_rotated, "rotation");
     require(payload.quantizer != kVote || payload.index_form == 0, "list of votes");
     require(payload.quantizer != kMinMax || payload.index_form == 0, "list of minmax");
     require(!is_keyed || (payload.quantizer != kPow2 && payload.quantizer != kTwoMean), "no code for zero after a key");
