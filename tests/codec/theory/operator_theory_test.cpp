@@ -162,6 +162,7 @@ std::string reason_without_row(std::string_view stage) {
     if (stage == "momentum") return "changes what is coded, not how: Momentum, MomentumRate";
     if (stage == "similarity") return "measures, or sends what was sent before: Similarity, Reuse";
     if (stage == "accumulate") return "changes when is coded, not how: Accumulate";
+    if (stage == "warmup") return "its steps are those of its selector with another ratio: Warmup";
     if (stage == "rotate") return "is lossless by itself: Rotation, with what signs then lose";
     if (stage == "compensate") return "changes what is coded, not how: Compensate, LowPass";
     if (stage == "delta") return "changes what is coded, not how: Delta, DifferenceRate";
