@@ -1,8 +1,8 @@
 #include "loopback_cluster.hpp"
 
-#include "codec/stages/accumulate.hpp"
 #include "codec/philox.hpp"
 #include "codec/select_topk.hpp"
+#include "codec/stages/accumulate.hpp"
 #include "codec/stages/warmup.hpp"
 
 #include <algorithm>
