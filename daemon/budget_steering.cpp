@@ -1,7 +1,7 @@
 #include "daemon/budget_steering.hpp"
 
-#include "codec/stages/accumulate.hpp"
 #include "codec/density.hpp"
+#include "codec/stages/accumulate.hpp"
 #include "daemon/codec_choice.hpp"
 
 #include <algorithm>
