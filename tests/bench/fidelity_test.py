@@ -17,6 +17,7 @@ from python_cluster import SOURCE, require_module, skip_program
 
 require_module("torch", "python3-torch")
 require_module("numpy", "python3-numpy")
+require_module("matplotlib", "python3-matplotlib")
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
