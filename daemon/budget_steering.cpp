@@ -162,14 +162,18 @@ void BudgetSteering::on_committed(exchange::GroupNumber number, Step step, std::
     const auto limits = budget(config);
     const auto place = group.controller->state().place;
     // Some node's gradient may have counted as zero: then this step says nothing.
-    const bool is_whole = std::ranges::all_of(group.tensors, [&](auto at) {
-        return tensors[at].generations[tensors[at].live_generation(step)].stamp == step;
-    });
-    const bool sends =
-        std::ranges::any_of(group.tensors, [&](auto at) { return !codec::is_waiting(tensors[at].pipeline, step); });
+    const auto is_whole = [&] {
+        return std::ranges::all_of(group.tensors, [&](auto at) {
+            return tensors[at].generations[tensors[at].live_generation(step)].stamp == step;
+        });
+    };
+    const auto sends = [&] {
+        return std::ranges::any_of(group.tensors,
+                                   [&](auto at) { return !codec::is_waiting(tensors[at].pipeline, step); });
+    };
     if (!limits.is_set()) {
         if (place != 0) begin(group, false, {});
-    } else if (took.members > 1 && is_whole && sends) {
+    } else if (took.members > 1 && is_whole() && sends()) {
         const auto bytes = sent_bytes(group, step, tensors);
         group.last_bytes = bytes.all;
         judge(group, bytes, limits);

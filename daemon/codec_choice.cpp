@@ -45,6 +45,24 @@ double estimated_bits_per_element(const codec::Pipeline& pipeline, ElementCount 
 
 namespace {
 
+/// What small tensors are sent by. Without a front of its own it takes over `main`'s, as far as it has a use for it.
+Result<codec::Pipeline> small_pipeline(const std::string& text, const codec::Pipeline& main) {
+    GRADSIEVE_ASSIGN(auto small, codec::parse_pipeline(text));
+    if (small.front == codec::Front{}) {
+        // The optimizer has no momentum of its own then, whatever a tensor's size.
+        if (!codec::has_variance(small)) small.front = main.front;
+        small.front.period = main.front.period;
+        small.front.is_rotated = false;     // of use to one scale for many elements
+        small.front.is_difference = false;  // all of it is sent anyway
+        small = codec::settled_pipeline(small);
+    }
+    if (!codec::has_residual(small)) {
+        small.front.beta = small.front.low_pass = 1;
+        small.front.period = 1;
+    }
+    return small;
+}
+
 Result<CodecChoice> choose_pipelines(const Config& config, const std::string& client_codec,
                                      std::span<const shm::TensorEntry> tensors) {
     const auto named = named_codec(config, client_codec);
@@ -67,18 +85,7 @@ Result<CodecChoice> choose_pipelines(const Config& config, const std::string& cl
         choice.pipelines[index] = codec::settle_whole(choice.pipelines[index], tensors[index].shape);
     if (is_plain(main)) return choice;
 
-    GRADSIEVE_ASSIGN(auto small, codec::parse_pipeline(config.small_codec));
-    // The optimizer has no momentum of its own then, whatever a tensor's size.
-    const bool has_own_front = !(small.front == codec::Front{});
-    if (!has_own_front && !codec::has_variance(small)) small.front = main.front;
-    if (!has_own_front) small.front.period = main.front.period;
-    if (!has_own_front) small.front.is_rotated = false;     // of use to one scale for many elements
-    if (!has_own_front) small.front.is_difference = false;  // all of it is sent anyway
-    if (!has_own_front) small = codec::settled_pipeline(small);
-    if (!codec::has_residual(small)) {
-        small.front.beta = small.front.low_pass = 1;
-        small.front.period = 1;
-    }
+    GRADSIEVE_ASSIGN(const auto small, small_pipeline(config.small_codec, main));
     const auto bits_of = [&](std::size_t index, const codec::Pipeline& pipeline) {
         const auto elements = tensors[index].elements();
         return static_cast<double>(elements) * estimated_bits_per_element(pipeline, elements);

@@ -232,7 +232,7 @@ void LoopbackCluster::decode(Node& node, const exchange::DecodeTensor& action) {
     }
     std::vector<codec::Contribution> contributions;
     contributions.reserve(chunks.size());
-    const float factor = static_cast<float>(plan_.ranks) / static_cast<float>(plan_.nodes * plan_.ranks);
+    const float factor = 1.0F / static_cast<float>(plan_.nodes);
     for (const auto& of_node : chunks) contributions.push_back({factor, of_node});
     const auto digest = node.tensors[action.tensor]->decode(action.phase, contributions);
     node.machine->on_decoded(action.tensor, action.step, digest.is_ok() ? *digest : 0, digest.status(), clock_.now());

@@ -3,14 +3,11 @@
 #pragma once
 
 #include "codec/encoder_options.hpp"
-#include "codec/phases.hpp"
-#include "codec/reuse.hpp"
 #include "reference.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -80,7 +77,8 @@ struct Placement {
 /// Elements that decode to something.
 [[nodiscard]] std::vector<ElementCount> sent_elements(const std::vector<float>& decoded);
 
-/// One tensor encoded step after step in the fastest form, with its two generations; for simulations.
+/// One tensor encoded step after step in the fastest form, with its two generations; for simulations. Of codecs whose
+/// steps have one phase and are never skipped.
 class EncodeLoop {
 public:
     EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::size_t samples, std::uint64_t batch_samples,
@@ -88,20 +86,6 @@ public:
     /// `samples` (and `second_moments`): pointers to `elements` floats. Throws nothing; a failed call fails the test.
     EncodeResult step(std::span<const float* const> samples, std::span<const float* const> second_moments = {});
     EncodeResult step(const std::vector<float>& gradient);
-    /// Of a codec whose steps have two phases: `step` is the first one, and this the second, once the first is decoded.
-    EncodeResult second_phase();
-    /// Null if the codec has one phase.
-    [[nodiscard]] PhaseMemory* phases() { return phases_ ? &*phases_ : nullptr; }
-    /// Of the step that was encoded last.
-    [[nodiscard]] PhaseStep phase_step() const { return {request_.step, request_.tensor, request_.selection_seed}; }
-    /// What all nodes' last payloads were, of a codec that may skip; null of others.
-    [[nodiscard]] HeldPayloads* held() { return held_ ? &*held_ : nullptr; }
-    /// How many nodes there are, and which of them is this loop's; one without. Of a codec that may skip.
-    void set_nodes(std::size_t nodes, std::size_t node);
-    /// Of a codec that may skip: the last step counts on all nodes.
-    void commit();
-    /// Steps so far in which a record stood for a payload.
-    [[nodiscard]] int reused_steps() const { return reused_steps_; }
     /// The live generation.
     [[nodiscard]] std::span<float> residual() { return state_[live_].residual; }
     [[nodiscard]] std::span<float> variance() { return state_[live_].variance; }
@@ -114,18 +98,11 @@ public:
     void set_node_count(std::uint32_t count) { request_.node_count = count; }
 
 private:
-    EncodeResult taken(Result<EncodeResult> result) const;
-    Result<EncodeResult> step_or_reuse();
     StateView view(std::size_t generation);
 
     Pipeline pipeline_;
     std::vector<float> weights_;
     std::array<reference::State, 2> state_;
-    std::array<std::vector<float>, 2> factors_, sent_;
-    std::optional<PhaseMemory> phases_;
-    std::optional<HeldPayloads> held_;
-    std::size_t node_ = 0;
-    int reused_steps_ = 0;
     std::size_t live_ = 0;
     std::uint32_t hint_ = 0;
     bool may_pool_;
