@@ -19,7 +19,14 @@ Status no_density(const Pipeline& pipeline, std::string_view why) {
                     why);
 }
 
-double Selector::*number_of(const Selector& selector) noexcept { return stage_of(selector).density; }
+/// The number by which a node sends more or less, alone; null: all nodes have to have the same one, or there is none.
+double Selector::*number_of(const Selector& selector) noexcept {
+    const SelectorStage& stage = stage_of(selector);
+    if (stage.selection == Selection::kKeyed) return nullptr;
+    if (stage.has_ratio) return &Selector::ratio;
+    if (stage.has_tau) return &Selector::tau;
+    return stage.tests_variance ? &Selector::alpha : nullptr;
+}
 bool is_share(const Selector& selector) noexcept { return number_of(selector) == &Selector::ratio; }
 
 }  // namespace

@@ -238,7 +238,9 @@ double expected_bits(const Pipeline& pipeline) noexcept {
     constexpr double kIndexBits = 8;  // where one in a hundred is sent
     const SelectorStage& selector = stage_of(pipeline.selector);
     const bool has_indices = selector.selection != Selection::kEvery && selector.selection != Selection::kKeyed;
-    return selector.expected_share(pipeline.selector) *
+    const double share =
+        selector.expected_share != nullptr ? selector.expected_share(pipeline.selector) : pipeline.selector.ratio;
+    return share *
            (coder_of(pipeline.quantizer.kind).expected_bits(pipeline.quantizer) + (has_indices ? kIndexBits : 0));
 }
 

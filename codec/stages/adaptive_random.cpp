@@ -33,8 +33,6 @@ const SelectorStage AdaptiveRandom::kStage = {
     .read = read,
     .arguments = arguments_text,
     .check = check,
-    .expected_share = [](const Selector& selector) { return selector.ratio; },
-    .density = &Selector::ratio,
     .has_ratio = true,
 };
 

@@ -27,8 +27,6 @@ const SelectorStage BlockTopK::kStage = {
     .selection = Selection::kBlockBest,
     .read = read,
     .arguments = arguments_text,
-    .expected_share = [](const Selector& selector) { return selector.ratio; },
-    .density = &Selector::ratio,
     .has_ratio = true,
 };
 

@@ -67,17 +67,11 @@ public:
 
     Status read_list(const PayloadHeader& header, TileTable& inout_tiles, SectionReader sections,
                      DecodedList& ret_list) const override {
-        GRADSIEVE_ASSIGN(const ByteView scales, sections.take_scales(header, inout_tiles.count));
-        GRADSIEVE_TRY(sections.take_values(header));
-        read_codes(sections.rest(), header.count, header.code_bits, ret_list.codes.data());
         const PayloadKernels& kernels = payload_kernels();
-        for (std::uint32_t tile = 0, first = 0; tile < inout_tiles.count; first = inout_tiles.ends[tile++]) {
-            const float scale = list_scale_at(scales, tile);
-            if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
-            kernels.decode_levels(ret_list.codes.data() + first, inout_tiles.ends[tile] - first, header.code_bits,
-                                  scale, ret_list.values.data() + first);
-        }
-        return {};
+        const auto decode = [&](std::uint32_t count, const std::uint8_t* codes, float scale, float* ret_values) {
+            kernels.decode_levels(codes, count, header.code_bits, scale, ret_values);
+        };
+        return read_scaled_codes(header, inout_tiles, sections, ret_list, decode);
     }
     DenseTerm term(const PayloadView& view, float factor, std::uint32_t first, TermRoom& /*room*/) const override {
         const std::uint32_t bits = view.header.code_bits;
@@ -98,15 +92,12 @@ constexpr DitherCoder kOwnCoder;
 const QuantizerCoder& Dither::kCoder = kOwnCoder;
 
 const QuantizerStage Dither::kStage = {
-    .row =
-        StageRow{"dither", "quantizer", "levels=7, norm=max|l2, feedback=scaled|unscaled|none", "tile", "-",
-                 "standard dithering: magnitudes over the tile's norm, rounded at random to 0 to `levels` steps "
-                 "without bias, 1 "
-                 "+ "
-                 "ceil(log2(levels + 1)) bits; times 1/z where the error is fed back (scaled); none: nothing is kept",
-                 "Alistarh, Grubic, Li, Tomioka, Vojnovic 2017, QSGD, arXiv:1610.02132; random numbers of Salmon, "
-                 "Moraes, Dror, "
-                 "Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3 (Philox4x32-10)"},
+    .row = StageRow{"dither", "quantizer", "levels=7, norm=max|l2, feedback=scaled|unscaled|none", "tile", "-",
+                    "standard dithering: magnitudes over the tile's norm, rounded at random to 0 to `levels` steps "
+                    "without bias, 1 + ceil(log2(levels + 1)) bits; times 1/z where the error is fed back (scaled); "
+                    "none: nothing is kept",
+                    "Alistarh, Grubic, Li, Tomioka, Vojnovic 2017, QSGD, arXiv:1610.02132; random numbers of Salmon, "
+                    "Moraes, Dror, Shaw 2011, Parallel Random Numbers: As Easy as 1, 2, 3 (Philox4x32-10)"},
     .kind = kFacts.kind,
     .read = read,
     .arguments = arguments_text,

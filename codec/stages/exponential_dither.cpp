@@ -68,26 +68,17 @@ public:
 
     Status read_list(const PayloadHeader& header, TileTable& inout_tiles, SectionReader sections,
                      DecodedList& ret_list) const override {
-        GRADSIEVE_ASSIGN(const ByteView scales, sections.take_scales(header, inout_tiles.count));
-        GRADSIEVE_TRY(sections.take_values(header));
-        read_codes(sections.rest(), header.count, header.code_bits, ret_list.codes.data());
-        for (std::uint32_t tile = 0, first = 0; tile < inout_tiles.count; first = inout_tiles.ends[tile++]) {
-            const float scale = list_scale_at(scales, tile);
-            if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
+        const auto decode = [&](std::uint32_t count, const std::uint8_t* codes, float scale, float* ret_values) {
             std::array<float, 256> table;
             list_exponential_values(header.code_bits, header.base, scale, table.data());
-            for (std::uint32_t element = first; element < inout_tiles.ends[tile]; ++element)
-                ret_list.values[element] = table[ret_list.codes[element]];
-        }
-        return {};
+            for (std::uint32_t element = 0; element < count; ++element) ret_values[element] = table[codes[element]];
+        };
+        return read_scaled_codes(header, inout_tiles, sections, ret_list, decode);
     }
     DenseTerm term(const PayloadView& view, float factor, std::uint32_t first, TermRoom& room) const override {
         const PayloadHeader& header = view.header;
         list_exponential_values(header.code_bits, header.base, view.scale_of(first / kTileElements), room.table.data());
-        DenseTerm term{DenseTerm::Kind::kTable, factor, view.values.data() + std::size_t{first} / 8 * header.code_bits};
-        term.code_bits = header.code_bits;
-        term.table = room.table.data();
-        return term;
+        return table_term(view, factor, first, room);
     }
 };
 constexpr ExponentialCoder kOwnCoder;

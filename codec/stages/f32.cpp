@@ -10,41 +10,23 @@
 namespace gradsieve::codec::stages {
 namespace {
 
-class F32Coder final : public QuantizerCoder {
-public:
-    std::uint32_t code_bits(const Quantizer& /*quantizer*/) const noexcept override { return 0; }
-    double expected_bits(const Quantizer& /*quantizer*/) const noexcept override { return 32; }
+struct F32Form {
+    using Number = std::uint32_t;
+    static constexpr auto kTerm = DenseTerm::Kind::kF32;
+    static constexpr auto kRule = DenseRule::kMean;
 
-    DenseRule dense_rule(const Quantizer& /*quantizer*/) const noexcept override { return DenseRule::kMean; }
-    SentGuess guess() const noexcept override { return kGuessWhole; }
-
-    std::uint32_t code_list(const ListJob& job) const override {
-        return send_rounded(job, [](float value) { return value; });
-    }
-    std::byte* write_values(const PayloadHeader& /*header*/, const SentList& sent, const CodeScratch& /*scratch*/,
-                            std::byte* out) const override {
-        std::memcpy(out, sent.decoded.data(), sent.decoded.size_bytes());
-        return out + sent.decoded.size_bytes();
-    }
-    void code_tile(const TileJob& job) const override {
+    static std::uint32_t bits_of(Number number) noexcept { return number; }
+    static Number number_of(float value) noexcept { return std::bit_cast<std::uint32_t>(value); }
+    static float round(float value) noexcept { return value; }
+    static void code_tile(const TileJob& job) noexcept {
         std::memcpy(job.payload.tile_codes(job.tile), job.values.data(), job.values.size_bytes());
         if (job.ret_decoded != job.values.data()) std::ranges::copy(job.values, job.ret_decoded);
     }
+};
 
-    Status read_list(const PayloadHeader& header, TileTable& /*inout_tiles*/, SectionReader sections,
-                     DecodedList& ret_list) const override {
-        return read_floats(header, sections, ret_list.values.data(), bits_of);
-    }
-    bool has_finite_values(const PayloadView& view) const noexcept override { return are_finite(view, bits_of); }
-    bool has_small_values(const PayloadView& view) const noexcept override { return are_small(view, bits_of); }
-    DenseTerm term(const PayloadView& view, float factor, std::uint32_t first, TermRoom& /*room*/) const override {
-        return {DenseTerm::Kind::kF32, factor, view.values.data() + std::size_t{first} * sizeof(float)};
-    }
-
-private:
-    static std::uint32_t bits_of(const std::byte* values, std::size_t element) noexcept {
-        return number_at<std::uint32_t>(values, element);
-    }
+class F32Coder final : public FloatCoder<F32Form> {
+public:
+    SentGuess guess() const noexcept override { return kGuessWhole; }
 };
 constexpr F32Coder kOwnCoder;
 

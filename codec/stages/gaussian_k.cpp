@@ -28,8 +28,6 @@ const SelectorStage GaussianK::kStage = {
     .selection = Selection::kEstimated,
     .read = read,
     .arguments = arguments_text,
-    .expected_share = [](const Selector& selector) { return selector.ratio; },
-    .density = &Selector::ratio,
     .has_ratio = true,
     .takes_normal = true,
 };

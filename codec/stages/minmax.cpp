@@ -72,10 +72,7 @@ public:
         const PayloadHeader& header = view.header;
         const MinMaxRange range = view.range_of(first >> header.bucket_log2);
         list_minmax_values(header.code_bits, range.low, range.high, room.table.data());
-        DenseTerm term{DenseTerm::Kind::kTable, factor, view.values.data() + std::size_t{first} / 8 * header.code_bits};
-        term.code_bits = header.code_bits;
-        term.table = room.table.data();
-        return term;
+        return table_term(view, factor, first, room);
     }
 };
 constexpr MinMaxCoder kOwnCoder;
@@ -89,9 +86,8 @@ const QuantizerStage MinMax::kStage = {
         StageRow{
             "minmax", "quantizer", "bits=4, bucket=512, feedback=scaled|unscaled|none", "bucket", "-",
             "rounded at random, without bias, to one of 2^bits levels between the least and the largest element of "
-            "each "
-            "bucket of so many, a power of two; behind all only; beyond 2^126 cut off; times 1/z where the error is "
-            "fed back (scaled); none: nothing is kept",
+            "each bucket of so many, a power of two; behind all only; beyond 2^126 cut off; times 1/z where the "
+            "error is fed back (scaled); none: nothing is kept",
             "Markov, Ramezanikebrya, Alistarh 2022, CGX, arXiv:2111.08617, max-min quantizer"},
     .kind = kFacts.kind,
     .read = read,

@@ -50,4 +50,12 @@ Status QuantizerCoder::check_scales(const PayloadView& view) const {
     return {};
 }
 
+DenseTerm table_term(const PayloadView& view, float factor, std::uint32_t first, const TermRoom& room) {
+    const std::uint32_t bits = view.header.code_bits;
+    DenseTerm term{DenseTerm::Kind::kTable, factor, view.values.data() + std::size_t{first} / 8 * bits};
+    term.code_bits = bits;
+    term.table = room.table.data();
+    return term;
+}
+
 }  // namespace gradsieve::codec

@@ -145,6 +145,25 @@ protected:
     ~QuantizerCoder() = default;
 };
 
+/// A list's codes and scales, from `sections` behind the indices; each tile's values by `decode` (count, codes, scale,
+/// ret_values). Errors: kCorrupt.
+template <typename Decode>
+[[nodiscard]] Status read_scaled_codes(const PayloadHeader& header, const TileTable& tiles, SectionReader sections,
+                                       DecodedList& ret_list, Decode decode) {
+    GRADSIEVE_ASSIGN(const ByteView scales, sections.take_scales(header, tiles.count));
+    GRADSIEVE_TRY(sections.take_values(header));
+    read_codes(sections.rest(), header.count, header.code_bits, ret_list.codes.data());
+    for (std::uint32_t tile = 0, first = 0; tile < tiles.count; first = tiles.ends[tile++]) {
+        const float scale = list_scale_at(scales, tile);
+        if (!is_tile_scale(header, scale)) return corrupt_tile_scale(header, scale);
+        decode(tiles.ends[tile] - first, ret_list.codes.data() + first, scale, ret_list.values.data() + first);
+    }
+    return {};
+}
+
+/// The term of fields of code_bits that `room`'s table decodes, from element `first` on.
+[[nodiscard]] DenseTerm table_term(const PayloadView& view, float factor, std::uint32_t first, const TermRoom& room);
+
 /// Of a number that is taken.
 [[nodiscard]] const QuantizerCoder& coder_of(QuantizerKind quantizer) noexcept;
 

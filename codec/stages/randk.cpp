@@ -30,7 +30,6 @@ const SelectorStage RandK::kStage = {
     .read = read,
     .arguments = arguments_text,
     .check = check_keyed,
-    .expected_share = [](const Selector& selector) { return selector.ratio; },
     .has_ratio = true,
 };
 

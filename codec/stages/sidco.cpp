@@ -31,8 +31,6 @@ const SelectorStage Sidco::kStage = {
     .selection = Selection::kEstimated,
     .read = read,
     .arguments = arguments_text,
-    .expected_share = [](const Selector& selector) { return selector.ratio; },
-    .density = &Selector::ratio,
     .has_ratio = true,
 };
 

@@ -39,13 +39,10 @@ struct SelectorStage {
     Status (*check)(const Pipeline& pipeline) = nullptr;
     /// The quantizer of a text that has none; null: f32.
     Quantizer (*default_quantizer)(const Selector& selector) = nullptr;
-    /// The share of elements that is sent, as far as that is known before there are gradients.
+    /// The share of elements that is sent, as far as that is known before there are gradients; null: its ratio.
     double (*expected_share)(const Selector& selector) = nullptr;
     /// kKeyed: of the elements; null: it sends a fixed number of them.
     Probabilities (*probabilities)(const Selector& selector) = nullptr;
-    /// The number by which a node sends more or less, alone (density.hpp): a share or a threshold; null: all have to
-    /// have the same one.
-    double Selector::*density = nullptr;
     bool has_ratio = false;       ///< Selector::ratio is the share of elements that it keeps
     bool has_tau = false;         ///< what is sent has magnitudes above Selector::tau
     bool tests_variance = false;  ///< kTested: r^2 > alpha v

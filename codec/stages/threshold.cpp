@@ -26,7 +26,6 @@ const SelectorStage Threshold::kStage = {
     .arguments = arguments_text,
     .default_quantizer = tau_sign,
     .expected_share = share_of_tests,
-    .density = &Selector::tau,
     .has_tau = true,
 };
 

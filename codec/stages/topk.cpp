@@ -36,8 +36,6 @@ const SelectorStage TopK::kStage = {
     .selection = Selection::kBest,
     .read = read,
     .arguments = arguments_text,
-    .expected_share = [](const Selector& selector) { return selector.ratio; },
-    .density = &Selector::ratio,
     .has_ratio = true,
 };
 

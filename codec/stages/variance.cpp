@@ -33,7 +33,6 @@ const SelectorStage Variance::kStage = {
     .read = read,
     .arguments = arguments_text,
     .expected_share = share_of_tests,
-    .density = &Selector::alpha,
     .tests_variance = true,
 };
 

@@ -40,7 +40,6 @@ const SelectorStage VarianceHybrid::kStage = {
     .check = check,
     .default_quantizer = tau_sign,
     .expected_share = share_of_tests,
-    .density = &Selector::tau,
     .has_tau = true,
     .tests_variance = true,
 };

@@ -17,9 +17,7 @@ EncodeLoop::EncodeLoop(const Pipeline& pipeline, ElementCount elements, std::siz
 
 StateView EncodeLoop::view(std::size_t generation) {
     reference::State& state = state_[generation];
-    return {.residual = state.residual.data(),
-            .variance = state.variance.data(),
-            .momentum = state.momentum.data()};
+    return {.residual = state.residual.data(), .variance = state.variance.data(), .momentum = state.momentum.data()};
 }
 
 EncodeResult EncodeLoop::step(std::span<const float* const> samples, std::span<const float* const> second_moments) {

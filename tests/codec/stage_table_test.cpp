@@ -78,7 +78,7 @@ TEST(StageTable, Selectors_and_index_coders_stand_at_their_numbers) {
     for (std::size_t number = 0; number < selector_stages().size(); ++number) {
         const SelectorStage& stage = *selector_stages()[number];
         EXPECT_EQ(static_cast<std::size_t>(stage.kind), number) << stage.row.name;
-        EXPECT_NE(stage.expected_share, nullptr) << stage.row.name;
+        EXPECT_EQ(stage.expected_share == nullptr, stage.has_ratio) << stage.row.name;
     }
     for (std::size_t number = 0; number < index_coder_stages().size(); ++number)
         EXPECT_EQ(static_cast<std::size_t>(index_coder_stages()[number]->kind), number);
