@@ -1,3 +1,5 @@
+#include "codec/decoder.hpp"
+
 #include "codec/decode_tile.hpp"
 #include "codec/decoder_impl.hpp"
 #include "codec/digest.hpp"

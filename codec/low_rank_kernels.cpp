@@ -1,4 +1,6 @@
 // The kernels of lowrank for any CPU, and the choice between the forms.
+#include "codec/low_rank_kernels.hpp"
+
 #include "codec/low_rank_kernels.inl"
 
 namespace gradsieve::codec {

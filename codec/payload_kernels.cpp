@@ -1,4 +1,6 @@
 // The payload kernels for any CPU, and the choice between the forms.
+#include "codec/payload_kernels.hpp"
+
 #include "codec/payload_kernels.inl"
 
 namespace gradsieve::codec {

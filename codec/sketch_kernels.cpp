@@ -1,4 +1,6 @@
 // The kernels of sketch for any CPU, and the choice between the forms.
+#include "codec/sketch_kernels.hpp"
+
 #include "codec/sketch_kernels.inl"
 
 namespace gradsieve::codec {

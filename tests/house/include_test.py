@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads every #include against the may-include table (docs/architecture.md, "Layers")."""
+"""Reads every #include against the may-include table (docs/architecture.md, "Layers"), and its place in the file."""
 import re
 
 from house import ROOMS, ROOT, code_lines, report, require, sources, text_of
@@ -68,14 +68,32 @@ def faults_in(path, text):
     return faults
 
 
+def first_include(text):
+    """The first header that a source includes; empty if it includes none."""
+    return next((match[2] for _, line in code_lines(text) if (match := INCLUDE.match(line))), "")
+
+
+def order_fault(path, text, headers):
+    """A source begins with the header of its name: so it shows that this header leans on no other (see header_test)."""
+    own = re.sub(r"cpp$", "hpp", path)
+    if not path.endswith(".cpp") or own not in headers:
+        return []
+    first = first_include(text)
+    return [] if first and own.endswith(first) else [f"{path}:1: its own header {own} is not its first include, but '{first}'"]
+
+
 def main():
     for bad in ('codec/a.cpp|#include "shm/segment.hpp"', 'client/a.cpp|#include <zmq.hpp>', 'base/a.hpp|# include <fmt/format.h>',
                 'shm/a.cpp|#include "gradsieve/gradsieve.hpp"', 'exchange/a.cpp|#include "../codec/decoder.hpp"'):
         require(faults_in(*bad.split("|")), f"it does not refuse {bad}")
     for good in ('daemon/a.cpp|#include "shm/segment.hpp"', 'codec/a.cpp|#include <span>', 'codec/a.cpp|// #include "shm/x.hpp"'):
         require(not faults_in(*good.split("|")), f"it refuses {good}")
+    require(order_fault("a/b.cpp", '#include "a/c.hpp"\n#include "a/b.hpp"\n', {"a/b.hpp"}), "it does not refuse another header first")
+    require(not order_fault("a/b.cpp", '// b\n#include "a/b.hpp"\n', {"a/b.hpp"}), "it refuses a source's own header first")
     ours = sources()
-    faults = [fault for path in ours for fault in faults_in(path.as_posix(), text_of(path))]
+    names = {path.as_posix() for path in ours}
+    faults = [fault for path in ours for text in [text_of(path)]
+              for fault in faults_in(path.as_posix(), text) + order_fault(path.as_posix(), text, names)]
     report("include_test", len(ours), faults)
 
 
