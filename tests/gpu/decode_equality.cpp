@@ -134,9 +134,11 @@ void check_decode_equality(const Options& options, Report& report) {
     check_refused_requests(**decoder, report);
     const std::vector<std::size_t> sizes =
         options.is_small ? std::vector<std::size_t>{1, 33, 4101} : std::vector<std::size_t>{1, 31, 32, 33, 1023, 4101};
+    const std::vector<std::size_t> nodes =
+        options.is_few ? std::vector<std::size_t>{1, 3} : std::vector<std::size_t>{1, 2, 3, 8};
     for (const std::size_t elements : sizes) {
         check_shapes(elements, options.seed, **decoder, report);
-        check_pipelines(elements, {1, 2, 3, 8}, options.seed + elements, **decoder, report);
+        check_pipelines(elements, nodes, options.seed + elements, **decoder, report);
         check_mixed(elements, options.seed + elements, **decoder, report);
         check_rotations(elements, options.seed + elements, **decoder, report);
     }

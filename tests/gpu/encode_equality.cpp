@@ -57,7 +57,7 @@ public:
         const auto all = all_pipelines();
         for (std::size_t number = options_.part - 1; number < all.size(); number += options_.parts)
             pipelines.push_back(all[number]);
-        for (const NamedPipeline& named : pipelines) run_small(named);
+        for (std::size_t place = 0; place < pipelines.size(); ++place) run_small(pipelines[place], place % 2 == 0);
         constexpr std::size_t kTogether = 4;  // the reference is slow: enough cases for all cores of the host
         for (std::size_t first = 0; first < pipelines.size() && !options_.is_small; first += kTogether)
             run_million(std::span(pipelines).subspan(first, std::min(kTogether, pipelines.size() - first)));
@@ -75,10 +75,12 @@ private:
             if (!cases_.run_step(encoder, cases, options_.seed + 1000003 * ++turn_)) return;
     }
 
-    /// All kinds and numbers of samples of one size at once.
-    void run_small(const NamedPipeline& named) {
+    /// All kinds and numbers of samples of one size at once. `is_short`: where few sizes are asked for, the short ones.
+    void run_small(const NamedPipeline& named, bool is_short) {
         std::vector<ElementCount> sizes = {0, 1, 31, 32, 33, 1023, 4101};
         if (options_.is_small) sizes = {0, 33, 4101};
+        if (options_.is_few && is_short) sizes = {0, 33};
+        if (options_.is_few && !is_short) sizes = {4101};
         for (const ElementCount elements : sizes) {
             std::vector<EncodeCase> cases;
             for (const DataKind kind : codec::every_data_kind())

@@ -14,7 +14,7 @@ namespace gradsieve::gpu_check {
 struct Options {
     int device = 0;
     bool is_small = false;  ///< small sizes only, no timing
-    bool is_few = false;    ///< one pipeline in four where several GPUs share; fewer steps of whole jobs that are timed
+    bool is_few = false;    ///< fewer sizes, nodes, pipelines where several GPUs share, and steps: see --few
     bool has_timing = true;
     unsigned part = 1, parts = 1;   ///< of encode's pipelines: every parts-th one, from the part-th on
     unsigned repetitions = 25;      ///< of what is timed in encode-speed; 1 under a profiler
