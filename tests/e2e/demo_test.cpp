@@ -23,6 +23,7 @@ TEST(Demo, Short_run_ends_with_its_line_and_identical_ranks) {
                                      accuracy, uncompressed, ratio));
     EXPECT_GT(uncompressed, 0.4) << "twenty steps of training beat guessing (0.1) by far";
     EXPECT_NE(ran.output.find("gradsieve status"), std::string::npos) << "one status from the middle of it";
+    EXPECT_NE(ran.output.find("default       topk(0.01)"), std::string::npos) << "the daemon's default beside it";
 }
 TEST(Demo, Missing_data_set_names_its_package) {
     const auto ran = run({E2E_TOOL, "demo", "--data", "/no/such/folder"});
