@@ -60,7 +60,8 @@ const char* const kCodecs[] = {"all | f32",
                                "rotate | all | sign",
                                "topk(0.05) | integer(100) | rice",
                                "lowrank(1)",
-                               "sketch(0.01)"};
+                               "sketch(0.01)",
+                               "topk(0.01) | pow2(bits=4) | auto; budget_bytes_per_step = 3000"};
 
 /// Stages of the tool's table that no codec above names.
 std::vector<std::string> missing_stages() {
