@@ -27,7 +27,7 @@ constexpr std::uint64_t kTrialElements = std::uint64_t{1} << 18U;
 constexpr unsigned kTrialSteps = 400;
 constexpr unsigned kTrialStepsWithoutState = 16;
 constexpr std::uint64_t kSeed = 1;
-constexpr std::size_t kIndent = 2;
+constexpr std::size_t kLineIndent = 2;
 
 double milliseconds_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -92,8 +92,8 @@ Result<std::vector<StageView>> stages_of(const std::string& text) {
 
 std::string lines_of(const std::string& text, const Look& look) {
     std::string lines;
-    for (const auto& line : wrap_words(text, look.width - kIndent, look.ellipsis()))
-        lines += std::string(kIndent, ' ') + line + '\n';
+    for (const auto& line : wrap_words(text, look.width - kLineIndent, look.ellipsis()))
+        lines += std::string(kLineIndent, ' ') + line + '\n';
     return lines;
 }
 

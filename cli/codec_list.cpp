@@ -10,7 +10,7 @@ namespace gradsieve::cli {
 
 namespace {
 
-constexpr std::size_t kIndent = 6;
+constexpr std::size_t kMeaningIndent = 6;
 
 std::string wrapped(std::string_view text, std::size_t indent, Ink ink, const Look& look) {
     std::string lines;
@@ -22,7 +22,7 @@ std::string wrapped(std::string_view text, std::size_t indent, Ink ink, const Lo
 std::string render_stage(const StageView& stage, const Look& look) {
     auto text = "  " + look.paint(Ink::kBold, stage.name);
     if (!stage.parameters.empty()) text += fmt::format("({})", stage.parameters);
-    text += '\n' + wrapped(stage.meaning, kIndent, Ink::kPlain, look);
+    text += '\n' + wrapped(stage.meaning, kMeaningIndent, Ink::kPlain, look);
     std::vector<std::string> facts;
     const auto add = [&facts](const std::string& label, const std::string& fact) {
         if (!fact.empty() && fact != "-") facts.push_back(label + fact);
@@ -34,7 +34,7 @@ std::string render_stage(const StageView& stage, const Look& look) {
     add("source: ", stage.source);
     std::string line;
     for (const auto& fact : facts) line += (line.empty() ? "" : "; ") + fact;
-    return text + wrapped(line, kIndent, Ink::kDim, look);
+    return text + wrapped(line, kMeaningIndent, Ink::kDim, look);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace gradsieve::cli {
 namespace {
 constexpr auto kStopWithin = std::chrono::seconds(5);
 constexpr auto kRunWithin = std::chrono::seconds(10);
-constexpr int kPollMilliseconds = 20;
+constexpr int kChildPollMilliseconds = 20;
 }  // namespace
 
 DemoChild::DemoChild(std::vector<std::string> arguments, const std::string& log) {
@@ -70,7 +70,7 @@ void DemoChild::stop() {
     const auto deadline = std::chrono::steady_clock::now() + kStopWithin;
     while (!exit_code()) {
         if (std::chrono::steady_clock::now() > deadline) ::kill(pid_, SIGKILL);
-        ::poll(nullptr, 0, kPollMilliseconds);
+        ::poll(nullptr, 0, kChildPollMilliseconds);
     }
 }
 
@@ -87,7 +87,7 @@ int run_program(std::vector<std::string> arguments, std::string* ret_output) {
         struct pollfd entry {
             child.output_fd(), POLLIN, 0
         };
-        ::poll(&entry, 1, kPollMilliseconds);
+        ::poll(&entry, 1, kChildPollMilliseconds);
     }
     collect();
     if (ret_output != nullptr) *ret_output = std::move(output);

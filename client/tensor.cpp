@@ -4,7 +4,7 @@
 namespace gradsieve {
 namespace {
 
-Status moved_from() {
+Status tensor_moved_from() {
     return {StatusCode::kFailedPrecondition,
             "this Tensor was moved from: allowed is the Tensor it was moved to; use that one"};
 }
@@ -18,21 +18,21 @@ std::span<float> Tensor::second_moment() {
     return impl_ ? impl_->core->second_moment(impl_->index).value_or(std::span<float>()) : std::span<float>();
 }
 Status Tensor::bind_device(const DeviceBuffer& buffer, Timeout timeout) {
-    if (!impl_) return moved_from();
+    if (!impl_) return tensor_moved_from();
     const client::BindingChange change{impl_->index, &buffer};
     return impl_->core->change_bindings(std::span(&change, 1), timeout);
 }
 Status Tensor::unbind_device(Timeout timeout) {
-    if (!impl_) return moved_from();
+    if (!impl_) return tensor_moved_from();
     const client::BindingChange change{impl_->index, nullptr};
     return impl_->core->change_bindings(std::span(&change, 1), timeout);
 }
 bool Tensor::is_staged() const { return impl_ && impl_->core->is_staged_tensor(impl_->index).value_or(false); }
 Status Tensor::submit(std::uint64_t step, const SubmitOptions& options) {
-    return impl_ ? impl_->core->submit(impl_->index, step, options) : moved_from();
+    return impl_ ? impl_->core->submit(impl_->index, step, options) : tensor_moved_from();
 }
 Result<std::span<const float>> Tensor::wait(Timeout timeout) {
-    if (!impl_) return moved_from();
+    if (!impl_) return tensor_moved_from();
     return impl_->core->wait(impl_->index, timeout);
 }
 bool Tensor::is_ready() { return !impl_ || impl_->core->is_ready(impl_->index); }

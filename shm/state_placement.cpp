@@ -13,14 +13,6 @@ constexpr std::size_t kUuidLimitBytes = 64;
 constexpr ByteCount kPartLimitBytes = ByteCount{1} << 50U;
 constexpr ByteCount kVarintBytes = 10;
 
-/// A count of things of at least one byte each; fails the reader if they cannot be there.
-std::uint64_t read_count(ByteReader& reader, std::uint64_t limit) {
-    const auto count = reader.read_varint();
-    if (count <= reader.remaining_bytes() && count <= limit) return count;
-    (void)reader.read_bytes(reader.remaining_bytes() + 1);
-    return 0;
-}
-
 StatePiece read_piece(ByteReader& reader, const StateTensor& tensor) {
     StatePiece piece;
     piece.part = static_cast<std::uint32_t>(std::min<std::uint64_t>(reader.read_varint(), kDevicePartsLimit));

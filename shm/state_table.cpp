@@ -33,14 +33,6 @@ std::uint64_t checksum_of(ByteView head, ByteView constant) {
     return XXH3_64bits_digest(&state);
 }
 
-/// A count of things of at least one byte each; zero if they cannot be there.
-std::uint64_t read_count(ByteReader& reader, std::uint64_t limit) {
-    const auto count = reader.read_varint();
-    if (count <= reader.remaining_bytes() && count <= limit) return count;
-    (void)reader.read_bytes(reader.remaining_bytes() + 1);  // fails the reader
-    return 0;
-}
-
 StateTensor read_tensor(ByteReader& reader) {
     StateTensor tensor;
     tensor.name = reader.read_text(kTextLimitBytes);
@@ -152,6 +144,13 @@ StateLayout header_layout(ByteCount constant_bytes, const StateTable& table) {
 }
 
 }  // namespace
+
+std::uint64_t read_count(ByteReader& reader, std::uint64_t limit) {
+    const auto count = reader.read_varint();
+    if (count <= reader.remaining_bytes() && count <= limit) return count;
+    (void)reader.read_bytes(reader.remaining_bytes() + 1);  // fails the reader
+    return 0;
+}
 
 bool has_sound_size(const StateTensor& tensor, const StateArray& array) noexcept {
     const auto bytes = checked_multiply(tensor.elements, sizeof(float));

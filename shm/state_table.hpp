@@ -116,6 +116,9 @@ struct ParsedState {
 /// XXH3-64: of the first 48 bytes and the constant part, and of snapshots.
 [[nodiscard]] std::uint64_t state_checksum(ByteView bytes) noexcept;
 
+/// A count, up to `limit`, of things of at least one byte each; zero, and the reader fails, if they cannot be there.
+[[nodiscard]] std::uint64_t read_count(ByteReader& reader, std::uint64_t limit);
+
 /// "kept state: WHAT: allowed is ALLOWED; it is dropped".
 [[nodiscard]] Status corrupt_state(const std::string& what, const std::string& allowed);
 

@@ -15,7 +15,7 @@ namespace {
 constexpr ByteCount kFrameLimitBytes = ByteCount{64} << 20U;
 constexpr ByteCount kQueueLimitBytes = ByteCount{1} << 30U;
 constexpr Duration kSilentAfter = std::chrono::seconds(3);
-constexpr Duration kWaitMax = std::chrono::hours(1);  // keeps sums of times inside their type
+constexpr Duration kLoopbackWaitMax = std::chrono::hours(1);  // keeps sums of times inside their type
 
 /// Frames on their way from one node to another.
 struct Link {
@@ -146,7 +146,7 @@ Status LoopbackNetwork::Impl::Endpoint::send(PeerIndex to, Lane lane, OutFrame f
 
 Status LoopbackNetwork::Impl::Endpoint::poll(Duration timeout, Inbox& ret_inbox) {
     const SteadyClock steady;
-    const auto deadline = steady.now() + std::min(timeout, kWaitMax);
+    const auto deadline = steady.now() + std::min(timeout, kLoopbackWaitMax);
     std::unique_lock lock(network_.mutex);
     const auto news_before = ret_inbox.frames.size() + ret_inbox.events.size();
     for (;;) {
@@ -199,7 +199,7 @@ void LoopbackNetwork::Impl::Endpoint::take_frames(PeerIndex peer, Inbox& ret_inb
 }
 
 Duration LoopbackNetwork::Impl::Endpoint::until_silence(TimePoint now) const {
-    auto due = now + kWaitMax;
+    auto due = now + kLoopbackWaitMax;
     for (const auto& peer : peers_) due = std::min(due, peer.life.silent_at());
     return due - now;
 }

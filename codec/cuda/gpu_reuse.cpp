@@ -12,7 +12,7 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-constexpr auto kWhat = "payloads that are sent again";
+constexpr auto kRepeated = "payloads that are sent again";
 /// Decoded at a time: 64 MiB, and one chunk at least.
 constexpr ElementCount kMostElements = 16 * kChunkElements;
 constexpr float kOne[] = {1.0F};
@@ -162,7 +162,7 @@ Status GpuReuse::subtract(Turn& turn, std::size_t place, std::span<const Piece> 
     }
     if (bytes > lane.values.size()) GRADSIEVE_TRY(stream.synchronize());
     GRADSIEVE_TRY(
-        fit(lane.values, bytes, [&](ByteCount size) { return DeviceMemory::make(stream.device(), size, kWhat); }));
+        fit(lane.values, bytes, [&](ByteCount size) { return DeviceMemory::make(stream.device(), size, kRepeated); }));
     std::vector<ChunkView> chunks(pieces.size());
     std::vector<Contribution> contributions(pieces.size());
     std::vector<GpuResult> outputs(pieces.size());
@@ -206,8 +206,8 @@ Status GpuReuse::settle(Turn& turn, std::size_t place, std::span<const std::size
     for (const std::size_t number : numbers) tiles += tiles_in(turn.whole[number].elements);
     const ByteCount bytes = tiles * 2 * sizeof(double);
     GRADSIEVE_TRY(
-        fit(lane.sums, bytes, [&](ByteCount size) { return DeviceMemory::make(stream.device(), size, kWhat); }));
-    GRADSIEVE_TRY(fit(lane.host_sums, bytes, [](ByteCount size) { return PinnedMemory::make(size, kWhat); }));
+        fit(lane.sums, bytes, [&](ByteCount size) { return DeviceMemory::make(stream.device(), size, kRepeated); }));
+    GRADSIEVE_TRY(fit(lane.host_sums, bytes, [](ByteCount size) { return PinnedMemory::make(size, kRepeated); }));
     std::vector<Piece> pieces;
     ElementCount first_tile = 0;
     ElementCount elements = 0;

@@ -9,7 +9,7 @@
 namespace gradsieve::codec::cuda {
 namespace {
 
-constexpr auto kWhat = "signatures";
+constexpr auto kSignatures = "signatures";
 /// Of a pass: 32 MiB of sums.
 constexpr std::uint32_t kMostGroups = 4096;
 
@@ -97,13 +97,14 @@ Status GpuSigner::prepare(const Stream& stream, ByteCount staging_bytes) {
     for (const Region& region : regions) {
         if (region.bytes <= region.memory->size()) continue;
         *region.memory = {};
-        GRADSIEVE_ASSIGN(*region.memory,
-                         DeviceMemory::make(stream.device(), rounded_up(region.bytes, kWorkspaceUnitBytes), kWhat));
+        GRADSIEVE_ASSIGN(
+            *region.memory,
+            DeviceMemory::make(stream.device(), rounded_up(region.bytes, kWorkspaceUnitBytes), kSignatures));
     }
     const auto fit_pinned = [](PinnedMemory& memory, ByteCount bytes) -> Status {
         if (bytes <= memory.size()) return {};
         memory = {};
-        GRADSIEVE_ASSIGN(memory, PinnedMemory::make(rounded_up(bytes, kWorkspaceUnitBytes), kWhat));
+        GRADSIEVE_ASSIGN(memory, PinnedMemory::make(rounded_up(bytes, kWorkspaceUnitBytes), kSignatures));
         return {};
     };
     GRADSIEVE_TRY(fit_pinned(upload_, plan_bytes_));

@@ -13,7 +13,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-StatusView view_of(const std::string& name) { return *parse_status_document(golden_text(name + ".json")); }
 HealthView health(const std::string& state) { return {state, 4711, 0.25, false, "/run/gradsieve/status", "", ""}; }
 
 std::vector<std::string> lines_of(const std::string& text) {

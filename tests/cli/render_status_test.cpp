@@ -14,15 +14,9 @@ using testing::HasSubstr;
 
 const std::vector<std::string> kDocuments = {"two_nodes", "trouble", "single_node", "hostile"};
 
-StatusView view_of(const std::string& name) {
-    auto view = parse_status_document(golden_text(name + ".json"));
-    EXPECT_TRUE(view.is_ok()) << name;
-    return *view;
-}
 HealthView health(const std::string& state, double age) {
     return {state, 4711, age, false, "/run/gradsieve/status", "", ""};
 }
-Look plain(std::size_t width) { return {width, 0, false, true}; }
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 TEST(RenderStatus, Ordinary_screen_is_as_drawn) {

@@ -1,11 +1,12 @@
 #include "cli/text_table.hpp"
 
+#include "tests/cli/golden.hpp"
+
 #include <gtest/gtest.h>
 
 namespace gradsieve::cli {
 namespace {
 
-Look plain(std::size_t width) { return {width, 0, false, true}; }
 const std::vector<Column> kColumns = {{"NAME", false, 6, 9}, {"COUNT", true, 0, 5}, {"STATE", false, 0, 3}};
 const std::vector<Row> kRows = {{{"encoder.weight"}, {"12"}, {"up"}}, {{"b"}, {"3,456"}, {}}};
 

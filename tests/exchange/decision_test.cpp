@@ -8,8 +8,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-bool is_type(const SendFrame& frame, FrameType type) { return frame.type == static_cast<std::uint16_t>(type); }
 SimOptions nodes(std::size_t count) {
     SimOptions options{.ranks = {}, .spec = make_spec(static_cast<std::uint32_t>(count), 2, 1)};
     for (Rank rank = 0; rank < count; ++rank) options.ranks.push_back({rank});

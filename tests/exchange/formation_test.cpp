@@ -10,8 +10,6 @@ using namespace std::chrono_literals;
 
 SimOptions three_nodes() { return {.ranks = {{2}, {0, 3}, {1}}, .spec = make_spec(4, 2, 1)}; }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(Formation, Members_stand_in_the_order_of_their_lowest_rank) {
     Sim sim(three_nodes());
     sim.attach_all();

@@ -12,8 +12,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-bool is_type(const SendFrame& frame, FrameType type) { return frame.type == static_cast<std::uint16_t>(type); }
 SimOptions two_nodes(std::uint8_t policy = 0) { return {.ranks = {{0}, {1, 2}}, .spec = make_spec(3, 3, 1, policy)}; }
 
 template <typename T>

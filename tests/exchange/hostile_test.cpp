@@ -9,7 +9,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 SimOptions three_nodes() { return {.ranks = {{0}, {1}, {}}, .spec = make_spec(2, 3, 1)}; }
 
 class Hostile : public testing::Test {

@@ -8,8 +8,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-bool is_type(const SendFrame& frame, FrameType type) { return frame.type == static_cast<std::uint16_t>(type); }
 SimOptions three_nodes() { return {.ranks = {{0}, {1, 3}, {2}}, .spec = make_spec(4, 2, 1)}; }
 
 TEST(JobMachine, Dead_rank_fails_the_open_step_everywhere_within_one_message_time) {

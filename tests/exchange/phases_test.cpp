@@ -16,8 +16,6 @@ constexpr TensorNumber kPlain = 0, kPhased = 1;
 /// Behind the three tensors, of which one has a second phase.
 constexpr std::uint32_t kSecondPhase = 3;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-bool is_type(const SendFrame& frame, FrameType type) { return frame.type == static_cast<std::uint16_t>(type); }
 SimOptions two_nodes(std::uint8_t policy = 0) {
     return {.ranks = {{0}, {1, 2}}, .spec = make_phased_spec(3, 3, 1, policy)};
 }

@@ -8,8 +8,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 class Sides : public testing::Test {
 protected:
     explicit Sides(SimOptions options = {.ranks = {{0, 2}, {1}, {3}}, .spec = make_spec(4, 2, 1)})

@@ -198,4 +198,11 @@ private:
     std::vector<std::string> group_names_;
 };
 
+[[nodiscard]] inline bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+[[nodiscard]] inline bool is_type(const SendFrame& frame, FrameType type) {
+    return frame.type == static_cast<std::uint16_t>(type);
+}
+
 }  // namespace gradsieve::exchange

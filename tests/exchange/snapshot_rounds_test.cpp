@@ -12,7 +12,6 @@ using namespace std::chrono_literals;
 using Asked = std::pair<GroupNumber, Step>;
 
 SimOptions three_nodes() { return {.ranks = {{0, 1}, {2}, {3}}, .spec = make_spec(4, 4, 2)}; }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 void request(Sim& sim, std::size_t node, GroupNumber group, Step step) {
     ASSERT_TRUE(sim.node(node).machine->on_snapshot_requested(group, step, sim.now()).is_ok()) << sim.text();
     sim.deliver_actions(node);

@@ -14,6 +14,5 @@ inline const StartJob* start_of(Sim& sim, std::size_t node) {
         if (const auto* start = std::get_if<StartJob>(&action)) return start;
     return nullptr;
 }
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace gradsieve::exchange
