@@ -34,7 +34,7 @@ accuracy. What is done is kept, and is not done again. The quick form (--quick) 
     parser.add_argument("--deadline", type=float, default=NO_DEADLINE_S, metavar="SECONDS", help="end after so long; runs under way are let go")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="of every run: whether it works (default: as many as the task has)")
     parser.add_argument("--most", type=int, default=0, metavar="N", help="end after so many runs")
-    parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER", help="results of another machine: taken over first")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER", help="results of another machine, or the published table in bench/results: taken over first")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder of results (default: build/fidelity, build/fidelity-quick)")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="has fashion-mnist and perl-doc (default: what the packages installed)")
     parser.add_argument("--library", type=Path, metavar="FILE", default=SOURCE / "build/release/bench/fidelity/libgradsieve-fidelity.so")
@@ -44,8 +44,8 @@ accuracy. What is done is kept, and is not done again. The quick form (--quick) 
     options.output = options.output or SOURCE / "build" / ("fidelity-quick" if options.quick else "fidelity")
     if options.workers < 1:
         parser.error(f"--workers is {options.workers}: allowed is a whole number from 1")
-    if options.source and not any(options.source.glob("*.jsonl")):
-        parser.error(f"--from {options.source}: no *.jsonl there; name a folder of results")
+    if options.source and not results_in(options.source):
+        parser.error(f"--from {options.source}: no *.jsonl and no {results.TABLE} there; name a folder of results, or bench/results")
     return options
 
 
@@ -74,9 +74,13 @@ def missing(options, data: Path, tasks: set[str]) -> list[str]:
     return found
 
 
+def results_in(folder: Path) -> list[Path]:
+    return [*sorted(folder.glob("*.jsonl")), *folder.glob(results.TABLE)]
+
+
 def take_over(source: Path, output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    for path in sorted(source.glob("*.jsonl")):
+    for path in results_in(source):
         if path.resolve().parent != output.resolve():
             shutil.copy(path, output / f"from-{path.name}")
 

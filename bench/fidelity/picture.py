@@ -100,6 +100,9 @@ def main():
     draw_results(axes, found, dense, task)
     figure.tight_layout()
     figure.savefig(folder / f"fidelity_{task}.png", metadata={"Software": None})
+    if not all(math.isfinite(point["loss"]) for group in best_members(found) for point in group.records[0]["curve"][1:]):
+        print(f"fidelity: {task}: the curves' picture is left as it is: the table has no training losses of these runs")
+        return
     figure = plt.figure(figsize=(11, 4.5), dpi=110)
     draw_curves(figure, found, dense, task)
     figure.tight_layout()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .codecs import DENSE
 from .plan import Run
-from .results import Store, run_of
+from .results import Store, curve_text, run_of
 from .stages import TARGETS, TASKS, family_of, final, finalists_at, score, seedless
 from .tasks import CLASSES
 
@@ -151,12 +151,11 @@ def write_csv(store: Store, path: Path) -> None:
         for record in sorted(store.records.values(), key=lambda record: run_of(record).key):
             run = run_of(record)
             last = record["curve"][-1] if record["curve"] else {"metric": "", "test_loss": ""}
-            curve = ";".join(f"{point['step']}:{point['metric']:g}:{point['wire_bytes']}" for point in record["curve"])
             writer.writerow((run.task, run.size, run.optimizer, family_of(run), run.codec, run.ranks, run.micro_batches, run.source, int(run.rescale),
                              int(run.local_momentum), f"{run.rate:g}", run.seed, record["steps"], last["metric"], last["test_loss"],
                              f"{record['wire_ratio']:.2f}",
                              f"{record['payload_ratio']:.2f}", f"{record['kept']:.6g}", " ".join(record["sources"]), record["seconds"],
-                             record["machine"], record["error"], curve))
+                             record["machine"], record["error"], curve_text(record["curve"])))
 
 
 def _written_by_hand(page: Path) -> str:

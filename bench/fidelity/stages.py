@@ -153,6 +153,10 @@ def full(store: Store, is_done: IsDone) -> Iterator[Run]:
     yield from _interleaved([_rank_runs(store, task, rates[task]) for task in screened])
     for seed in SEEDS[3:]:
         yield from _interleaved([[_with_seed(run, seed) for run in finalists(store, task)] for task in screened])
+    looked_at = [task for task in TASKS if adam[task] is not None and all(map(is_done, _screen(task, "adam", adam[task], 0)))]
+    for seed in SEEDS[1:]:
+        yield from _interleaved([[_with_seed(run, seed) for run in (dense_reference(store, task, "adam"), *finalists(store, task, "adam")) if run]
+                                 for task in looked_at])
 
 
 def quick(store: Store, is_done: IsDone) -> Iterator[Run]:

@@ -194,6 +194,30 @@ class StageTest(Folder):
         self.assertEqual([len(stages.finalists_at(store, "images", target)) for target in stages.TARGETS], [0, 1])
 
 
+class PublishedTableTest(Folder):
+    def test_a_study_goes_on_from_it(self):
+        store = results.Store(self.folder)
+        k = codecs.candidates("words")[0].codec
+        lost = {**record(k, math.nan, ratio=90.0, task="words", rate=2.0), "error": "non-finite: a gradient", "curve": []}
+        for found in (record(k, 7.25, task="words", rate=0.5, rescale=True), record(codecs.DENSE, 7.1, ratio=0.5, task="words", seed=3), lost):
+            store.add(json.dumps(found) + "\n")
+        published = self.folder / "published" / results.TABLE
+        published.parent.mkdir()
+        report.write_csv(store, published)
+        main.take_over(published.parent, self.folder / "again")
+        again = results.Store(self.folder / "again")
+        self.assertEqual(again.records.keys(), store.records.keys())
+        for key, found in store.records.items():
+            self.assertEqual({**again.records[key], "parameters": 10}, found)
+
+    def test_the_one_that_ships_has_all_runs_but_those_that_follow_from_them(self):
+        main.take_over(SOURCE / "bench" / "results", self.folder)
+        store = results.Store(self.folder)
+        left = [run for run in stages.full(store, store.has) if not store.has(run)]
+        self.assertGreater(len(store.records), 700)
+        self.assertEqual([run.key for run in left if run.optimizer == "sgd"], [])
+
+
 class ReportTest(unittest.TestCase):
     def group(self, *metrics, task="images"):
         return report.Group([record("topk(0.01) | f32", metric, seed=seed, task=task) for seed, metric in enumerate(metrics)])
