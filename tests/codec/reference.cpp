@@ -90,11 +90,6 @@ void keep_largest_of_blocks(const Input& input, const std::vector<float>& residu
     ret_selected = kept;
 }
 
-double folded(std::vector<double> terms) {
-    for (std::size_t half = terms.size() / 2; half > 0; half /= 2)
-        for (std::size_t i = 0; i < half; ++i) terms[i] += terms[i + half];
-    return terms[0];
-}
 /// One term for each element, in the order that threshold_estimate.hpp states.
 double sum_in_order(const std::vector<double>& terms) {
     double total = 0;
@@ -250,6 +245,12 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
 }
 
 }  // namespace
+
+double folded(std::vector<double> terms) {
+    for (std::size_t half = terms.size() / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i) terms[i] += terms[i + half];
+    return terms[0];
+}
 
 float mean_of_samples(const Input& input, ElementCount element) {
     float mean = input.weights[0] * input.samples[0][element];

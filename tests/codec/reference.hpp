@@ -55,6 +55,8 @@ struct Output {
 [[nodiscard]] float increment(const Input& input, ElementCount element);
 /// r^2 > factor * v in the stated arithmetic.
 [[nodiscard]] bool passes_test(float residual, float factor, float variance);
+/// A sum of as many terms as a power of two, each half on the other.
+[[nodiscard]] double folded(std::vector<double> terms);
 [[nodiscard]] Output encode(const Input& input, const State& before);
 
 }  // namespace gradsieve::codec::reference

@@ -6,12 +6,6 @@
 namespace gradsieve::codec::reference {
 namespace {
 
-double folded(std::vector<double> terms) {
-    for (std::size_t half = terms.size() / 2; half > 0; half /= 2)
-        for (std::size_t i = 0; i < half; ++i) terms[i] += terms[i + half];
-    return terms[0];
-}
-
 /// Squares of 256 elements, +0 beyond the tile's end, in the order that codec/stages/dither.hpp states.
 double stretch_sum(const std::vector<double>& squares, std::size_t first) {
     const auto at = [&](std::size_t element) { return element < squares.size() ? squares[element] : 0.0; };
