@@ -15,6 +15,13 @@ namespace gradsieve::e2e {
 
 using Milliseconds = std::chrono::milliseconds;
 
+/// How long what has to happen is waited for; where a sanitizer slows everything down, longer.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr Milliseconds kPatience(120'000);
+#else
+inline constexpr Milliseconds kPatience(30'000);
+#endif
+
 /// What becomes of a child process whose maker is killed, or ends without destructors: it is killed too, or lives to
 /// see the end of its input, and ends by itself.
 enum class Orphan : bool { kKilled, kLives };
@@ -35,9 +42,9 @@ public:
 
     /// Reads output until a line that starts with `prefix`; the rest of it, or nothing at the deadline or end of
     /// output.
-    std::optional<std::string> wait_for_line(const std::string& prefix, Milliseconds timeout = Milliseconds(30'000));
+    std::optional<std::string> wait_for_line(const std::string& prefix, Milliseconds timeout = kPatience);
     /// Exit code, or 128 + signal; nothing if it is still running at the deadline.
-    std::optional<int> wait_for_exit(Milliseconds timeout = Milliseconds(30'000));
+    std::optional<int> wait_for_exit(Milliseconds timeout = kPatience);
     void send_signal(int number) const;
     void say(const std::string& line) const;
     [[nodiscard]] const std::string& output() const noexcept { return output_; }
@@ -161,7 +168,7 @@ struct Ran {
     int code = -1;
     std::string output;
 };
-Ran run(std::vector<std::string> arguments, Milliseconds timeout = Milliseconds(30'000));
+Ran run(std::vector<std::string> arguments, Milliseconds timeout = kPatience);
 
 /// Whether this machine has the address ::1.
 bool has_ipv6_loopback();
