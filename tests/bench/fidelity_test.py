@@ -249,7 +249,7 @@ class OptionTest(unittest.TestCase):
 
     def test_options_that_do_not_fit_are_refused(self):
         self.assertIn("--workers is 0: allowed is a whole number from 1", self.refused("--workers", "0"))
-        self.assertIn("no *.jsonl there", self.refused("--from", "/nonexistent"))
+        self.assertIn("no *.jsonl and no fidelity.csv there", self.refused("--from", "/nonexistent"))
 
     def test_what_is_missing_is_named(self):
         options = main.parse_arguments(["--library", "/nonexistent/library.so"])

@@ -246,12 +246,6 @@ void code_and_settle(const Input& input, const std::vector<float>& residual, con
 
 }  // namespace
 
-double folded(std::vector<double> terms) {
-    for (std::size_t half = terms.size() / 2; half > 0; half /= 2)
-        for (std::size_t i = 0; i < half; ++i) terms[i] += terms[i + half];
-    return terms[0];
-}
-
 float mean_of_samples(const Input& input, ElementCount element) {
     float mean = input.weights[0] * input.samples[0][element];
     for (std::size_t sample = 1; sample < input.samples.size(); ++sample)

@@ -37,6 +37,12 @@ double sum_of_tiles(const std::vector<double>& tiles, std::size_t first, std::si
 
 }  // namespace
 
+double folded(std::vector<double> terms) {
+    for (std::size_t half = terms.size() / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i) terms[i] += terms[i + half];
+    return terms[0];
+}
+
 Input clipped(const Input& input) {
     std::vector<double> tiles;
     for (ElementCount first = 0; first < input.elements; first += 4096) {
