@@ -15,12 +15,13 @@ namespace gradsieve::e2e {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// How long what has to happen is waited for; where a sanitizer slows everything down, longer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr Milliseconds kPatience(120'000);
+inline constexpr bool kIsInstrumented = true;  ///< a sanitizer slows everything down
 #else
-inline constexpr Milliseconds kPatience(30'000);
+inline constexpr bool kIsInstrumented = false;
 #endif
+/// How long what has to happen is waited for.
+inline constexpr Milliseconds kPatience(kIsInstrumented ? 120'000 : 30'000);
 
 /// What becomes of a child process whose maker is killed, or ends without destructors: it is killed too, or lives to
 /// see the end of its input, and ends by itself.

@@ -164,6 +164,7 @@ private:
 
     void one_step(std::uint64_t step) {
         if (step == options_.number("hold-at", 0)) hold();
+        const auto at = moment(options_, step);
         std::optional<std::chrono::steady_clock::time_point> begin;
         for (std::uint64_t index = 0; index < tensors_.size(); ++index) {
             auto& tensor = tensors_[index];
@@ -171,7 +172,7 @@ private:
             for (std::uint32_t sample = 0; sample < samples_; ++sample) {
                 auto slab = tensor.gradient(sample);
                 for (std::uint64_t element = 0; element < slab.size(); ++element)
-                    slab[element] = gradient_value(job_->rank(), moment(options_, step), sample, name_hash, element);
+                    slab[element] = gradient_value(job_->rank(), at, sample, name_hash, element);
                 const auto nan_every = options_.number("nan-every", 0);
                 if ((step == options_.number("nan-at", 0) || (nan_every > 0 && step % nan_every == 0)) &&
                     tensor.name() == "fc2.weight")

@@ -168,14 +168,17 @@ void say_sum(const char* verb, const std::string& group, std::uint64_t step, dou
 /// One step of every group that has not had it; says the digest of each group's averages.
 Status one_step(Life& life, std::uint64_t step) {
     const auto takes_part = [&](std::size_t number) { return step >= life.job->first_step(shapes()[number].group); };
+    const auto rank = option("rank", 0);
+    const auto moment = step / option("steady", 1);  // of the gradient: some stay for several steps
     std::map<std::string, double> handed_in, taken_out;
     std::set<std::string> incomplete;  // groups of which an average is missing
     for (std::size_t number = 0; number < life.tensors.size(); ++number) {
         if (!takes_part(number)) continue;
         auto values = life.tensors[number].gradient();
         for (std::uint64_t element = 0; element < values.size(); ++element)
-            values[element] = gradient_value(option("rank", 0), step / option("steady", 1), number, element);
-        for (const float value : values) handed_in[shapes()[number].group] += static_cast<double>(value);
+            values[element] = gradient_value(rank, moment, number, element);
+        auto& sum = handed_in[shapes()[number].group];
+        for (const float value : values) sum += static_cast<double>(value);
     }
     for (const auto& [group, sum] : handed_in) say_sum("gives", group, step, sum);
     for (std::size_t number = 0; number < life.tensors.size(); ++number) {
@@ -195,7 +198,8 @@ Status one_step(Life& life, std::uint64_t step) {
             incomplete.insert(group);
             continue;
         }
-        for (const float value : *average) taken_out[group] += static_cast<double>(value);
+        auto& sum = taken_out[group];
+        for (const float value : *average) sum += static_cast<double>(value);
         auto& digest = digests[group];
         digest = digest * 31 + gradsieve::digest_of(std::as_bytes(*average));
     }
