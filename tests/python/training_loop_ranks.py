@@ -1,5 +1,6 @@
 """Training processes for training_loop_test.py: what docs/training-loop.md says of optimizers, clipping, schedules, buffers and
 resuming. Run by rank_main.py with torchrun's environment variables."""
+import functools
 import gzip
 import math
 import os
@@ -234,11 +235,17 @@ def read(name, header_bytes):
     return torch.frombuffer(bytearray(gzip.open(DATASET / f"{name}-ubyte.gz").read()[header_bytes:]), dtype=torch.uint8)
 
 
+@functools.cache  # one process runs many loops
+def examples(name):
+    """Pictures, a row each, and their labels: of `train` or `t10k`."""
+    return read(f"{name}-images-idx3", 16).reshape(-1, 784).float() / 255, read(f"{name}-labels-idx1", 8).long()
+
+
 def measured(codec, steps, seed, optimizer="sgd", clip_after=0.0, clip_before=0.0, decay=0.0, has_schedule=False, knows_optimizer=True):
     """Fashion-MNIST, a perceptron, 32 pictures of each rank a step: test accuracy, and norms of the averaged gradient."""
     rank = join_processes()
     world = dist.get_world_size()
-    pictures, labels = read("train-images-idx3", 16).reshape(-1, 784).float() / 255, read("train-labels-idx1", 8).long()
+    pictures, labels = examples("train")
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     make = {"sgd": lambda: torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, weight_decay=decay),
@@ -261,7 +268,7 @@ def measured(codec, steps, seed, optimizer="sgd", clip_after=0.0, clip_before=0.
         optimizing.step()
         scheduler.step()
     averaging.close(TIMEOUT_S)
-    tested, answers = read("t10k-images-idx3", 16).reshape(-1, 784).float() / 255, read("t10k-labels-idx1", 8).long()
+    tested, answers = examples("t10k")
     with torch.no_grad():
         accuracy = float((net(tested).argmax(1) == answers).float().mean())
     late = sorted(norms[steps // 2:])
