@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <span>
 
 namespace gradsieve::exchange {
@@ -57,15 +58,19 @@ StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFa
 
 StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec, const CodecFacts& down) {
     const auto elements = static_cast<double>(step.elements);
-    const double share = elements / step.nodes;
+    // Chunks are whole: the step waits for a node that owns the most.
+    const double chunks = std::ceil(elements / static_cast<double>(kChunkElements));
+    const double most = std::min(elements, std::ceil(chunks / step.nodes) * static_cast<double>(kChunkElements));
     const double others = step.nodes - 1.0;
     StepCost cost;
-    const double up_bytes = others * share * codec.bytes_per_element;
-    const double down_bytes = others * share * down.bytes_per_element;
-    cost.sent_bytes = up_bytes + down_bytes;
-    cost.link_seconds = 8 * cost.sent_bytes / link.bits_per_second;
+    cost.sent_bytes = others * elements / step.nodes * (codec.bytes_per_element + down.bytes_per_element);
+    // What it gets of its chunks comes in by the same link at least as long as what it sends of the others goes out.
+    const double up_bytes = others > 0 ? std::max(elements - most, others * most) * codec.bytes_per_element : 0;
+    const double down_bytes = others * most * down.bytes_per_element;
+    cost.link_seconds = 8 * (up_bytes + down_bytes) / link.bits_per_second;
     const double encode = elements * codec.encode_seconds_per_element;
-    const double average = elements * codec.decode_seconds_per_element + share * down.encode_seconds_per_element;
+    const double average =
+        step.nodes * most * codec.decode_seconds_per_element + most * down.encode_seconds_per_element;
     const double decode = elements * down.decode_seconds_per_element;
     const double latency = others > 0 ? 2 * link.latency_seconds : 0;
     cost.exchange_seconds = encode + average + decode + cost.link_seconds + latency;

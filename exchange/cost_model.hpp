@@ -26,8 +26,8 @@ struct CodecFacts {
     double decode_seconds_per_element = 0;  ///< of one node's payloads
 };
 struct StepCost {
-    double sent_bytes = 0;        ///< by each node, a step
-    double link_seconds = 0;      ///< in which that keeps the link busy
+    double sent_bytes = 0;        ///< by each node, a step; in the mean of the nodes
+    double link_seconds = 0;      ///< in which the link of the busiest node is busy
     double exchange_seconds = 0;  ///< if nothing overlapped
     double exposed_seconds = 0;   ///< that the step gets longer by
     double step_seconds = 0;      ///< as it comes out
@@ -36,7 +36,9 @@ struct StepCost {
 /// The gather plan: every node sends its payloads to every other one and decodes all.
 [[nodiscard]] StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec);
 /// The sharded plan (shards.hpp): every node sends (N - 1) / N of its payloads to the owners, who decode them, encode
-/// the average with `down` and send that to all. Everybody decodes all averages, and encodes those of its share.
+/// the average with `down` and send that to all. Everybody decodes all averages, and encodes those of its share. Shares
+/// are of whole chunks, and the tensors' last ones count as whole: with more nodes than chunks some own none, and the
+/// step waits for those that do.
 [[nodiscard]] StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec,
                                     const CodecFacts& down);
 /// A ring all-reduce of plain values, in buckets during the backward pass: 2 (N - 1) / N of the bytes, in 2 (N - 1)

@@ -128,6 +128,12 @@ TEST(Simulation, Times_are_those_of_the_cost_model) {
         EXPECT_NEAR(found.step_median_s, cost.step_seconds, 0.15 * cost.step_seconds) << is_sharded;
     }
 }
+TEST(Simulation, With_fewer_chunks_than_nodes_it_takes_what_the_cost_model_says) {
+    const auto options = slow_link(32, true);
+    const exchange::LinkFacts link{20e6 / bytes_on_the_wire(1e6) * 1e6, 50e-6};
+    const auto cost = exchange::sharded_cost({8 * kChunkElements, 32, 1e-6, 0}, link, options.codec, options.down);
+    EXPECT_NEAR(Simulation(options).run().step_median_s, cost.step_seconds, 0.2 * cost.step_seconds);
+}
 TEST(Simulation, A_straggler_delays_everybody_by_its_time) {
     auto options = slow_link(4, false);
     const auto without = Simulation(options).run();

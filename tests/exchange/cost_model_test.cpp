@@ -42,20 +42,36 @@ TEST(CostModel, Gather_grows_with_the_nodes_and_the_slowest_stage_decides) {
     EXPECT_DOUBLE_EQ(eight.sent_bytes, 35e6);
     EXPECT_NEAR(eight.exposed_seconds, 0.28 + (0.1 + 0.08) / 16, 1e-9);  // now the link is
 }
+constexpr ElementCount kNinetySixChunks = 96 * kChunkElements;
+constexpr double kElements = static_cast<double>(kNinetySixChunks);
+
 TEST(CostModel, Sharded_sends_as_much_whatever_the_nodes_and_waits_twice) {
     const CodecFacts codec{0.04, 0, 0};
-    for (const std::uint32_t nodes : {2U, 3U, 8U, 64U}) {
-        const auto cost = sharded_cost({100'000'000, nodes, 0.3, 0}, {kGigabit, 0.001}, codec, {0.01, 0, 0});
-        EXPECT_NEAR(cost.sent_bytes, 5e6 * (nodes - 1) / nodes, 1e-3) << nodes;
-        EXPECT_NEAR(cost.exposed_seconds, 0.04 * (nodes - 1) / nodes + 0.002, 1e-9) << nodes;
+    for (const std::uint32_t nodes : {2U, 3U, 8U, 32U}) {
+        const auto cost = sharded_cost({kNinetySixChunks, nodes, 0.3, 0}, {kGigabit, 0.001}, codec, {0.01, 0, 0});
+        EXPECT_NEAR(cost.sent_bytes, 0.05 * kElements * (nodes - 1) / nodes, 1e-3) << nodes;
+        EXPECT_NEAR(cost.exposed_seconds, 0.4e-9 * kElements * (nodes - 1) / nodes + 0.002, 1e-9) << nodes;
     }
-    const auto two = sharded_cost({100'000'000, 2, 0.3, 0}, {kGigabit, 0}, codec, codec);
-    EXPECT_NEAR(two.sent_bytes, gather_cost({100'000'000, 2, 0.3, 0}, {kGigabit, 0}, codec).sent_bytes, 1e-3);
+    const auto two = sharded_cost({kNinetySixChunks, 2, 0.3, 0}, {kGigabit, 0}, codec, codec);
+    EXPECT_NEAR(two.sent_bytes, gather_cost({kNinetySixChunks, 2, 0.3, 0}, {kGigabit, 0}, codec).sent_bytes, 1e-3);
 }
 TEST(CostModel, Sharded_decodes_every_element_twice_and_encodes_a_share_of_them_again) {
-    const auto cost = sharded_cost({100'000'000, 4, 0.3, 0}, {1e15, 0}, {0.04, 1e-9, 2e-10}, {0.01, 4e-9, 1e-10});
-    EXPECT_NEAR(cost.exchange_seconds, 0.1 + 0.02 + 0.1 + 0.01, 1e-6);
-    EXPECT_NEAR(cost.exposed_seconds, 0.23, 1e-6);  // by the same workers
+    const auto cost = sharded_cost({kNinetySixChunks, 4, 0.3, 0}, {1e15, 0}, {0.04, 1e-9, 2e-10}, {0.01, 4e-9, 1e-10});
+    const double seconds = kElements * (1e-9 + 2e-10 + 4e-9 / 4 + 1e-10);
+    EXPECT_NEAR(cost.exchange_seconds, seconds, 1e-6);
+    EXPECT_NEAR(cost.exposed_seconds, seconds, 1e-6);  // by the same workers
+}
+TEST(CostModel, Sharded_waits_for_the_nodes_that_own_chunks_where_there_are_fewer_of_them) {
+    const CodecFacts codec{0.04, 0, 0};
+    const auto cost = [&](std::uint32_t nodes) {
+        return sharded_cost({kNinetySixChunks, nodes, 0.3, 0}, {kGigabit, 0}, codec, codec);
+    };
+    // An owner gets and sends its one chunk 383 times.
+    EXPECT_NEAR(cost(384).link_seconds, 2 * 8e-9 * 0.04 * kElements / 96 * 383, 1e-9);
+    EXPECT_NEAR(cost(384).sent_bytes, 0.08 * kElements * 383 / 384, 1e-3) << "in the mean they send as much";
+    EXPECT_GT(cost(384).step_seconds, 1.5 * cost(96).step_seconds);
+    // Of 96 chunks some of 64 nodes own two, and others one.
+    EXPECT_NEAR(cost(64).link_seconds, 2 * 8e-9 * 0.04 * kElements * 2 / 96 * 63, 1e-9);
 }
 TEST(CostModel, A_node_alone_sends_nothing_and_still_codes) {
     const auto cost = gather_cost({1'000'000, 1, 0.1, 0}, {kGigabit, 0.001}, {0.05, 1e-9, 1e-9});
