@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace gradsieve::gpu_check {
 namespace {
@@ -83,9 +84,12 @@ private:
         if (options_.is_few && !is_short) sizes = {4101};
         for (const ElementCount elements : sizes) {
             std::vector<EncodeCase> cases;
+            constexpr std::array<std::size_t, 4> kSamples = {1, 2, 4, 9};
             for (const DataKind kind : codec::every_data_kind())
-                for (const std::size_t samples : {1U, 2U, 4U, 9U}) {
-                    if (options_.is_small && samples + static_cast<unsigned>(kind) % 4 > 4) continue;
+                for (const std::size_t samples : kSamples) {
+                    const auto number = static_cast<unsigned>(kind) % 4;
+                    if (options_.is_few ? samples != kSamples[number] : options_.is_small && samples + number > 4)
+                        continue;
                     cases.push_back(make_case(named, elements, samples, kind));
                 }
             for (auto& variant : make_variants(named, elements, DataKind::kGaussian))
@@ -115,7 +119,7 @@ private:
         for (const NamedPipeline& named : all_pipelines())
             for (const ElementCount elements : {1U, 5000U, 70000U})
                 cases.push_back(make_case(named, elements, 1 + elements % 2, DataKind::kHeavyTailed));
-        run_steps(*encoder_, std::move(cases), 3);
+        run_steps(*encoder_, std::move(cases), options_.is_few ? 1 : 3);
     }
 
     /// Batches of far more elements than a round may have: slots are used again, and deferred tensors take turns.
