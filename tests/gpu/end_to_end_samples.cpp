@@ -30,13 +30,15 @@ JobPlan plan_of(const char* codec, const Handed& handed, int number) {
     return plan;
 }
 
-void check_same_as_host(Report& report, std::size_t nodes, std::size_t devices, bool is_spread) {
+void check_same_as_host(const Options& options, Report& report, std::size_t nodes, std::size_t devices,
+                        bool is_spread) {
     const Cluster cluster(nodes, kOpenSocket);
     int number = 0;
     for (const char* codec : {"variance(1.5) | pow2(bits=4) | auto", "variance_hybrid(0.5)", "topk(0.02, gate=1) | f32",
                               "accumulate(2) | topk(0.02, scope=model, gate=1) | sign | auto"})
         for (const auto& handed : kHanded) {
             auto plan = plan_of(codec, handed, ++number);
+            if (options.is_few && number % 4 != 0) continue;  // 4, 8, 12: each way to hand in with another codec
             plan.devices = devices;
             plan.is_spread = is_spread;
             if (is_spread) plan.elements += ",1100000";  // which GPUs share
@@ -95,12 +97,12 @@ void check_mixed(Report& report) {
 
 }  // namespace
 
-void check_samples_end_to_end(const Options& /*options*/, Report& report) {
+void check_samples_end_to_end(const Options& options, Report& report) {
     check_memories(report);
     check_mixed(report);
-    check_same_as_host(report, 2, 1, false);
+    check_same_as_host(options, report, 2, 1, false);
     if (device_count() < 2) return report.skip("samples on GPUs that share tensors: this host has one");
-    check_same_as_host(report, 1, 2, true);
+    check_same_as_host(options, report, 1, 2, true);
 }
 
 }  // namespace gradsieve::gpu_check
