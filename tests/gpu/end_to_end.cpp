@@ -66,8 +66,9 @@ void check_mixed(Report& report) {
         }
         for (const auto& answer : collect(ranks, plan, report)) {
             const auto found = hash_of({answer});
-            report.expect(!expected.empty() && found == expected,
-                          fmt::format("{} on a card and in host memory: {}, {} in host memory", codec, found, expected));
+            report.expect(
+                !expected.empty() && found == expected,
+                fmt::format("{} on a card and in host memory: {}, {} in host memory", codec, found, expected));
         }
     }
 }
