@@ -161,7 +161,7 @@ void check_encode_on_gpus(const Options& options, Report& report) {
         DevicesRun run(options, report, settings[number]);
         if (!run.open()) return;
         // Small: every pipeline in one setting; otherwise in all.
-        const std::size_t stride = options.is_few ? 4 * settings.size() : options.is_small ? settings.size() : 1;
+        const std::size_t stride = options.is_few ? 12 * settings.size() : options.is_small ? settings.size() : 1;
         std::vector<codec::NamedPipeline> chosen;
         for (std::size_t at = options.is_small ? number : 0; at < pipelines.size(); at += stride)
             chosen.push_back(pipelines[at]);

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
     app.add_flag(
         "--few", options.is_few,
         "encode: one pipeline at few sizes, the next at others, one number of gradients for each kind of data; decode: "
-        "of 1 and 3 nodes; end-to-end, samples-end-to-end: one number of gradients for a codec; one pipeline in four "
+        "of 1 and 3 nodes; end-to-end, samples-end-to-end: one number of gradients for a codec; one pipeline in twelve "
         "where several GPUs share the work; 30 steps of end-to-end-speed; one turn of busy-trainer");
     std::string part;
     app.add_option("--part", part, "of encode's pipelines, e.g. 2/8 the second eighth, so that several run at once")
