@@ -3,7 +3,6 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -11,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from slow_link import ending
-from slow_link.cluster import SOURCE, ProcessFailed
-from slow_link.link import LinkError
+from lab import ending
+from lab.machine import available_bytes, machine
+from lab.namespaces import LinkError
+from lab.processes import SOURCE, ProcessFailed
 
 from .cluster import Cluster
 from .simulated import codec_facts, simulate
@@ -34,7 +34,7 @@ NODES_OF = {"25.6 M": MANY_NODES, "1 G": LARGE_NODES}
 MANY = {"rate": 1e9, "latency_us": 50, "step_ms": 300, "backward": 2 / 3, "cores": 4}
 FAULTS = {"": {}, "straggler": {"straggler_ms": 200}, "broken": {"breaks": 0.0005}}
 FAULT_MODEL, FAULT_NODES = "25.6 M", (4, 16, 64)
-MEMORY_PER_NODE = 6e8  # of 16.8 M parameters; measured 4.4e8: slabs, results, two generations of the residual, numpy
+MEMORY_PER_NODE = 6e8  # of 16.8 M parameters: up to 22 B each by the daemon's count, 4 B more for numpy, and two programs
 
 
 def parse_arguments(arguments):
@@ -66,10 +66,8 @@ def missing(build, options):
     if importlib.util.find_spec("numpy") is None:
         found.append("Python's numpy: apt install python3-numpy")
     needed = MEMORY_PER_NODE * max(REAL_NODES)
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    available = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    if not options.quick and available < needed:
-        found.append(f"memory: {available / 1e9:.1f} GB are available, needed are {needed / 1e9:.1f} GB; end other programs, or take "
+    if not options.quick and available_bytes() < needed:
+        found.append(f"memory: {available_bytes() / 1e9:.1f} GB are available, needed are {needed / 1e9:.1f} GB; end other programs, or take "
                      "--simulate-only")
     return found
 
@@ -131,15 +129,6 @@ def simulated_rows(build, options):
                     say(f"   {model:7} {fault or 'no fault':9} {plan:7} {nodes:5} nodes: {row['step_ms']:9.1f} ms a step, "
                         f"{row['sent_mean'] / 1e6:8.2f} MB a node ({time.monotonic() - began:.0f} s)")
     return rows
-
-
-def machine():
-    """What a reader needs to judge the figures by."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    commit = subprocess.run(["git", "-C", SOURCE, "-c", f"safe.directory={SOURCE}", "log", "-1", "--format=%h of %cs"],
-                            capture_output=True, text=True).stdout.strip()
-    return {"cpu": next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"),
-            "cores": os.cpu_count(), "kernel": platform.release(), "commit": commit or "unknown", "load": os.getloadavg()[0]}
 
 
 def measure(options, build):

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from slow_link.cluster import SOURCE
+from lab.processes import SOURCE
 
 WIDTH = 138
 PAYLOADS_MAX = 2.1  # of a node's bytes, sharded

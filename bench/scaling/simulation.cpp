@@ -20,15 +20,12 @@ constexpr Duration kLimit = std::chrono::hours(1);
 /// Records travel and are kept by thousands; they are the only frames whose payload counts for more than it holds.
 double payload_bytes(const exchange::SendFrame& frame, const SharedView& body) {
     const auto type = static_cast<exchange::FrameType>(frame.type);
-    std::size_t first_byte = 0;
-    if (type == exchange::FrameType::kRecords)
-        first_byte = exchange::build_data_prefix(0, 0).size();
-    else if (type == exchange::FrameType::kRelay)
-        first_byte = exchange::build_relay_prefix(0, 0, 0).size();
-    else
-        return 0;
+    const bool is_relay = type == exchange::FrameType::kRelay;
+    if (!is_relay && type != exchange::FrameType::kRecords) return 0;
+    const auto prefix = exchange::parse_data_prefix(body.bytes(), is_relay);
+    if (!prefix.is_ok()) return 0;
     double sum = 0;
-    exchange::RecordReader reader(body, first_byte);
+    exchange::RecordReader reader(body, prefix->first_byte);
     while (const auto record = reader.next())
         if (record->header.kind != exchange::RecordKind::kMark) sum += record->header.payload_bytes;
     return sum;

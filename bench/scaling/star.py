@@ -2,11 +2,8 @@
 receives at one rate. Needs root. Everything ends with the object; what a killed run left behind is removed by the next one.
 Of the command's own process."""
 import json
-import os
 
-from slow_link.link import LATENCY, NAMESPACES, run
-
-from pathlib import Path
+from lab.namespaces import LATENCY, Namespaces, run
 
 PREFIX = "gradsieve-scale-"
 DEVICE = "gsc0"  # in each node's namespace
@@ -14,42 +11,22 @@ BRIDGE = "gsb"
 NODES_MAX = 200
 
 
-def remove_stale():
-    """Namespaces of runs that were killed: their name ends in the pid that made them."""
-    for entry in NAMESPACES.glob(PREFIX + "*") if NAMESPACES.is_dir() else ():
-        pid = entry.name.rpartition("-")[2]
-        if pid.isdigit() and not Path("/proc", pid).exists():
-            run("ip", "netns", "delete", entry.name)
-
-
-class Star:
-    """A context manager: namespaces `names`, with `addresses`. Errors: slow_link.link.LinkError."""
+class Star(Namespaces):
+    """A context manager: namespaces of `nodes`, with `addresses`. Errors: lab.namespaces.LinkError."""
 
     def __init__(self, nodes, bits_per_s, burst_bytes):
         if not 2 <= nodes <= NODES_MAX:
             raise ValueError(f"{nodes} nodes: allowed are 2 to {NODES_MAX}")
-        remove_stale()
-        self.names = [f"{PREFIX}{number}-{os.getpid()}" for number in range(nodes)]
+        super().__init__(PREFIX, [*range(nodes), "switch"])
+        *self.nodes, self._switch = self.names
         self.addresses = [f"10.79.1.{number + 1}" for number in range(nodes)]
-        self._switch = f"{PREFIX}switch-{os.getpid()}"
         self._limit = ("tbf", "rate", f"{int(bits_per_s)}bit", "burst", str(burst_bytes), "latency", LATENCY)
-
-    def __enter__(self):
-        try:
-            self._make()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     def _make(self):
         run("ip", "netns", "add", self._switch)
         run("ip", "-n", self._switch, "link", "add", BRIDGE, "type", "bridge")
         run("ip", "-n", self._switch, "link", "set", BRIDGE, "up")
-        for number, (name, address) in enumerate(zip(self.names, self.addresses)):
+        for number, (name, address) in enumerate(zip(self.nodes, self.addresses)):
             port = f"gsp{number}"
             run("ip", "netns", "add", name)
             run("ip", "link", "add", DEVICE, "netns", name, "type", "veth", "peer", "name", port, "netns", self._switch)
@@ -61,12 +38,7 @@ class Star:
             run("ip", "-n", name, "link", "set", DEVICE, "up")
             run("tc", "-n", name, "qdisc", "add", "dev", DEVICE, "root", *self._limit)
 
-    def close(self):
-        for name in [*self.names, self._switch]:
-            if (NAMESPACES / name).exists():
-                run("ip", "netns", "delete", name)
-
     def sent_bytes(self):
         """What each node's interface has sent, by its own counter."""
         return [json.loads(run("ip", "-n", name, "-s", "-j", "link", "show", "dev", DEVICE))[0]["stats64"]["tx"]["bytes"]
-                for name in self.names]
+                for name in self.nodes]

@@ -3,7 +3,6 @@ Debian's python3-torch and python3-numpy; python3-matplotlib for the picture. RE
 
 main       options, what is missing, the order of things        (any process)
 link       two network namespaces and the shaped link            (the command's process)
-ending     signals                                           (the command's process)
 cluster    daemons and rank processes in them                    (the command's process)
 network    the model, and gradients recorded while it trains     (a process of its own)
 plan       what `gradsieve plan` foresees                       (a call of the tool)

@@ -1,39 +1,23 @@
 """Four daemons (two nodes, plain text and CURVE) and two rank processes in the namespaces of a link. Of the command's own
 process; whatever it started is killed with it. Every wait has a deadline."""
-import ctypes
 import json
 import os
-import selectors
-import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-from . import ending
+from lab.processes import SOURCE, Processes
+
 from .catalog import SECURITIES
 from .link import ADDRESSES, DEVICE
 
-SOURCE = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 300
 STEP_TIMEOUT_S = 900
-LEAVE_TIMEOUT_S = 10
-LOOK_S = 1  # between two looks for a signal
 PORTS = {"plain": 7077, "curve": 7078}
 GLOO_PORT = 7079
 NODES = ("a", "b")
 OPEN_BLAS = Path("/usr/lib/x86_64-linux-gnu/openblas-pthread")
-
-
-class ProcessFailed(RuntimeError):
-    """A daemon or a rank ended, or did not answer; with what it said last."""
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def rank_threads():
@@ -52,48 +36,18 @@ def rank_environment(build):
     return {**os.environ, **own}
 
 
-class Cluster:
+class Cluster(Processes):
     """A context manager. sockets[node][security] is where a node's daemons listen. Errors: ProcessFailed."""
 
     def __init__(self, link, build):
-        self._link, self._build = link, build
-        self._folder = Path(tempfile.mkdtemp(prefix="gradsieve-slow-link-"))
-        self._processes, self._logs = [], {}
+        super().__init__(link.names, "gradsieve-slow-link-")
+        self._build = build
         self._ranks = []
         self.sockets = [{security: str(self._folder / security / node / "gradsieved.sock") for security in SECURITIES} for node in NODES]
 
-    def __enter__(self):
-        try:
-            for security in SECURITIES:
-                self._start_daemons(security)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def close(self):
-        for process in reversed(self._processes):
-            process.kill()
-            process.wait()
-        self._processes.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _spawn(self, node, name, arguments, **options):
-        ending.check()
-        log = self._folder / f"{name}.log"
-        with open(log, "wb") as output:
-            process = subprocess.Popen(["ip", "netns", "exec", self._link.names[node], *map(str, arguments)], stderr=output,
-                                       preexec_fn=die_with_parent, start_new_session=True, **options)
-        self._processes.append(process)
-        self._logs[process.pid] = name, log
-        return process
-
-    def _failed(self, process, what):
-        name, log = self._logs[process.pid]
-        return ProcessFailed(f"{name} {what}; it said last:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]))
+    def _start(self):
+        for security in SECURITIES:
+            self._start_daemons(security)
 
     def _start_daemons(self, security):
         folder = self._folder / security
@@ -111,15 +65,7 @@ class Cluster:
                                  [self._build / "daemon" / "gradsieved", "--config", folder / "gradsieved.toml", "--node", node, "--socket",
                                   self.sockets[place][security], "--state", folder / node], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.DEVNULL)
-            self._wait_for_file(daemon, folder / node / "status")
-
-    def _wait_for_file(self, daemon, path):
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not path.exists():
-            ending.check()
-            if daemon.poll() is not None or time.monotonic() > deadline:
-                raise self._failed(daemon, f"made no '{path.name}'")
-            time.sleep(0.02)
+            self._wait_for_file(daemon, folder / node / "status", START_TIMEOUT_S)
 
     def start_ranks(self, parameters, gradients, methods):
         """Rank processes that are ready for `step` with these methods (names). One set of ranks at a time."""
@@ -157,19 +103,3 @@ class Cluster:
                 raise self._failed(rank, f"ended with {rank.returncode}")
             rank.stdout.close()
         self._ranks = []
-
-    def _answer(self, rank, timeout_s):
-        """The next line of a rank, which writes a line in one piece and no second one before it is asked."""
-        deadline = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(rank.stdout, selectors.EVENT_READ)
-            while not selector.select(LOOK_S):
-                ending.check()
-                if time.monotonic() > deadline:
-                    raise self._failed(rank, f"did not answer in {timeout_s} s")
-        ending.check()
-        line = rank.stdout.readline()
-        if not line:
-            rank.wait(LEAVE_TIMEOUT_S)
-            raise self._failed(rank, f"ended with {rank.returncode}")
-        return json.loads(line)

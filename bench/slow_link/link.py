@@ -1,29 +1,22 @@
 """Two network namespaces joined by a link that `tc tbf` limits at both ends. Needs root. Everything ends with the object; what a
 killed run left behind is removed by the next one. Of the command's own process."""
 import ctypes
-import os
 import socket
-import subprocess
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
+
+from lab.namespaces import LATENCY, NAMESPACES, LinkError, Namespaces, run
 
 PREFIX = "gradsieve-slow-"
 DEVICE = "gsl0"  # in each namespace
 ADDRESSES = ("10.78.0.1", "10.78.0.2")
-LATENCY = "50ms"
-NAMESPACES = Path("/run/netns")
 SILENCE_S = 0.05  # before a single message: as long as it takes any of the token buckets to fill
 BURSTS_MIN = 5  # from this size on a message has to feel the limit
 SHARE_MIN = 0.8
 CHECK_PORT = 7100
 CHECK_TIMEOUT_S = 120
 REPEATS = 3
-
-
-class LinkError(RuntimeError):
-    """The link is not what it is meant to be: what was seen, what is allowed, what to do."""
 
 
 @dataclass(frozen=True)
@@ -50,40 +43,12 @@ class Rate:
 RATES = {rate.name: rate for rate in (Rate("100M", 100e6, 16), Rate("1G", 1e9, 64), Rate("10G", 10e9, 256))}
 
 
-def run(*arguments):
-    """A command of iproute2. Errors: LinkError with what it said."""
-    done = subprocess.run(arguments, capture_output=True, text=True)
-    if done.returncode:
-        raise LinkError(f"`{' '.join(arguments)}` ended with {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
-
-
-def remove_stale():
-    """Namespaces of runs that were killed: their name ends in the pid that made them."""
-    for entry in NAMESPACES.glob(PREFIX + "*") if NAMESPACES.is_dir() else ():
-        pid = entry.name.rpartition("-")[2]
-        if pid.isdigit() and not Path("/proc", pid).exists():
-            run("ip", "netns", "delete", entry.name)
-
-
-class Link:
+class Link(Namespaces):
     """A context manager: namespaces `names[0]` and `names[1]`, unlimited until `shape`. Errors: LinkError."""
 
     def __init__(self):
-        remove_stale()
-        self.names = [f"{PREFIX}{letter}-{os.getpid()}" for letter in "ab"]
+        super().__init__(PREFIX, "ab")
         self.rate = None
-
-    def __enter__(self):
-        try:
-            self._make()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     def _make(self):
         for name in self.names:
@@ -93,11 +58,6 @@ class Link:
             run("ip", "-n", name, "address", "add", address + "/24", "dev", DEVICE)
             run("ip", "-n", name, "link", "set", "lo", "up")
             run("ip", "-n", name, "link", "set", DEVICE, "up")
-
-    def close(self):
-        for name in self.names:
-            if (NAMESPACES / name).exists():
-                run("ip", "netns", "delete", name)
 
     def shape(self, rate):
         """Limits both ends to `rate`; None: unlimited again."""

@@ -8,10 +8,14 @@ import sys
 import time
 from pathlib import Path
 
-from . import ending, network
+from lab import ending
+from lab.machine import available_bytes
+from lab.processes import SOURCE, ProcessFailed, die_with_parent
+
+from . import network
 from .catalog import COPY, EXACT, METHODS, MODES
 from .link import BURSTS_MIN, RATES, Link, LinkError
-from .cluster import OPEN_BLAS, SOURCE, Cluster, ProcessFailed, die_with_parent, rank_environment
+from .cluster import OPEN_BLAS, Cluster, rank_environment
 from .plan import foreseen
 from .results import Writer, machine, write_conditions
 
@@ -55,12 +59,6 @@ Needs root. The whole of it takes about 3.5 hours on two cores, with --slow-ever
         except ValueError as error:
             parser.error(f"--sizes {size}: {error}")
     return options
-
-
-def available_bytes():
-    """Memory that can be had without swapping, as the kernel estimates it."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
 
 
 def missing(build, sizes=()):

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from .catalog import COPY, FRAMEWORK, GLOO, IN_PLACE, METHODS, MODES, OUR_DEFAULT, OURS, PEERS, POWER_SGD
-from .cluster import SOURCE
+from lab.processes import SOURCE
 from .link import RATES
 from .paired import FASTER, SLOWER, UNDECIDED, median_interval, paired_ratios, spread, verdict
 from .plan import WITHIN

@@ -2,12 +2,11 @@
 import csv
 import json
 import os
-import platform
-import subprocess
 from collections import defaultdict
-from pathlib import Path
 
-from .cluster import OPEN_BLAS, SOURCE, rank_threads
+import lab.machine
+
+from .cluster import OPEN_BLAS, rank_threads
 
 FIELDS = ("rate", "parameters", "method", "mode", "round", "ms", "bytes_a", "bytes_b")
 
@@ -63,15 +62,8 @@ def read_conditions(folder):
     return json.loads((folder / "run.json").read_text(encoding="utf-8"))
 
 
-def _first_match(path, prefix):
-    return next((line.partition(":")[2].strip() for line in Path(path).read_text().splitlines() if line.startswith(prefix)), "unknown")
-
-
 def machine():
     """What a reader needs to judge the figures by."""
     import torch
-    commit = subprocess.run(["git", "-C", SOURCE, "-c", f"safe.directory={SOURCE}", "log", "-1", "--format=%h of %cs"], capture_output=True,
-                            text=True).stdout.strip()
-    return {"cpu": _first_match("/proc/cpuinfo", "model name"), "cores": os.cpu_count(), "kernel": platform.release(),
-            "torch": torch.__version__, "blas": "OpenBLAS" if OPEN_BLAS.is_dir() else "the reference BLAS, which is slow",
-            "threads": rank_threads(), "commit": commit or "unknown", "load": os.getloadavg()[0], "nice": os.nice(0)}
+    return {**lab.machine.machine(), "torch": torch.__version__, "threads": rank_threads(), "nice": os.nice(0),
+            "blas": "OpenBLAS" if OPEN_BLAS.is_dir() else "the reference BLAS, which is slow"}

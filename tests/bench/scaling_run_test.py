@@ -22,7 +22,7 @@ from python_cluster import BUILD, require_module, skip_program
 require_module("numpy", "python3-numpy")
 
 from scaling import main, report, star  # noqa: E402
-from slow_link.link import NAMESPACES, LinkError  # noqa: E402
+from lab.namespaces import NAMESPACES, LinkError  # noqa: E402
 
 DEADLINE_S = 300
 

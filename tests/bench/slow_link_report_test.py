@@ -17,7 +17,8 @@ require_module("torch", "python3-torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from slow_link import catalog, ending, link, main, methods, network, page, paired, report, results  # noqa: E402
+from lab import ending  # noqa: E402
+from slow_link import catalog, link, main, methods, network, page, paired, report, results  # noqa: E402
 
 GLOO, OURS = catalog.GLOO.name, catalog.OUR_DEFAULT.name
 CONDITIONS = {"arguments": [], "began": "2026-01-02 03:04", "rounds": 20, "slow_every": 1, "quick": False, "minutes": 3.0,

@@ -15,6 +15,7 @@ from python_cluster import BUILD, Process, require_module, skip_program
 
 require_module("torch", "python3-torch")
 
+from lab.namespaces import remove_stale  # noqa: E402
 from slow_link import catalog, link, main, results  # noqa: E402
 
 if os.geteuid() != 0:
@@ -118,7 +119,7 @@ class SlowLinkTest(unittest.TestCase):
         process.send_signal(signal.SIGKILL)
         process.wait_for_exit(DEADLINE_S)
         self.assertEqual(len(namespaces_of(process.pid)), 2)
-        link.remove_stale()
+        remove_stale(link.PREFIX)
         self.wait_until_nothing_is_left(process.pid)
 
 
