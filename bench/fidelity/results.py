@@ -33,10 +33,10 @@ def _point_of(text: str, test_loss: float) -> dict:
 
 
 def record_of_row(row: dict[str, str]) -> dict:
-    """Of a row of the published table, whose runs all have their task's number of steps. Only a curve's last point has its own test loss."""
+    """Of a row of the published table. Only a curve's last point has its own test loss; older tables have no `steps_asked`."""
     run = Run(row["task"], row["codec"], size=row["size"], optimizer=row["optimizer"], seed=int(row["seed"]), rate=float(row["rate"]),
               ranks=int(row["ranks"]), micro_batches=int(row["micro_batches"]), source=row["source"], rescale=row["rescale"] == "1",
-              local_momentum=row["local_momentum"] == "1")
+              local_momentum=row["local_momentum"] == "1", steps=int(row.get("steps_asked") or 0))
     curve = [_point_of(text, float(row["test_loss"])) for text in row["curve"].split(";") if text]
     if curve:
         curve[-1]["metric"] = float(row["metric"])
@@ -77,6 +77,7 @@ class Store:
     def has(self, run: Run) -> bool:
         return run.key in self.records
 
-    def of(self, **wanted: object) -> list[dict]:
-        """Records whose run has these values."""
-        return [record for record in self.records.values() if all(record["run"][name] == value for name, value in wanted.items())]
+    def of(self, *, steps: "int | None" = 0, **wanted: object) -> list[dict]:
+        """Records whose run has these values: with the task's number of steps, unless another is asked for (None: any)."""
+        return [record for record in self.records.values() if steps in (None, record["run"]["steps"])
+                and all(record["run"][name] == value for name, value in wanted.items())]

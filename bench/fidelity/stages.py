@@ -1,14 +1,15 @@
 """What is run, most important first, given what has been: rates of the uncompressed runs, one look at every codec, more seeds for
-the best of them, Adam, other numbers of ranks. Pure but for the store it reads; the same results give the same list."""
+the best of them, Adam, other numbers of ranks, longer runs. Pure but for the store it reads; the same results give the same list."""
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator
 
 from .codecs import DENSE, Candidate, adam_candidates, candidates, quick_candidates
 from .plan import Run
 from .results import Store, run_of
-from .tasks import CLASSES
+from .tasks import CLASSES, COURSES
 
 TASKS = tuple(CLASSES)
 SEEDS = (1, 2, 3, 4, 5)
@@ -18,6 +19,9 @@ REACHED = 0.97  # of a target, to count as reached: a run's ratio is known only 
 RATES_MOST = 3  # that a candidate is tried at
 FINALISTS = 6  # families at each target
 RANKS = ((1, 1), (2, 1), (4, 1), (1, 4))
+LONGER = 4  # times the steps
+LONGER_SEEDS = SEEDS[:3]
+LONGER_FINALISTS = {100: 3, 1000: 1}  # families at each target
 
 IsDone = Callable[[Run], bool]
 
@@ -123,6 +127,10 @@ def _with_seed(run: Run, seed: int) -> Run:
     return Run(**{**run.__dict__, "seed": seed})
 
 
+def _with_steps(run: Run, steps: int) -> Run:
+    return Run(**{**run.__dict__, "steps": steps})
+
+
 def _interleaved(lists: list[list[Run]]) -> Iterator[Run]:
     """The first of each, the second of each, ..."""
     for place in range(max(map(len, lists), default=0)):
@@ -133,6 +141,30 @@ def _rank_runs(store: Store, task: str, rate: float) -> list[Run]:
     """The variance codecs among the finalists, with other numbers of ranks and micro-batches."""
     found = [run for run in finalists(store, task) if run.has_variance and run.source == "groups" and run.micro_batches > 1]
     return [Run(**{**run.__dict__, "ranks": ranks, "micro_batches": batches}) for run in found for ranks, batches in RANKS]
+
+
+def longer_steps(task: str) -> int:
+    return LONGER * COURSES[task, "full"].steps
+
+
+def _mean_score(store: Store, run: Run) -> float:
+    """Of all seeds."""
+    records = (store.records[seeded.key] for seeded in (_with_seed(run, seed) for seed in SEEDS) if store.has(seeded))
+    return statistics.fmean(map(score, records))
+
+
+def _longer_runs(store: Store, task: str, is_done: IsDone) -> list[Run]:
+    """Of the first seed: the best finalists by all seeds, with the best that uses variance. None while a finalist lacks a seed."""
+    found = finalists(store, task)
+    if not all(is_done(_with_seed(run, seed)) for run in found for seed in SEEDS):
+        return []
+    chosen = []
+    for target, most in LONGER_FINALISTS.items():
+        ordered = sorted(finalists_at(store, task, target), key=lambda run: _mean_score(store, run), reverse=True)
+        chosen += ordered[:most]
+        if target == TARGETS[0] and not any(run.has_variance for run in chosen):
+            chosen += [run for run in ordered if run.has_variance][:1]
+    return [_with_steps(run, longer_steps(task)) for run in chosen]
 
 
 def full(store: Store, is_done: IsDone) -> Iterator[Run]:
@@ -157,6 +189,11 @@ def full(store: Store, is_done: IsDone) -> Iterator[Run]:
     for seed in SEEDS[1:]:
         yield from _interleaved([[_with_seed(run, seed) for run in (dense_reference(store, task, "adam"), *finalists(store, task, "adam")) if run]
                                  for task in looked_at])
+    longer = {task: runs for task in screened if reference[task] and (runs := _longer_runs(store, task, is_done))}
+    dense = [_with_steps(reference[task], longer_steps(task)) for task in longer]
+    yield from _interleaved([[_with_seed(run, seed) for seed in LONGER_SEEDS] for run in dense])
+    for seed in LONGER_SEEDS:
+        yield from _interleaved([[_with_seed(run, seed) for run in runs] for runs in longer.values()])
 
 
 def quick(store: Store, is_done: IsDone) -> Iterator[Run]:

@@ -22,25 +22,13 @@ require_module("matplotlib", "python3-matplotlib")
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from fidelity import codecs, grouped, library, main, optimizers, plan, report, results, stages, training  # noqa: E402
+from fidelity_records import Folder, record  # noqa: E402
+
+from fidelity import codecs, grouped, library, main, optimizers, report, results, stages, training  # noqa: E402
 
 LIBRARY = Path(os.environ["GRADSIEVE_FIDELITY"])
 DATASET = Path("/usr/share/datasets/fashion-mnist")
 DEADLINE_S = 200
-
-
-def record(codec, metric, *, ratio=100.0, seed=1, task="images", **options):
-    run = plan.Run(task, codec, seed=seed, **options)
-    return {"run": run.__dict__, "machine": "a machine", "curve": [{"step": 9, "loss": 1.0, "metric": metric, "test_loss": 1.0, "wire_bytes": 5}],
-            "error": "", "steps": 9, "parameters": 10, "wire_ratio": ratio, "payload_ratio": 2 * ratio, "kept": 0.01, "sources": ["none"],
-            "seconds": 1.0}
-
-
-class Folder(unittest.TestCase):
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory(prefix="gradsieve-fidelity-test-")
-        self.addCleanup(temporary.cleanup)
-        self.folder = Path(temporary.name)
 
 
 class StudyTest(Folder):
@@ -215,7 +203,7 @@ class PublishedTableTest(Folder):
         store = results.Store(self.folder)
         left = [run for run in stages.full(store, store.has) if not store.has(run)]
         self.assertGreater(len(store.records), 700)
-        self.assertEqual([run.key for run in left if run.optimizer == "sgd"], [])
+        self.assertEqual([run.key for run in left if run.optimizer == "sgd" and not run.steps], [])
 
 
 class ReportTest(unittest.TestCase):
