@@ -2,7 +2,7 @@
 
 #include "cli/human.hpp"
 
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "codec/phases.hpp"
 #include "codec/pipeline_text.hpp"
 #include "codec/stages/warmup.hpp"
@@ -21,8 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A quarter of a chunk: sizes per element are those of a whole one within a per mille, in a fraction of the time.
-constexpr std::uint64_t kTrialElements = std::uint64_t{1} << 18U;
 /// After this many the residual of topk(0.01) and the variance have their usual size.
 constexpr unsigned kTrialSteps = 400;
 constexpr unsigned kTrialStepsWithoutState = 16;
@@ -39,14 +37,23 @@ double median_of(std::vector<double> values) {
     return *middle;
 }
 
-Result<CodecTrial> try_codec(const codec::Pipeline& pipeline, std::uint64_t elements) {
+Result<codec::PipelineTrial> make_trial(const codec::Pipeline& pipeline, std::uint64_t elements,
+                                        const RecordedGradients* recorded) {
+    const auto settled = codec::settled_pipeline(pipeline);
+    if (recorded == nullptr) return codec::PipelineTrial::of_noise(settled, elements, kSeed);
+    return codec::PipelineTrial::of_gradients(settled, elements, recorded->values, kSeed);
+}
+
+Result<CodecTrial> try_codec(const codec::Pipeline& pipeline, std::uint64_t elements,
+                             const RecordedGradients* recorded) {
     CodecTrial found;
-    found.elements = std::min(elements, kTrialElements);
+    found.is_of_noise = recorded == nullptr;
+    found.elements = recorded == nullptr ? std::min(elements, kTrialElements) : recorded->elements;
     found.steps = codec::has_residual(pipeline) ? kTrialSteps : kTrialStepsWithoutState;
     // As many of those that send as there are: whole periods in what is counted.
     const auto period = static_cast<unsigned>(pipeline.front.period);
     found.steps = (found.steps + 4 * period - 1) / (4 * period) * (4 * period);
-    GRADSIEVE_ASSIGN(auto trial, codec::NoiseTrial::make(codec::settled_pipeline(pipeline), found.elements, kSeed));
+    GRADSIEVE_ASSIGN(auto trial, make_trial(pipeline, found.elements, recorded));
     const unsigned counted = found.steps / 4;
     std::uint64_t sent_elements = 0;
     std::uint64_t payload_bytes = 0;
@@ -157,7 +164,8 @@ StageView view_of(const codec::StageRow& row) {
             std::string(row.source), std::string(row.combine), std::string(row.backends)};
 }
 
-Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements) {
+Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements,
+                                       const RecordedGradients* recorded) {
     CodecExplanation explanation;
     explanation.text = codec::canonical_text(pipeline, codec::Knobs::kKeep);
     GRADSIEVE_ASSIGN(explanation.stages, stages_of(explanation.text));
@@ -168,7 +176,7 @@ Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uin
                                                         codec::phase_elements(pipeline, elements, 1)) /
                                     pipeline.front.period;
     explanation.keeps_factor = codec::has_factor(pipeline);
-    GRADSIEVE_ASSIGN(explanation.trial, try_codec(pipeline, elements));
+    GRADSIEVE_ASSIGN(explanation.trial, try_codec(pipeline, elements, recorded));
     return explanation;
 }
 
@@ -182,7 +190,8 @@ std::string render_explanation(const CodecExplanation& explanation, const Look& 
     text += '\n' + look.paint(Ink::kTitle, "keeps") + '\n' + lines_of(kept_text(explanation), look);
     text +=
         '\n' + look.paint(Ink::kTitle, "costs") + ' ' +
-        look.paint(Ink::kDim, fmt::format("on Gaussian noise of {} elements, steps {} to {}, this machine's CPU",
+        look.paint(Ink::kDim, fmt::format("on {} of {} elements, steps {} to {}, this machine's CPU",
+                                          trial.is_of_noise ? "Gaussian noise" : "recorded gradients",
                                           count_text(trial.elements), trial.steps - trial.steps / 4 + 1, trial.steps)) +
         '\n';
     text += lines_of(fmt::format("{} a step and node for {} elements, {} times less than fp32",
@@ -199,6 +208,7 @@ std::string render_explanation(const CodecExplanation& explanation, const Look& 
     text += lines_of(fmt::format("{} ms to encode and {} ms to decode one node's payloads, on one core",
                                  figure_text(figures.encode_milliseconds), figure_text(figures.decode_milliseconds)),
                      look);
+    if (!trial.is_of_noise) return text;
     return text + '\n' +
            look.paint(Ink::kDim, "Gradients are not noise: gradsieve status shows what a job really sends.") + '\n';
 }
@@ -211,7 +221,7 @@ std::string explanation_json(const CodecExplanation& explanation) {
     root["stages"] = nlohmann::ordered_json::parse(stages_json(explanation.stages));
     root["elements"] = explanation.elements;
     root["state_bytes"] = explanation.state_bytes;
-    root["on_noise"] = {{"elements", trial.elements},
+    root[trial.is_of_noise ? "on_noise" : "on_gradients"] = {{"elements", trial.elements},
                         {"steps", trial.steps},
                         {"sent_fraction", trial.sent_fraction},
                         {"payload_bytes", trial.payload_bytes},

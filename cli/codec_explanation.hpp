@@ -1,9 +1,10 @@
-// One codec in words and figures: what its stages send, what it keeps per element, and what it cost on noise that was
-// really encoded here. Pure but for the trial; any thread.
+// One codec in words and figures: what its stages send, what it keeps per element, and what it cost on noise, or on
+// recorded gradients, that were really encoded here. Pure but for the trial; any thread.
 #pragma once
 
 #include "cli/codec_list.hpp"
 #include "cli/console.hpp"
+#include "cli/gradient_file.hpp"
 
 #include "base/status.hpp"
 #include "codec/codec_rules.hpp"
@@ -14,13 +15,14 @@
 
 namespace gradsieve::cli {
 
-/// What was measured on noise, for the trial's own size.
+/// What was measured on noise or recorded gradients, for the trial's own size.
 struct CodecTrial {
+    bool is_of_noise = true;
     std::uint64_t elements = 0;
     unsigned steps = 0;              ///< in all; figures are those of the last quarter
     double sent_fraction = 0;        ///< of the elements, mean
     double payload_bytes = 0;        ///< a step, mean
-    double normalized_error = 0;     ///< see codec/noise_trial.hpp
+    double normalized_error = 0;     ///< see codec/pipeline_trial.hpp
     double encode_milliseconds = 0;  ///< a step, median, one thread
     double decode_milliseconds = 0;
 };
@@ -35,8 +37,14 @@ struct CodecExplanation {
     CodecTrial trial;
 };
 
-/// Runs the trial: under a second for most codecs. `elements` >= 1. Errors: kInvalidArgument.
-[[nodiscard]] Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements);
+/// Most elements of a trial's tensor: a quarter of a chunk. Sizes per element are those of a whole one within a per
+/// mille, in a fraction of the time.
+constexpr std::uint64_t kTrialElements = std::uint64_t{1} << 18U;
+
+/// Runs the trial: under a second for most codecs. `elements` >= 1; `recorded`: instead of noise, kTrialElements a step
+/// at most. Errors: kInvalidArgument.
+[[nodiscard]] Result<CodecExplanation> explain_codec(const codec::Pipeline& pipeline, std::uint64_t elements,
+                                                     const RecordedGradients* recorded = nullptr);
 [[nodiscard]] std::string render_explanation(const CodecExplanation& explanation, const Look& look);
 [[nodiscard]] std::string explanation_json(const CodecExplanation& explanation);
 

@@ -13,10 +13,19 @@ ExitCode run_codecs(const CodecsOptions& options, Console& console) {
     return ExitCode::kOk;
 }
 
+namespace {
+
+Result<CodecExplanation> explain(const ExplainOptions& options) {
+    GRADSIEVE_ASSIGN(const auto pipeline, pipeline_alone(options.codec));
+    if (options.gradients.empty()) return explain_codec(pipeline, options.elements);
+    GRADSIEVE_ASSIGN(const auto recorded, read_gradients(options.gradients, options.elements, kTrialElements));
+    return explain_codec(pipeline, options.elements, &recorded);
+}
+
+}  // namespace
+
 ExitCode run_explain(const ExplainOptions& options, Console& console) {
-    auto pipeline = pipeline_alone(options.codec);
-    auto explanation =
-        pipeline.is_ok() ? explain_codec(*pipeline, options.elements) : Result<CodecExplanation>(pipeline.error());
+    const auto explanation = explain(options);
     if (!explanation.is_ok()) {
         console.error << "gradsieve: " << explanation.error().text() << '\n';
         return ExitCode::kFailed;

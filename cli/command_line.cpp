@@ -93,6 +93,11 @@ private:
             ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 48U));
     }
 
+    static void add_gradients(CLI::App* sub, std::string& path) {
+        sub->add_option("-g,--gradients", path, "Recorded gradients, 4-byte floats, step by step, instead of noise")
+            ->type_name("FILE");
+    }
+
     void add_status() {
         auto* sub = add("status", "Show the daemon, its peers, jobs and tensors",
                         [this] { return run_status(status_, console_); });
@@ -141,6 +146,7 @@ private:
             ->required();
         add_elements(explain, "-n,--elements", explain_.elements, "Elements of the model; k, M and G are understood")
             ->capture_default_str();
+        add_gradients(explain, explain_.gradients);
         explain->add_flag("--json", explain_.is_json, "Print it as JSON");
         explain->callback([this] { is_explained_ = true; });
     }
@@ -167,7 +173,10 @@ private:
         sub->add_option("--codec-speed", plan_.codec_speed,
                         "Elements a second that are encoded, instead of what is measured here, such as 1.5e11")
             ->check(CLI::Range(1.0, 1e15));
+        sub->add_option("--socket-speed", plan_.socket_speed,
+                        "What a core sends and takes in at once, instead of what is measured here, such as 40Gbit");
         sub->add_option("-c,--codec", plan_.codecs, "Only this codec; may be repeated");
+        add_gradients(sub, plan_.gradients);
         sub->add_flag("--json", plan_.is_json, "Print it as JSON");
     }
     void add_check_config() {

@@ -54,9 +54,10 @@ struct CodecsOptions {
 struct ExplainOptions {
     std::string codec;
     std::uint64_t elements = 25'600'000;  ///< about ResNet-50's
+    std::string gradients;                ///< file of recorded ones (gradient_file.hpp); "" = noise
     bool is_json = false;
 };
-/// What a codec sends, keeps and costs; encodes noise on one thread for a moment.
+/// What a codec sends, keeps and costs; encodes on one thread for a moment.
 [[nodiscard]] ExitCode run_explain(const ExplainOptions& options, Console& console);
 
 struct PlanOptions {
@@ -68,6 +69,8 @@ struct PlanOptions {
     double latency_us = 50;
     unsigned threads = 0;             ///< codec workers; 0 = as the daemon would take of this machine
     double codec_speed = 0;           ///< elements a second that are encoded, and sent ones decoded; 0 = measured here
+    std::string socket_speed;         ///< "40Gbit": what a core sends and takes in at once; "" = measured here
+    std::string gradients;            ///< file of recorded ones; "" = noise
     std::vector<std::string> codecs;  ///< empty = a choice from mild to strong
     bool is_json = false;
 };

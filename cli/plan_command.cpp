@@ -1,7 +1,8 @@
-// gradsieve plan: asks no daemon. Codecs' sizes come from noise that is encoded on the spot, and so do their speeds,
-// unless the user names one.
+// gradsieve plan: asks no daemon. Codecs' sizes come from noise or recorded gradients that are encoded on the spot, and
+// so do their speeds, unless the user names one. What exchanging costs the host is measured too.
 #include "cli/codec_explanation.hpp"
 #include "cli/commands.hpp"
+#include "cli/host_cost.hpp"
 #include "cli/plan_report.hpp"
 
 #include "codec/shard.hpp"
@@ -27,8 +28,21 @@ constexpr const char* kCodecs[] = {"all | bf16",
                                    "topk(0.01) | pow2(bits=4)",
                                    "topk(0.001) | pow2(bits=4)"};
 
-Result<exchange::CodecFacts> facts_of(const codec::Pipeline& pipeline, const PlanOptions& options, double workers) {
-    GRADSIEVE_ASSIGN(const auto explanation, explain_codec(pipeline, options.elements));
+/// A frame of Ethernet with 1,500 bytes in it takes 1,538 on the wire, preamble and gap included, and carries 1,448 of a
+/// TCP stream.
+constexpr double kWirePerByte = 1538.0 / 1448;
+
+/// What every row is made from.
+struct PlanInputs {
+    const PlanOptions& options;
+    double workers = 1;
+    std::optional<RecordedGradients> recorded;
+};
+
+Result<exchange::CodecFacts> facts_of(const codec::Pipeline& pipeline, const PlanInputs& inputs) {
+    const auto& [options, workers, recorded] = inputs;
+    GRADSIEVE_ASSIGN(const auto explanation,
+                     explain_codec(pipeline, options.elements, recorded ? &*recorded : nullptr));
     const auto& trial = explanation.trial;
     const auto elements = static_cast<double>(trial.elements);
     const bool is_given = options.codec_speed > 0;
@@ -45,10 +59,10 @@ constexpr double kShardedPaysFrom = 1.02;
 using TriedCodecs = std::map<std::string, std::optional<exchange::CodecFacts>>;
 
 /// By gather, or by the sharded plan where that pays.
-Result<PlanRow> codec_row(const std::string& codec, const PlanOptions& options, double workers,
-                          const PlanReport& report, TriedCodecs& inout_tried) {
+Result<PlanRow> codec_row(const std::string& codec, const PlanInputs& inputs, const PlanReport& report,
+                          TriedCodecs& inout_tried) {
     GRADSIEVE_ASSIGN(const auto pipeline, pipeline_alone(codec));
-    GRADSIEVE_ASSIGN(const auto facts, facts_of(pipeline, options, workers));
+    GRADSIEVE_ASSIGN(const auto facts, facts_of(pipeline, inputs));
     PlanRow row{codec, true, exchange::gather_cost(report.step, report.link, facts)};
     GRADSIEVE_ASSIGN(const auto of_averages, codec::parse_pipeline(daemon::Config{}.down_codec));
     const auto down = codec::down_pipeline(pipeline, of_averages);
@@ -56,7 +70,7 @@ Result<PlanRow> codec_row(const std::string& codec, const PlanOptions& options, 
     auto& of_down = inout_tried[codec::canonical_text(*down, codec::Knobs::kKeep)];
     if (!of_down && *down == pipeline) of_down = facts;
     if (!of_down) {
-        GRADSIEVE_ASSIGN(of_down, facts_of(*down, options, workers));
+        GRADSIEVE_ASSIGN(of_down, facts_of(*down, inputs));
     }
     const auto sharded = exchange::sharded_cost(report.step, report.link, facts, *of_down);
     if (kShardedPaysFrom * sharded.step_seconds <= row.cost.step_seconds) {
@@ -66,28 +80,60 @@ Result<PlanRow> codec_row(const std::string& codec, const PlanOptions& options, 
     return row;
 }
 
+Status read_speed(const char* option, const std::string& text, double& ret_speed) {
+    ret_speed = link_speed(text);
+    if (ret_speed > 0) return {};
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} '{}': allowed is a speed above 0 with k, M or G, such as 1Gbit or 100Mbit/s; write the "
+                        "slower direction's",
+                        option, text)};
+}
+
+/// What exchanging costs a host, as the user says or as measured here; in words, into `ret_words`.
+Result<HostCost> host_cost(const PlanOptions& options, std::string& ret_words) {
+    if (!options.socket_speed.empty()) {
+        double bits_per_second = 0;
+        GRADSIEVE_TRY(read_speed("--socket-speed", options.socket_speed, bits_per_second));
+        ret_words = fmt::format("{:g} Gbit/s through a core's sockets", bits_per_second / 1e9);
+        return HostCost{8 / bits_per_second, 0};
+    }
+    const auto measured = measure_host_cost();
+    if (!measured.is_ok()) {
+        ret_words = fmt::format("sockets that cost nothing (not measured: {})", measured.status().text());
+        return HostCost{};
+    }
+    ret_words = fmt::format("sockets as fast as here, {:.0f} Gbit/s a core", 8e-9 / measured->socket_seconds_per_byte);
+    return measured;
+}
+
 Result<PlanReport> make_report(const PlanOptions& options) {
     PlanReport report;
     report.step = {options.elements, options.nodes, options.step_ms / 1000, options.backward_share};
-    report.link = {link_speed(options.link), options.latency_us / 1e6};
-    if (report.link.bits_per_second == 0)
-        return Status(StatusCode::kInvalidArgument,
-                      fmt::format("--link '{}': allowed is a speed above 0 with k, M or G, such as 1Gbit or 100Mbit/s; "
-                                  "write the slower direction's",
-                                  options.link));
+    report.link.latency_seconds = options.latency_us / 1e6;
+    report.link.wire_per_byte = kWirePerByte;
+    GRADSIEVE_TRY(read_speed("--link", options.link, report.link.bits_per_second));
+    GRADSIEVE_ASSIGN(const auto host, host_cost(options, report.host));
+    report.link.host_seconds_per_byte = host.socket_seconds_per_byte;
     // What the daemon would take of this machine.
-    const double workers =
-        options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency() / 4);
-    report.coding = options.codec_speed > 0
-                        ? fmt::format("codecs at {:g} G elements/s", options.codec_speed / 1e9)
-                        : fmt::format("codecs as fast as {} of this machine's cores", static_cast<unsigned>(workers));
-    report.rows.push_back({"all-reduce, fp32", false, exchange::ring_cost(report.step, report.link, 4)});
-    report.rows.push_back({"all-reduce, fp16", false, exchange::ring_cost(report.step, report.link, 2)});
+    PlanInputs inputs{options, static_cast<double>(options.threads > 0
+                                                       ? options.threads
+                                                       : std::max(1U, std::thread::hardware_concurrency() / 4)), {}};
+    if (!options.gradients.empty()) {
+        GRADSIEVE_ASSIGN(inputs.recorded, read_gradients(options.gradients, options.elements, kTrialElements));
+        report.is_of_gradients = true;
+    }
+    report.coding =
+        options.codec_speed > 0
+            ? fmt::format("codecs at {:g} G elements/s", options.codec_speed / 1e9)
+            : fmt::format("codecs as fast as {} of this machine's cores", static_cast<unsigned>(inputs.workers));
+    for (const auto& [name, bytes] : {std::pair{"all-reduce, fp32", 4.0}, {"all-reduce, fp16", 2.0}})
+        report.rows.push_back(
+            {name, false, exchange::ring_cost(report.step, report.link, bytes, host.sum_seconds_per_byte)});
     std::vector<std::string> codecs = options.codecs;
     if (codecs.empty()) codecs.assign(std::begin(kCodecs), std::end(kCodecs));
     TriedCodecs tried;
     for (const auto& codec : codecs) {
-        GRADSIEVE_ASSIGN(auto row, codec_row(codec, options, workers, report, tried));
+        GRADSIEVE_ASSIGN(auto row, codec_row(codec, inputs, report, tried));
         report.rows.push_back(std::move(row));
     }
     return report;

@@ -100,9 +100,10 @@ std::string render_plan(const PlanReport& report, const Look& look) {
     for (const auto& line : wrap_words(answer(report, choice), look.width, look.ellipsis()))
         text += look.paint(Ink::kBold, line) + '\n';
     const auto note = fmt::format(
-        "Arithmetic, not a measurement: a link without losses, {}, {} one way; codecs' sizes on "
-        "Gaussian noise.",
-        report.coding, duration(report.link.latency_seconds));
+        "Arithmetic, not a measurement: a link without losses, {} one way; {:.0f} % for headers; {}; {}; codecs' sizes "
+        "on {}.",
+        duration(report.link.latency_seconds), 100 * (report.link.wire_per_byte - 1), report.coding, report.host,
+        report.is_of_gradients ? "the recorded gradients" : "Gaussian noise");
     for (const auto& line : wrap_words(note, look.width, look.ellipsis())) text += look.paint(Ink::kDim, line) + '\n';
     return text;
 }
@@ -114,6 +115,8 @@ std::string plan_json(const PlanReport& report) {
     root["nodes"] = report.step.nodes;
     root["link_bits_per_s"] = report.link.bits_per_second;
     root["latency_s"] = report.link.latency_seconds;
+    root["wire_per_byte"] = report.link.wire_per_byte;
+    root["host_s_per_byte"] = report.link.host_seconds_per_byte;
     root["compute_s"] = report.step.step_seconds;
     root["backward_share"] = report.step.backward_share;
     auto rows = nlohmann::ordered_json::array();

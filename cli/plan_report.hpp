@@ -20,7 +20,9 @@ struct PlanRow {
 struct PlanReport {
     exchange::StepFacts step;
     exchange::LinkFacts link;
-    std::string coding;  ///< where the codecs' speeds come from
+    std::string coding;            ///< where the codecs' speeds come from
+    std::string host;              ///< where the host's own cost of exchanging comes from
+    bool is_of_gradients = false;  ///< codecs' sizes are of recorded gradients, not of noise
     std::vector<PlanRow>
         rows;  ///< all-reduces first, then codecs from the mildest to the strongest; one of each at least
 };

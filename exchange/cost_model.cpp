@@ -11,12 +11,18 @@ namespace {
 /// Pieces that the backward pass hands over one after the other. PyTorch's buckets of 25 MB are about as many of a
 /// model of ResNet-50's size.
 constexpr unsigned kPieces = 16;
+constexpr std::size_t kMostStages = 7;
+
+double link_seconds(const LinkFacts& link, double bytes) {
+    return 8 * bytes * link.wire_per_byte / link.bits_per_second;
+}
+double host_seconds(const LinkFacts& link, double bytes) { return bytes * link.host_seconds_per_byte; }
 
 /// When the last piece has left the last stage, if each comes out of the backward pass in its turn and every stage
 /// takes `stages[s]` seconds for one, in order; counted from the step's begin.
 double end_of_pipe(const StepFacts& step, std::span<const double> stages) {
     const double backward = step.step_seconds * step.backward_share;
-    std::array<double, 5> free{};
+    std::array<double, kMostStages> free{};
     double left = 0;
     for (unsigned piece = 0; piece < kPieces; ++piece) {
         left = step.step_seconds - backward + backward * (piece + 1) / kPieces;
@@ -45,12 +51,13 @@ StepCost gather_cost(const StepFacts& step, const LinkFacts& link, const CodecFa
     const double others = step.nodes - 1.0;
     StepCost cost;
     cost.sent_bytes = others * elements * codec.bytes_per_element;
-    cost.link_seconds = 8 * cost.sent_bytes / link.bits_per_second;
+    cost.link_seconds = link_seconds(link, cost.sent_bytes);
+    const double host = host_seconds(link, cost.sent_bytes);
     const double encode = elements * codec.encode_seconds_per_element;
     const double decode = elements * codec.decode_seconds_per_element * step.nodes;
     const double latency = others > 0 ? link.latency_seconds : 0;
-    cost.exchange_seconds = encode + cost.link_seconds + latency + decode;
-    const double stages[] = {encode / kPieces, cost.link_seconds / kPieces, decode / kPieces};
+    cost.exchange_seconds = encode + host + cost.link_seconds + latency + decode;
+    const double stages[] = {encode / kPieces, host / kPieces, cost.link_seconds / kPieces, decode / kPieces};
     // The same workers encode and decode: from the first piece on, they have both to do.
     settle(step, std::max(end_of_pipe(step, stages), first_piece(step) + encode + decode) + latency, cost);
     return cost;
@@ -67,15 +74,21 @@ StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecF
     // What it gets of its chunks comes in by the same link at least as long as what it sends of the others goes out.
     const double up_bytes = others > 0 ? std::max(elements - most, others * most) * codec.bytes_per_element : 0;
     const double down_bytes = others * most * down.bytes_per_element;
-    cost.link_seconds = 8 * (up_bytes + down_bytes) / link.bits_per_second;
+    cost.link_seconds = link_seconds(link, up_bytes + down_bytes);
     const double encode = elements * codec.encode_seconds_per_element;
     const double average =
         step.nodes * most * codec.decode_seconds_per_element + most * down.encode_seconds_per_element;
     const double decode = elements * down.decode_seconds_per_element;
     const double latency = others > 0 ? 2 * link.latency_seconds : 0;
-    cost.exchange_seconds = encode + average + decode + cost.link_seconds + latency;
-    const double stages[] = {encode / kPieces, 8 * up_bytes / link.bits_per_second / kPieces, average / kPieces,
-                             8 * down_bytes / link.bits_per_second / kPieces, decode / kPieces};
+    cost.exchange_seconds =
+        encode + average + decode + host_seconds(link, up_bytes + down_bytes) + cost.link_seconds + latency;
+    const double stages[] = {encode / kPieces,
+                             host_seconds(link, up_bytes) / kPieces,
+                             link_seconds(link, up_bytes) / kPieces,
+                             average / kPieces,
+                             host_seconds(link, down_bytes) / kPieces,
+                             link_seconds(link, down_bytes) / kPieces,
+                             decode / kPieces};
     // One link for both ways, and the same workers for all coding.
     const double coded = first_piece(step) + encode + average + decode;
     const double sent = first_piece(step) + (encode + average + decode) / kPieces + cost.link_seconds;
@@ -83,14 +96,16 @@ StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecF
     return cost;
 }
 
-StepCost ring_cost(const StepFacts& step, const LinkFacts& link, double bytes_per_element) {
+StepCost ring_cost(const StepFacts& step, const LinkFacts& link, double bytes_per_element,
+                   double sum_seconds_per_byte) {
     const double others = step.nodes - 1.0;
     StepCost cost;
     cost.sent_bytes = 2 * others / step.nodes * static_cast<double>(step.elements) * bytes_per_element;
-    cost.link_seconds = 8 * cost.sent_bytes / link.bits_per_second;
+    cost.link_seconds = link_seconds(link, cost.sent_bytes);
+    const double host = host_seconds(link, cost.sent_bytes) + cost.sent_bytes / 2 * sum_seconds_per_byte;
     const double messages = 2 * others * link.latency_seconds;
-    cost.exchange_seconds = cost.link_seconds + kPieces * messages;
-    const double stages[] = {cost.link_seconds / kPieces + messages};
+    cost.exchange_seconds = host + cost.link_seconds + kPieces * messages;
+    const double stages[] = {host / kPieces, cost.link_seconds / kPieces + messages};
     settle(step, end_of_pipe(step, stages), cost);
     return cost;
 }

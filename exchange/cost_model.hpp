@@ -19,6 +19,9 @@ struct StepFacts {
 struct LinkFacts {
     double bits_per_second = 0;  ///< each way, of one node; > 0
     double latency_seconds = 0;  ///< one way
+    double wire_per_byte = 1;    ///< bytes on the wire for each byte of a payload, headers of packets included; >= 1
+    /// In which a host, beside everything else, sends a byte and takes one in: system calls, copies, the kernel's work.
+    double host_seconds_per_byte = 0;
 };
 struct CodecFacts {
     double bytes_per_element = 0;           ///< of one node's payloads
@@ -42,7 +45,9 @@ struct StepCost {
 [[nodiscard]] StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecFacts& codec,
                                     const CodecFacts& down);
 /// A ring all-reduce of plain values, in buckets during the backward pass: 2 (N - 1) / N of the bytes, in 2 (N - 1)
-/// messages of each bucket, one behind the other. `bytes_per_element`: 4, or 2 for 16-bit values.
-[[nodiscard]] StepCost ring_cost(const StepFacts& step, const LinkFacts& link, double bytes_per_element);
+/// messages of each bucket, one behind the other. `bytes_per_element`: 4, or 2 for 16-bit values;
+/// `sum_seconds_per_byte`: of a host, for what it adds, half of what it takes in.
+[[nodiscard]] StepCost ring_cost(const StepFacts& step, const LinkFacts& link, double bytes_per_element,
+                                 double sum_seconds_per_byte = 0);
 
 }  // namespace gradsieve::exchange

@@ -175,7 +175,7 @@ def measure(options, build):
                     for rate in (RATES[name] for name in options.rates):
                         say(f"-- {size:,} parameters at {rate.name}bit/s, burst {rate.burst_kib} KiB")
                         conditions["checks"][f"{rate.name} {size}"] = comparison.run(rate, payloads)
-                        conditions["plans"][f"{rate.name} {size}"] = foreseen(build, size, rate)
+                        conditions["plans"][f"{rate.name} {size}"] = foreseen(build, size, gradients[size], rate)
                         conditions["minutes"] = (time.monotonic() - began) / 60
                         conditions["load_at_end"] = os.getloadavg()[0]
                         write_conditions(options.output, conditions)

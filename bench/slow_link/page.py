@@ -95,7 +95,7 @@ def _section(rate, parameters, cells, conditions):
     text += f"\nThe default codec, plain text, beside:\n\n{markdown(peer_table(cells))}\n"
     plans = conditions.get("plans", {}).get(key)
     if plans:
-        text += ("\nWhat [`gradsieve plan`](operations.md#does-it-pay) foresaw, with nothing hidden by a backward pass:\n\n"
+        text += ("\nWhat [`gradsieve plan`](operations.md#does-it-pay) foresaw of these gradients, with nothing hidden by a backward pass:\n\n"
                  f"{markdown(plan_table(rows, plans))}\n")
     checks = [f"{size:,} B in {ms:.2f} ms {'*' if RATES[rate].is_exempt(size) else f'({100 * ms / wire:.0f} %)'}"
               for size, ms, wire in conditions["checks"].get(key, [])]

@@ -33,9 +33,9 @@ _gradsieve() {
         peers) options="--socket --json --help" ;;
         metrics) options="--socket --output --help" ;;
         trace) options="--job --run --steps --output --timeout --socket --json --help" ;;
-        codecs) options="explain --elements --json --help" ;;
+        codecs) options="explain --elements --gradients --json --help" ;;
         plan)
-            options="--params --nodes --link --step-ms --backward-share --latency-us --threads --codec-speed --codec --json --help"
+            options="--params --nodes --link --step-ms --backward-share --latency-us --threads --codec-speed --socket-speed --codec --gradients --json --help"
             ;;
         check-config) options="--node --socket --state --help" ;;
         keygen) options="--out --force --show --help" ;;

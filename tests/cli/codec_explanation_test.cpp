@@ -95,5 +95,19 @@ TEST(CodecExplanation, Programs_get_the_same_figures) {
     EXPECT_DOUBLE_EQ(root["on_noise"]["ratio_to_fp32"], 200'000 / found.trial.payload_bytes);
 }
 
+TEST(CodecExplanation, Recorded_gradients_stand_in_for_noise) {
+    RecordedGradients recorded{{1, 0, 0, 0, 0, 0, 0, 0, 0, 2}, 10, 1000};
+    const auto found = explain_codec(*codec::parse_pipeline("threshold(0.5) | f32 | raw32"), 1000, &recorded);
+    ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+    EXPECT_EQ(found->trial.elements, 10U);
+    EXPECT_DOUBLE_EQ(found->trial.sent_fraction, 0.2);
+    EXPECT_EQ(found->trial.normalized_error, 0.0);
+    const auto text = render_explanation(*found, {100, 0, false, true});
+    EXPECT_THAT(text, HasSubstr("on recorded gradients of 10 elements"));
+    EXPECT_THAT(text, HasSubstr("20.0 % of the elements"));
+    EXPECT_THAT(text, Not(HasSubstr("Gradients are not noise")));
+    EXPECT_TRUE(nlohmann::json::parse(explanation_json(*found)).contains("on_gradients"));
+}
+
 }  // namespace
 }  // namespace gradsieve::cli

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include <fstream>
+
 namespace gradsieve::cli {
 namespace {
 
@@ -14,7 +16,7 @@ PlanRow row(const char* name, bool is_codec, double exposed_seconds) {
     return {name, is_codec, {1e6, 0.01, exposed_seconds, exposed_seconds, 0.1 + exposed_seconds}};
 }
 PlanReport report(std::vector<PlanRow> rows) {
-    return {{1'000'000, 4, 0.1, 0.5}, {1e9, 50e-6}, "codecs as fast as thought", std::move(rows)};
+    return {{1'000'000, 4, 0.1, 0.5}, {1e9, 50e-6, 1.05}, "codecs as fast as thought", "sockets, too", false, std::move(rows)};
 }
 
 TEST(PlanReport, Mildest_codec_that_is_about_as_fast_as_the_fastest_is_chosen) {
@@ -52,28 +54,32 @@ TEST(PlanReport, Link_speeds_are_read_as_people_write_them) {
 
 // 100 M parameters, 4 workers: 1.6 GB of fp32 gradients a step in all.
 TEST_F(CliTest, Plan_says_that_a_slow_link_pays_and_with_what) {
-    const auto ran = run_here(
-        {"plan", "--params", "100M", "--nodes", "4", "--link", "1Gbit", "--step-ms", "300", "--codec-speed", "1e9"});
+    const auto ran = run_here({"plan", "--params", "100M", "--nodes", "4", "--link", "1Gbit", "--step-ms", "300",
+                               "--codec-speed", "1e9", "--socket-speed", "100Gbit"});
     EXPECT_EQ(ran.code, ExitCode::kOk) << ran.error;
     EXPECT_THAT(ran.out, HasSubstr("100M parameters on 4 nodes at 1 Gbit/s, 300.0 ms of computing a step"));
     EXPECT_THAT(ran.out, HasSubstr("600 MB"));
-    EXPECT_THAT(ran.out, HasSubstr("It pays: with all-reduce, fp16 a step takes 2,517 ms, 739 % more"));
+    EXPECT_THAT(ran.out, HasSubstr("It pays: with all-reduce, fp16 a step takes 2,668 ms, 789 % more"));
+    EXPECT_THAT(ran.out, HasSubstr("6 % for headers"));
+    EXPECT_THAT(ran.out, HasSubstr("100 Gbit/s through a core's sockets"));
 }
 TEST_F(CliTest, Plan_with_a_speed_of_ones_own_is_arithmetic_alone) {
     const auto ran = run_here({"plan", "-p", "1M", "-n", "2", "-l", "100Gbit", "-s", "100", "--codec", "all | bf16",
-                               "--codec-speed", "1e11", "--json"});
+                               "--codec-speed", "1e11", "--socket-speed", "80Gbit", "--json"});
     ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
     const auto root = nlohmann::json::parse(ran.out);
     EXPECT_EQ(root["verdict"], "does not pay");
     ASSERT_EQ(root["rows"].size(), 3U);
     EXPECT_NEAR(root["rows"][2]["sent_bytes"], 2e6, 2e3);
-    EXPECT_NEAR(root["rows"][2]["exchange_s"], 3 * 1e6 / 1e11 + 16e6 / 100e9 + 50e-6, 1e-6);
+    EXPECT_NEAR(root["rows"][2]["exchange_s"], 3 * 1e6 / 1e11 + 16e6 * 1538 / 1448 / 100e9 + 2e6 / 1e10 + 50e-6, 1e-6);
+    EXPECT_NEAR(root["rows"][0]["exchange_s"], 32e6 * 1538 / 1448 / 100e9 + 4e6 / 1e10 + 32 * 50e-6, 1e-6);
+    EXPECT_DOUBLE_EQ(root["host_s_per_byte"], 1e-10);
 }
 /// 7 payloads go out of each of 8 nodes by gather, 2 times 7 eighths of one by shards.
 TEST_F(CliTest, Plan_takes_the_sharded_plan_from_where_it_is_faster) {
     const auto ran =
         run_here({"plan", "-p", "100M", "-n", "8", "-l", "1Gbit", "-s", "100", "--codec", "all | bf16", "--codec",
-                  "all | sign(scale=none)", "--codec", "topk(0.001) | pow2", "--codec-speed", "1e11", "--json"});
+                  "all | sign(scale=none)", "--codec", "topk(0.001) | pow2", "--codec-speed", "1e11", "--socket-speed", "100G", "--json"});
     ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
     const auto rows = nlohmann::json::parse(ran.out)["rows"];
     EXPECT_TRUE(rows[0]["plan"].is_null());
@@ -88,12 +94,37 @@ TEST_F(CliTest, Plan_measures_a_codec_on_this_machine) {
     const auto ran =
         run_here({"plan", "-p", "10k", "-n", "2", "-l", "1Gbit", "-s", "100", "-c", "all | bf16", "--json"});
     ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
-    EXPECT_GT(nlohmann::json::parse(ran.out)["rows"][2]["exchange_s"], 16 * 2e4 / 1e9 / 2);
+    const auto root = nlohmann::json::parse(ran.out);
+    EXPECT_GT(root["rows"][2]["exchange_s"], 16 * 2e4 / 1e9 / 2);
+    EXPECT_GT(root["host_s_per_byte"], 8e-12) << "no core moves 1,000 Gbit/s";
+    EXPECT_LT(root["host_s_per_byte"], 8e-8) << "any moves 0.1";
+}
+TEST_F(CliTest, Plan_takes_sizes_from_recorded_gradients) {
+    const auto path = folder() + "/gradients.f32";
+    std::vector<float> values(30'000);  // 3 steps, in each the same 100 of 10,000 are not zero
+    for (std::size_t i = 0; i < values.size(); i += 100) values[i] = static_cast<float>(i + 1);
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * values.size()));
+    const std::vector<std::string> command = {"plan", "-p",   "10k", "-n", "2", "-l", "1Gbit", "-s",
+                                              "100",  "-c",   "threshold(0.5) | f32 | raw32", "--gradients", path,
+                                              "--json"};
+    const auto ran = run_here(command);
+    ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
+    EXPECT_NEAR(nlohmann::json::parse(ran.out)["rows"][2]["sent_bytes"], 8 * 100, 64);
+    auto other = command;
+    other[2] = "10001";
+    const auto refused = run_here(other);
+    EXPECT_EQ(refused.code, ExitCode::kFailed);
+    EXPECT_THAT(refused.error, HasSubstr("120000 bytes; allowed are whole gradients of 10001 numbers of 4 bytes"));
 }
 TEST_F(CliTest, Plan_refuses_what_makes_no_sense) {
     const auto bad = run_here({"plan", "-p", "1M", "-n", "2", "-l", "fast", "-s", "100"});
     EXPECT_EQ(bad.code, ExitCode::kFailed);
     EXPECT_THAT(bad.error, HasSubstr("--link 'fast': allowed is a speed above 0"));
+    EXPECT_THAT(run_here({"plan", "-p", "1M", "-n", "2", "-l", "1G", "-s", "9", "--socket-speed", "much"}).error,
+                HasSubstr("--socket-speed 'much': allowed is a speed above 0"));
+    EXPECT_THAT(run_here({"plan", "-p", "1M", "-n", "2", "-l", "1G", "-s", "9", "-g", "/none"}).error,
+                HasSubstr("gradients '/none': No such file"));
     EXPECT_EQ(run_here({"plan", "-p", "0", "-n", "2", "-l", "1G", "-s", "100"}).code, ExitCode::kFailed);
     EXPECT_EQ(run_here({"plan", "-p", "1M", "-n", "0", "-l", "1G", "-s", "100"}).code, ExitCode::kFailed);
     EXPECT_EQ(run_here({"plan", "-p", "1M", "-n", "2", "-l", "1G", "-s", "0"}).code, ExitCode::kFailed);

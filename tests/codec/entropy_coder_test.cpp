@@ -2,7 +2,7 @@
 
 #include "codec/bit_stream.hpp"
 #include "codec/decoder.hpp"
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "tests/codec/educational_decoder.hpp"
 #include "tests/codec/payload_cases.hpp"
 
@@ -55,7 +55,7 @@ struct Steps {
     std::uint64_t bytes = 0;
 };
 Steps run_steps(const codec::Pipeline& pipeline, ElementCount elements) {
-    auto trial = codec::NoiseTrial::make(pipeline, elements, 11);
+    auto trial = codec::PipelineTrial::of_noise(pipeline, elements, 11);
     Steps steps;
     for (int step = 0; step < 3; ++step) {
         EXPECT_TRUE(trial.is_ok() && trial->step().is_ok() && trial->decode().is_ok());

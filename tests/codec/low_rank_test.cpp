@@ -2,7 +2,7 @@
 #include "codec/stages/low_rank.hpp"
 
 #include "codec/local_clip.hpp"
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "codec/state_arrays.hpp"
 #include "phase_loop.hpp"
 
@@ -361,7 +361,7 @@ TEST(LowRank, Orthonormalization_drops_what_depends_on_others) {
         }
 }
 TEST(LowRank, Noise_of_a_square_matrix_leaves_what_its_spectrum_says) {
-    auto trial = NoiseTrial::make(*parse_pipeline("lowrank(4)"), 64 * 64, kSeed);
+    auto trial = PipelineTrial::of_noise(*parse_pipeline("lowrank(4)"), 64 * 64, kSeed);
     ASSERT_TRUE(trial.is_ok());
     const auto sent = trial->step();
     ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();

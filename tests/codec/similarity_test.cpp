@@ -1,7 +1,7 @@
 // Signatures of gradients against true angles, and the stage that asks for them.
 #include "codec/stages/similarity.hpp"
 
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "codec/pipeline.hpp"
 
 #include <gmock/gmock.h>
@@ -154,7 +154,7 @@ TEST(Similarity, Stage_stands_first_and_changes_nothing_that_nodes_agree_on) {
 }
 TEST(Similarity, Stage_changes_no_payload) {
     const auto bytes_of = [](const char* text) {
-        auto trial = NoiseTrial::make(*parse_pipeline(text), 5'000, kSeed);
+        auto trial = PipelineTrial::of_noise(*parse_pipeline(text), 5'000, kSeed);
         std::vector<std::byte> all;
         for (int step = 0; step < 3; ++step) {
             EXPECT_TRUE(trial->step().is_ok());

@@ -1,7 +1,7 @@
 // sketch: what its estimates lose.
 #include "codec/stages/sketch.hpp"
 
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "phase_loop.hpp"
 
 #include <cfloat>
@@ -140,7 +140,7 @@ TEST(SketchEstimates, Elements_of_ten_times_the_noise_are_always_sent) {
 // Estimates of noise say next to nothing, and still a little: what is left is less than random elements would leave.
 TEST(SketchEstimates, Noise_leaves_less_than_random_elements_and_more_than_the_largest) {
     constexpr std::size_t kElements = 40'000;
-    auto trial = NoiseTrial::make(*parse_pipeline("compensate(beta=0) | sketch(0.05)"), kElements, kSeed);
+    auto trial = PipelineTrial::of_noise(*parse_pipeline("compensate(beta=0) | sketch(0.05)"), kElements, kSeed);
     ASSERT_TRUE(trial.is_ok());
     double error = 0;
     constexpr int kSteps = 20;

@@ -42,6 +42,22 @@ TEST(CostModel, Gather_grows_with_the_nodes_and_the_slowest_stage_decides) {
     EXPECT_DOUBLE_EQ(eight.sent_bytes, 35e6);
     EXPECT_NEAR(eight.exposed_seconds, 0.28 + (0.1 + 0.08) / 16, 1e-9);  // now the link is
 }
+TEST(CostModel, Headers_take_their_share_of_the_link_and_hosts_their_time_beside_it) {
+    const LinkFacts link{kGigabit, 0, 1.25, 1e-9};
+    const auto ring = ring_cost({100'000'000, 2, 0.3, 0}, link, 4, 2e-10);
+    EXPECT_DOUBLE_EQ(ring.sent_bytes, 400e6) << "headers are no payload";
+    EXPECT_DOUBLE_EQ(ring.link_seconds, 4.0);
+    EXPECT_NEAR(ring.exchange_seconds, 4.0 + 0.4 + 0.2e9 * 2e-10, 1e-9);
+    EXPECT_NEAR(ring.exposed_seconds, 4.0 + 0.44 / 16, 1e-9) << "while the link is busy with a piece";
+    const CodecFacts codec{0.5, 0, 0};
+    const auto gather = gather_cost({100'000'000, 3, 0.3, 0}, link, codec);
+    EXPECT_NEAR(gather.exchange_seconds, 1.0 + 0.1, 1e-9);
+    EXPECT_NEAR(gather.exposed_seconds, 1.0 + 0.1 / 16, 1e-9);
+    const ElementCount chunks = 3 * kChunkElements;
+    const auto sharded = sharded_cost({chunks, 3, 0.3, 0}, link, codec, codec);
+    const double bytes = 4.0 / 3 * 0.5 * static_cast<double>(chunks);
+    EXPECT_NEAR(sharded.exchange_seconds, bytes * (1e-8 + 1e-9), 1e-9);
+}
 constexpr ElementCount kNinetySixChunks = 96 * kChunkElements;
 constexpr double kElements = static_cast<double>(kNinetySixChunks);
 

@@ -1,6 +1,6 @@
 // Decoders of chunk payloads: four bytes tell the chunk's elements, the rest is the payload.
 #include "codec/decoder.hpp"
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "codec/phases.hpp"
 #include "codec/reuse.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
@@ -146,7 +146,7 @@ std::vector<Bytes> seeds() {
     for (const char* text : codecs) {
         all += std::string(text) + " ";
         for (const std::uint32_t elements : {1U, 33U, 4101U, kMostElements}) {
-            auto trial = codec::NoiseTrial::make(*codec::parse_pipeline(text), elements, elements);
+            auto trial = codec::PipelineTrial::of_noise(*codec::parse_pipeline(text), elements, elements);
             for (int step = 0; step < 3; ++step) require(trial.is_ok() && trial->step().is_ok(), "noise is encoded");
             const auto pipeline = *codec::parse_pipeline(text);
             const auto count = codec::has_phases(pipeline) ? codec::phase_elements(pipeline, elements, 1) : elements;

@@ -7,7 +7,7 @@ namespace gradsieve::codec {
 FirstStep run_first_step(const std::string& codec, ElementCount elements, std::uint64_t seed) {
     const auto pipeline = parse_pipeline(codec);
     if (!pipeline.is_ok()) throw std::runtime_error(pipeline.status().to_string());
-    auto trial = NoiseTrial::make(*pipeline, elements, seed);
+    auto trial = PipelineTrial::of_noise(*pipeline, elements, seed);
     if (!trial.is_ok()) throw std::runtime_error(trial.status().to_string());
     const auto sent = trial->step();
     if (!sent.is_ok()) throw std::runtime_error(sent.status().to_string());

@@ -1,7 +1,7 @@
 // One step of a codec over one vector of normal numbers, encoded and decoded: what every point of a figure is.
 #pragma once
 
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 
 #include <cstdint>
 #include <string>
@@ -12,8 +12,8 @@ namespace gradsieve::codec {
 inline constexpr std::uint64_t kFigureSeed = 12410;
 
 struct FirstStep {
-    NoiseTrial trial;
-    NoiseTrial::Sent sent;
+    PipelineTrial trial;
+    PipelineTrial::Sent sent;
 };
 /// Throws std::runtime_error if the text is no codec, or the codec fails.
 [[nodiscard]] FirstStep run_first_step(const std::string& codec, ElementCount elements, std::uint64_t seed);

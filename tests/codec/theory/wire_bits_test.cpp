@@ -1,6 +1,6 @@
 // Bits on the wire of a tensor of 2^24 elements: payloads as the encoder makes them of normal numbers, with the record
 // and frame headers around them.
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "exchange/record.hpp"
 #include "transport/frame.hpp"
 #include "wire_parts.hpp"
@@ -25,7 +25,7 @@ struct Coded {
     std::uint64_t wire_bytes = 0;  ///< with record and frame headers
 };
 Coded code_noise(const std::string& codec) {
-    auto trial = NoiseTrial::make(*parse_pipeline(codec), kElements, kSeed);
+    auto trial = PipelineTrial::of_noise(*parse_pipeline(codec), kElements, kSeed);
     EXPECT_TRUE(trial.is_ok() && trial->step().is_ok()) << codec;
     Coded coded{wire_parts(trial->payloads(), kElements), 0};
     Bytes headers;

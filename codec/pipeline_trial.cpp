@@ -1,4 +1,4 @@
-#include "codec/noise_trial.hpp"
+#include "codec/pipeline_trial.hpp"
 
 #include "codec/decoder.hpp"
 #include "codec/local_clip.hpp"
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
 
 namespace gradsieve::codec {
 namespace {
@@ -17,32 +18,50 @@ constexpr TensorId kTensor = 1;
 constexpr ElementCount kMostSpareNoise = ElementCount{1} << 20U;
 ElementCount spare_noise(ElementCount elements) { return std::min(kMostSpareNoise, 16 * elements); }
 
+Status check_elements(ElementCount elements) {
+    if (elements > 0 && elements <= PipelineTrial::kMostElements) return {};
+    return {StatusCode::kInvalidArgument, "elements of a trial, " + std::to_string(elements) + ": allowed are 1 to " +
+                                              std::to_string(PipelineTrial::kMostElements) +
+                                              "; scale the results of a smaller tensor"};
+}
+
 }  // namespace
 
-NoiseTrial::NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed)
+PipelineTrial::PipelineTrial(const Pipeline& pipeline, ElementCount elements, std::vector<float> numbers, bool is_noise,
+                             std::uint64_t seed)
     : pipeline_(pipeline),
       elements_(elements),
       random_(seed),
-      noise_(elements + spare_noise(elements)),
+      numbers_(std::move(numbers)),
+      is_noise_(is_noise),
       decoded_(elements) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    for (float& value : noise_) value = normal(random);
     for (auto& generation : state_)
         for (const StateArray& array : state_arrays())
             generation.emplace_back(array.is_kept(pipeline_) ? size_of(array, pipeline_, elements) : 0, 0.0F);
     if (has_phases(pipeline_)) phases_.emplace(pipeline_, elements);
 }
 
-Result<NoiseTrial> NoiseTrial::make(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed) {
-    if (elements == 0 || elements > kMostElements)
-        return Status(StatusCode::kInvalidArgument, "elements of a trial, " + std::to_string(elements) +
-                                                        ": allowed are 1 to " + std::to_string(kMostElements) +
-                                                        "; scale the results of a smaller tensor");
-    return NoiseTrial(pipeline, elements, seed);
+Result<PipelineTrial> PipelineTrial::of_noise(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed) {
+    GRADSIEVE_TRY(check_elements(elements));
+    std::vector<float> noise(elements + spare_noise(elements));
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    for (float& value : noise) value = normal(random);
+    return PipelineTrial(pipeline, elements, std::move(noise), true, seed);
 }
 
-StateView NoiseTrial::state(std::size_t generation) {
+Result<PipelineTrial> PipelineTrial::of_gradients(const Pipeline& pipeline, ElementCount elements,
+                                                  std::vector<float> gradients, std::uint64_t seed) {
+    GRADSIEVE_TRY(check_elements(elements));
+    if (gradients.empty() || gradients.size() % elements != 0)
+        return Status(StatusCode::kInvalidArgument,
+                      "gradients of a trial, " + std::to_string(gradients.size()) +
+                          " numbers: allowed are one or more times the tensor's " + std::to_string(elements) +
+                          "; give whole gradients");
+    return PipelineTrial(pipeline, elements, std::move(gradients), false, seed);
+}
+
+StateView PipelineTrial::state(std::size_t generation) {
     StateView view;
     for (std::size_t array = 0; array < state_arrays().size(); ++array)
         if (auto& values = state_[generation][array]; !values.empty())
@@ -50,9 +69,9 @@ StateView NoiseTrial::state(std::size_t generation) {
     return view;
 }
 
-Result<NoiseTrial::Sent> NoiseTrial::step() {
+Result<PipelineTrial::Sent> PipelineTrial::step() {
     random_ = std::mt19937_64(random_)();
-    offset_ = random_ % spare_noise(elements_);
+    offset_ = is_noise_ ? random_ % spare_noise(elements_) : step_ % (numbers_.size() / elements_) * elements_;
     const float* const samples[] = {gradient()};
     const float weights[] = {1.0F};
     EncodeRequest request;
@@ -91,13 +110,13 @@ Result<NoiseTrial::Sent> NoiseTrial::step() {
     return sent;
 }
 
-std::vector<ChunkView> NoiseTrial::views_of_chunks() const {
+std::vector<ChunkView> PipelineTrial::views_of_chunks() const {
     std::vector<ChunkView> views;
     for (const ChunkPayload& chunk : chunks_) views.push_back({chunk.chunk_index, chunk.bytes.view()});
     return views;
 }
 
-Status NoiseTrial::decode() {
+Status PipelineTrial::decode() {
     decoded_.assign(elements_, 0.0F);
     const auto views = views_of_chunks();
     const Contribution contributions[] = {{1.0F, views}};
@@ -106,7 +125,7 @@ Status NoiseTrial::decode() {
     return result.decode_average(step_, contributions).status();
 }
 
-float NoiseTrial::handed_in(const StateView& before, ElementCount element) const {
+float PipelineTrial::handed_in(const StateView& before, ElementCount element) const {
     const auto gamma = static_cast<float>(pipeline_.front.gamma);
     if (!has_momentum(pipeline_)) return gamma * gradient()[element];
     const auto factor = static_cast<float>(pipeline_.front.factor);
@@ -115,7 +134,7 @@ float NoiseTrial::handed_in(const StateView& before, ElementCount element) const
     return gamma * (pipeline_.front.is_nesterov ? factor * u + own : u);
 }
 
-double NoiseTrial::normalized_error() {
+double PipelineTrial::normalized_error() {
     const StateView before = state(1 - live_);
     const float carried = residual_factor(pipeline_.front, 1.0F);
     double lost = 0;

@@ -1,6 +1,6 @@
-// What a pipeline sends of noise: the real encoder and decoder, step by step, over one tensor of fresh Gaussian numbers
-// on one node. For people who choose a codec; never on a gradient's path. Reads no clock: who wants times measures
-// around the calls. One thread at a time; owns all its arrays.
+// What a pipeline sends: the real encoder and decoder, step by step, over one tensor on one node, of fresh Gaussian
+// numbers or of gradients that were recorded. For people who choose a codec; never on a gradient's path. Reads no clock:
+// who wants times measures around the calls. One thread at a time; owns all its arrays.
 #pragma once
 
 #include "base/id.hpp"
@@ -16,7 +16,7 @@
 
 namespace gradsieve::codec {
 
-class NoiseTrial {
+class PipelineTrial {
 public:
     /// Most elements of a trial's tensor.
     static constexpr ElementCount kMostElements = ElementCount{1} << 24U;
@@ -26,12 +26,16 @@ public:
         std::uint64_t payload_bytes = 0;  ///< of all chunks, as they go over the wire, without the frame around them
     };
 
-    /// `elements`: 1 .. kMostElements; `seed`: of the noise and of unbiased quantizers. The state begins at zero.
-    /// Errors: kInvalidArgument.
-    [[nodiscard]] static Result<NoiseTrial> make(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed);
+    /// Each step's gradient is of independent standard normal numbers. `elements`: 1 .. kMostElements; `seed`: of the
+    /// noise and of unbiased quantizers. The state begins at zero. Errors: kInvalidArgument.
+    [[nodiscard]] static Result<PipelineTrial> of_noise(const Pipeline& pipeline, ElementCount elements,
+                                                        std::uint64_t seed);
+    /// Gradients of `elements` numbers each, one behind the other, all finite: the steps take them in turn. Errors: as
+    /// above, and where they are not whole gradients, one at least.
+    [[nodiscard]] static Result<PipelineTrial> of_gradients(const Pipeline& pipeline, ElementCount elements,
+                                                            std::vector<float> gradients, std::uint64_t seed);
 
-    /// Encodes one more step's gradient: one sample, independent standard normal numbers. With phases, up to and with
-    /// the last one's payloads.
+    /// Encodes one more step's gradient, as one sample. With phases, up to and with the last one's payloads.
     [[nodiscard]] Result<Sent> step();
     /// What the last step sent; with phases, in the last one.
     [[nodiscard]] std::span<const ChunkPayload> payloads() const { return chunks_; }
@@ -42,8 +46,9 @@ public:
     [[nodiscard]] double normalized_error();
 
 private:
-    NoiseTrial(const Pipeline& pipeline, ElementCount elements, std::uint64_t seed);
-    [[nodiscard]] const float* gradient() const { return noise_.data() + offset_; }
+    PipelineTrial(const Pipeline& pipeline, ElementCount elements, std::vector<float> numbers, bool is_noise,
+                  std::uint64_t seed);
+    [[nodiscard]] const float* gradient() const { return numbers_.data() + offset_; }
     [[nodiscard]] StateView state(std::size_t generation);
     [[nodiscard]] std::vector<ChunkView> views_of_chunks() const;
     /// What the step added to the residual of an element.
@@ -52,8 +57,9 @@ private:
     Pipeline pipeline_;
     ElementCount elements_;
     std::uint64_t random_;
-    std::vector<float> noise_;  ///< each step takes another window of it
-    std::size_t offset_ = 0;
+    std::vector<float> numbers_;  ///< noise, of which each step takes another window; or gradients
+    bool is_noise_;
+    std::size_t offset_ = 0;  ///< of this step's gradient
     float clip_ = 1;                            ///< what momentum(clip=..) multiplied the last step's gradient by
     std::vector<std::vector<float>> state_[2];  ///< by generation, then in the order of state_arrays()
     std::size_t live_ = 0;
