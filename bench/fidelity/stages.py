@@ -19,9 +19,8 @@ REACHED = 0.97  # of a target, to count as reached: a run's ratio is known only 
 RATES_MOST = 3  # that a candidate is tried at
 FINALISTS = 6  # families at each target
 RANKS = ((1, 1), (2, 1), (4, 1), (1, 4))
-LONGER = 4  # times the steps
+LONGER = {4: {100: 3, 1000: 1}, 16: {100: 2}}  # times the steps: families at each target
 LONGER_SEEDS = SEEDS[:3]
-LONGER_FINALISTS = {100: 3, 1000: 1}  # families at each target
 
 IsDone = Callable[[Run], bool]
 
@@ -143,28 +142,40 @@ def _rank_runs(store: Store, task: str, rate: float) -> list[Run]:
     return [Run(**{**run.__dict__, "ranks": ranks, "micro_batches": batches}) for run in found for ranks, batches in RANKS]
 
 
-def longer_steps(task: str) -> int:
-    return LONGER * COURSES[task, "full"].steps
+def longer_steps(task: str, times: int) -> int:
+    return times * COURSES[task, "full"].steps
 
 
-def _mean_score(store: Store, run: Run) -> float:
-    """Of all seeds."""
-    records = (store.records[seeded.key] for seeded in (_with_seed(run, seed) for seed in SEEDS) if store.has(seeded))
+def _mean_score(store: Store, run: Run, seeds: tuple[int, ...] = SEEDS) -> float:
+    records = (store.records[seeded.key] for seeded in (_with_seed(run, seed) for seed in seeds) if store.has(seeded))
     return statistics.fmean(map(score, records))
 
 
-def _longer_runs(store: Store, task: str, is_done: IsDone) -> list[Run]:
-    """Of the first seed: the best finalists by all seeds, with the best that uses variance. None while a finalist lacks a seed."""
-    found = finalists(store, task)
-    if not all(is_done(_with_seed(run, seed)) for run in found for seed in SEEDS):
+def _longer_runs(store: Store, task: str, times: int, is_done: IsDone) -> list[Run]:
+    """Of the first seed: uncompressed, then the best finalists by all seeds, with the best at the first target that uses variance. None
+    while a finalist lacks a seed, or where fewer steps were enough."""
+    found, reference = finalists(store, task), dense_reference(store, task, "sgd")
+    if not reference or not all(is_done(_with_seed(run, seed)) for run in found for seed in SEEDS):
         return []
-    chosen = []
-    for target, most in LONGER_FINALISTS.items():
+    if any(not _is_behind(store, task, shorter, is_done) for shorter in LONGER if shorter < times):
+        return []
+    chosen = [reference]
+    for target, most in LONGER[times].items():
         ordered = sorted(finalists_at(store, task, target), key=lambda run: _mean_score(store, run), reverse=True)
         chosen += ordered[:most]
         if target == TARGETS[0] and not any(run.has_variance for run in chosen):
             chosen += [run for run in ordered if run.has_variance][:1]
-    return [_with_steps(run, longer_steps(task)) for run in chosen]
+    return [_with_steps(run, longer_steps(task, times)) for run in chosen]
+
+
+def _is_behind(store: Store, task: str, times: int, is_done: IsDone) -> bool:
+    """After so many times the steps every codec was further behind uncompressed training than twice what its seeds differ by."""
+    dense, *coded = _longer_runs(store, task, times, is_done) or [None]
+    if not dense or not all(is_done(_with_seed(run, seed)) for run in (dense, *coded) for seed in LONGER_SEEDS):
+        return False
+    scores = [score(store.records[seeded.key]) for seeded in (_with_seed(dense, seed) for seed in LONGER_SEEDS) if store.has(seeded)]
+    best = max((_mean_score(store, run, LONGER_SEEDS) for run in coded), default=-math.inf)
+    return all(map(math.isfinite, scores)) and len(scores) > 1 and statistics.fmean(scores) - best > 2 * statistics.stdev(scores)
 
 
 def full(store: Store, is_done: IsDone) -> Iterator[Run]:
@@ -189,11 +200,11 @@ def full(store: Store, is_done: IsDone) -> Iterator[Run]:
     for seed in SEEDS[1:]:
         yield from _interleaved([[_with_seed(run, seed) for run in (dense_reference(store, task, "adam"), *finalists(store, task, "adam")) if run]
                                  for task in looked_at])
-    longer = {task: runs for task in screened if reference[task] and (runs := _longer_runs(store, task, is_done))}
-    dense = [_with_steps(reference[task], longer_steps(task)) for task in longer]
-    yield from _interleaved([[_with_seed(run, seed) for seed in LONGER_SEEDS] for run in dense])
-    for seed in LONGER_SEEDS:
-        yield from _interleaved([[_with_seed(run, seed) for run in runs] for runs in longer.values()])
+    for times in LONGER:
+        longer = [runs for task in screened if (runs := _longer_runs(store, task, times, is_done))]
+        yield from _interleaved([[_with_seed(dense, seed) for seed in LONGER_SEEDS] for dense, *_ in longer])
+        for seed in LONGER_SEEDS:
+            yield from _interleaved([[_with_seed(run, seed) for run in coded] for _, *coded in longer])
 
 
 def quick(store: Store, is_done: IsDone) -> Iterator[Run]:

@@ -82,6 +82,22 @@ class StageTest(Images):
                          [*((codecs.DENSE, seed) for seed in (1, 2, 3)), *((codec, seed) for seed in (1, 2, 3) for codec in best)])
         self.assertEqual({run.rate for run in self.longer() if run.codec == codecs.DENSE}, {0.25})
 
+    def test_where_all_are_behind_they_become_longer_still(self):
+        self.add_seeds()
+        shorter = self.longer()
+        for place, run in enumerate(shorter):
+            self.assertEqual(self.longer(), shorter, f"{len(shorter) - place} runs are left")
+            self.add(run, 92.0 + 0.01 * run.seed - 0.5 * (run.codec != codecs.DENSE))
+        runs = self.longer()[len(shorter):]
+        self.assertEqual([(run.codec, run.seed, run.steps) for run in runs],
+                         [*((codecs.DENSE, seed, 12_800) for seed in (1, 2, 3)),
+                          *((codec, seed, 12_800) for seed in (1, 2, 3) for codec in (NEAR[4], NEAR[3]))])
+        for run in runs:
+            self.add(run, 92.5)
+        self.assertIn("### images, 12,800 steps", "\n".join(report.longer(self.store, "images")))
+        self.add(next(run for run in shorter if run.codec == NEAR[3] and run.seed == 1), 93.5)  # one is level
+        self.assertEqual(self.longer(), shorter)
+
     def test_the_best_with_variance_is_always_there(self):
         self.add_seeds()
         for run in map(results.run_of, list(self.store.records.values())):
@@ -119,7 +135,7 @@ class ReportTest(Images):
 
     def test_the_table_keeps_their_steps(self):
         self.add_longer()
-        ended = self.longer()[-1]
+        ended = [run for run in self.longer() if run.steps == 3200][-1]
         add(self.store, {**record_of(ended, 0.0), "error": "non-finite: a gradient", "curve": [], "steps": 51})
         table = self.folder / "published" / results.TABLE
         report.write_csv(self.store, table)
@@ -141,7 +157,7 @@ class ReportTest(Images):
         self.add_longer()
         page = "\n".join(report.page_lines(self.store, ""))
         section = page.split("\n## Longer runs\n")[1].split("\n## ")[0]
-        self.assertIn("### images", section)
+        self.assertIn("### images, 3,200 steps", section)
         self.assertNotIn("### text", section)
         rows = [line.strip("| ").replace("\\|", ",").split(" | ") for line in section.splitlines() if line.startswith("| `")]
         self.assertEqual([row[:1] + row[3:] for row in rows if row[1] in ("uncompressed", "top-k with a gate")],

@@ -142,7 +142,8 @@ TEST(Pipeline, Numbers_out_of_range_are_refused_with_the_range) {
         EXPECT_THAT(refusal(text), HasSubstr("ratio 'missing'")) << text;
     EXPECT_THAT(refusal("gaussian_k(0)"), HasSubstr("(0, 1]"));
     EXPECT_THAT(refusal("block_topk"), HasSubstr("ratio 'missing'"));
-    for (const char* text : {"all | exponential_dither(base=1)", "all | exponential_dither(base=16.1)"})
+    for (const char* text : {"all | exponential_dither(base=1)", "all | exponential_dither(base=16.1)",
+                             "all | rounding(base=0.5)", "all | rounding(base=-2)", "all | rounding(base=1)"})
         EXPECT_THAT(refusal(text), HasSubstr("[1.1, 16]")) << text;
     EXPECT_THAT(refusal("all | minmax(1)"), HasSubstr("[2, 8]"));
     EXPECT_THAT(refusal("all | minmax(9)"), HasSubstr("[2, 8]"));
