@@ -59,11 +59,10 @@ GRADSIEVE_HOST_DEVICE inline float exponential_level(float base, std::uint32_t d
     return static_cast<float>(power);
 }
 
-/// How many levels a code can say whose lowest is no more than kMostOctaves below the first. `base` may be any number:
-/// a text's is refused only after all of it has been read.
+/// How many levels a code can say whose lowest is no more than kMostOctaves below the first.
 inline std::uint32_t most_levels(float base) {
     const double levels = kMostOctaves / std::log2(static_cast<double>(base)) + 1;
-    return levels >= 1 && levels < 127 ? static_cast<std::uint32_t>(levels) : 127U;
+    return levels < 127 ? static_cast<std::uint32_t>(levels) : 127U;
 }
 
 /// base^exponent in fp64, by squaring as exponential_level.

@@ -9,7 +9,9 @@ namespace {
 Status read(ArgumentReader& arguments, const Selector& selector, Quantizer& ret_quantizer) {
     ret_quantizer.is_fixed = true;
     ret_quantizer.base = static_cast<float>(arguments.number("base", 2, kBase));
-    ret_quantizer.levels = static_cast<int>(most_levels(static_cast<float>(ret_quantizer.base)));
+    // One out of its range is refused once all arguments have been read.
+    if (ret_quantizer.base >= kLeastBase && ret_quantizer.base <= kMostBase)
+        ret_quantizer.levels = static_cast<int>(most_levels(static_cast<float>(ret_quantizer.base)));
     ret_quantizer.is_biased = arguments.word("mode", 0, kRoundingNames) == 1;
     GRADSIEVE_TRY(read_feedback_of_mode("rounding", arguments, selector, ret_quantizer));
     return arguments.finish();
