@@ -297,9 +297,8 @@ std::string render_job(const JobView& job, const Look& look, std::size_t tensor_
     const auto codecs = codecs_of(job);
     return render_title(job, look) + render_waiting(job, look) + render_groups(job, look) + render_ratios(job, look) +
            render_step_times(job.step_ms, look) + render_budget(job, look) + render_step_aside(job, look) +
-           render_ranks(job, look) +
-           render_checks(job, look) + render_staged(job, look) + render_codecs(job, codecs, look) +
-           render_tensors(job, codecs, look, tensor_rows);
+           render_ranks(job, look) + render_checks(job, look) + render_staged(job, look) +
+           render_codecs(job, codecs, look) + render_tensors(job, codecs, look, tensor_rows);
 }
 
 }  // namespace gradsieve::cli

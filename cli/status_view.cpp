@@ -145,15 +145,9 @@ BudgetView budget_of(const Json& object) {
 
 StepAsideView::Refusal refusal_of(const Json& object) { return {text(object, "text"), count(object, "tensors")}; }
 StepAsideView step_aside_of(const Json& object) {
-    return {text(object, "text"),
-            count(object, "tensors"),
-            count(object, "eligible"),
-            count(object, "aside"),
-            count(object, "trying"),
-            figure(object, "coded_ms"),
-            figure(object, "plain_ms"),
-            figure(object, "saved_ms"),
-            list(object, "refusals", refusal_of)};
+    return {text(object, "text"),       count(object, "tensors"),   count(object, "eligible"),
+            count(object, "aside"),     count(object, "trying"),    figure(object, "coded_ms"),
+            figure(object, "plain_ms"), figure(object, "saved_ms"), list(object, "refusals", refusal_of)};
 }
 
 TensorView tensor_of(const Json& object) {

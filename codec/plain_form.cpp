@@ -1,13 +1,12 @@
 #include "codec/plain_form.hpp"
 
+#include "codec/stages/quantizer_list.hpp"
+
 namespace gradsieve::codec {
 namespace {
 
 bool is_plain(const Pipeline& pipeline) noexcept {
-    const QuantizerKind kind = pipeline.quantizer.kind;
-    const bool has_whole_numbers =
-        kind == QuantizerKind::kF32 || kind == QuantizerKind::kF16 || kind == QuantizerKind::kBf16;
-    return sends_all(pipeline.selector) && has_whole_numbers;
+    return sends_all(pipeline.selector) && facts_of(pipeline.quantizer.kind).number_bits > 0;
 }
 
 }  // namespace
@@ -28,14 +27,15 @@ std::string_view plain_refusal(const Pipeline& written) noexcept {
     return {};
 }
 
-Pipeline plain_pipeline(const Pipeline& written) noexcept {
-    Pipeline plain;
-    plain.quantizer.kind = has_residual(written) ? QuantizerKind::kBf16 : QuantizerKind::kF32;
+Pipeline plain_pipeline(const Pipeline& written) {
+    static const auto kBf16 = parse_pipeline("all | bf16");
+    static const auto kF32 = parse_pipeline("all | f32");
+    Pipeline plain = has_residual(written) ? kBf16.value() : kF32.value();
     plain.measures_similarity = written.measures_similarity;
     return plain;
 }
 
-std::string_view plain_name(const Pipeline& written) noexcept { return has_residual(written) ? "bf16" : "f32"; }
-unsigned plain_bits(const Pipeline& written) noexcept { return has_residual(written) ? 16 : 32; }
+std::string_view plain_name(const Pipeline& written) { return facts_of(plain_pipeline(written).quantizer.kind).name; }
+unsigned plain_bits(const Pipeline& written) { return facts_of(plain_pipeline(written).quantizer.kind).number_bits; }
 
 }  // namespace gradsieve::codec

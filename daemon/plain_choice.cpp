@@ -113,9 +113,10 @@ PlainView PlainChoice::view(std::span<const HostedTensor> tensors, bool has_budg
     else if (view.aside == 0)
         view.text = "on: codecs are faster than the link would be with plain bytes";
     else if (view.aside == tensors.size())
-        view.text = "off: link faster than codec: all goes as " + names;
+        view.text = "off: link faster than codec, all goes as " + names;
     else
-        view.text = "off for " + count_of(view.aside, tensors.size()) + ": link faster than codec: go as " + names;
+        view.text =
+            "off for " + count_of(view.aside, tensors.size()) + ", sent as " + names + ": link faster than codec";
     if (view.trying > 0) view.text += "; being tried plain: " + count_of(view.trying, tensors.size());
     if (known > 0) view.saved_ms = (view.aside > 0 ? view.coded_ms : view.plain_ms) - chosen_ms;
     return view;

@@ -20,10 +20,10 @@ namespace gradsieve::daemon {
 /// How the choice stands for a job's tensors, for status. Milliseconds are of a step: coding and sending all tensors
 /// that may go plain, were nothing to overlap.
 struct PlainView {
-    std::size_t eligible = 0;  ///< that may go plain
-    std::size_t aside = 0;     ///< that go plain
-    std::size_t trying = 0;    ///< that do so to measure it
-    std::string text;          ///< what was chosen, and why
+    std::size_t eligible = 0;           ///< that may go plain
+    std::size_t aside = 0;              ///< that go plain
+    std::size_t trying = 0;             ///< that do so to measure it
+    std::string text;                   ///< what was chosen, and why
     double coded_ms = 0, plain_ms = 0;  ///< were all of them coded, or plain; 0 = not known
     double saved_ms = 0;                ///< beside the one that was not chosen
     std::uint64_t moves = 0;            ///< how often a tensor has changed in this life

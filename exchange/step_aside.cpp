@@ -48,7 +48,8 @@ void StepAside::on_step(const AsideStep& step) noexcept {
     if (step.was_plain != is_plain_ || step.link_ms_per_byte <= 0) return;
     if (!is_plain_ && rested_ < kMostAsideRest) ++rested_;
     if (verdict_ == AsideVerdict::kTrying && is_hopeless(cost_of(step))) {
-        plain_ = {.cost = cost_of(step), .coding = step.coding_ms, .link = link_ms(step), .rate = step.link_ms_per_byte};
+        plain_ = {
+            .cost = cost_of(step), .coding = step.coding_ms, .link = link_ms(step), .rate = step.link_ms_per_byte};
         return end_trial();
     }
     if (since_ < kAsideSettling) {

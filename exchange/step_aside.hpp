@@ -19,11 +19,11 @@ inline constexpr std::uint32_t kLeastPlainSteps = 4096;
 
 /// How a tensor is sent, and why.
 enum class AsideVerdict : std::uint8_t {
-    kUnknown = 0,     ///< coded: not enough has been measured
-    kLinkSlower = 1,  ///< coded: what plain bytes take on the link alone speaks against them
-    kTriedSlower = 2, ///< coded: plain was tried, and was not faster
-    kTrying = 3,      ///< plain, to measure it
-    kPlain = 4,       ///< plain: it was measured to be faster
+    kUnknown = 0,      ///< coded: not enough has been measured
+    kLinkSlower = 1,   ///< coded: what plain bytes take on the link alone speaks against them
+    kTriedSlower = 2,  ///< coded: plain was tried, and was not faster
+    kTrying = 3,       ///< plain, to measure it
+    kPlain = 4,        ///< plain: it was measured to be faster
 };
 
 /// What a tensor's step took.

@@ -100,11 +100,11 @@ TEST(RenderStatus, Where_compression_may_step_aside_it_says_what_it_chose_and_wh
     const auto text = [&] { return render_status(view, health("live", 0), plain(200)); };
     EXPECT_THAT(text(), HasSubstr("compression on: codecs are faster than the link would be with plain bytes · saves "
                                   "212.2 ms of 240.2 ms a step · 2 of 10 may not: it is plain already"));
-    aside.text = "off for 3 of 10 tensors: link faster than codec: go as bf16";
+    aside.text = "off for 3 of 10 tensors, sent as bf16: link faster than codec";
     aside.aside = 3;
     aside.coded_ms = 50;
     aside.saved_ms = 21.5;
-    EXPECT_THAT(text(), HasSubstr("link faster than codec: go as bf16 · saves 21.5 ms of 50.0 ms a step"));
+    EXPECT_THAT(text(), HasSubstr("sent as bf16: link faster than codec · saves 21.5 ms of 50.0 ms a step"));
     aside.aside = 0;
     aside.saved_ms = -1.5;
     EXPECT_THAT(text(), HasSubstr("costs 1.50 ms more than plain bytes would"));

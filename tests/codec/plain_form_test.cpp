@@ -26,15 +26,16 @@ std::string plain_text(std::string_view text) {
 }
 
 TEST(PlainForm, What_keeps_a_residual_goes_as_bf16_and_what_keeps_nothing_as_f32) {
-    for (const auto* text : {"topk(0.01) | pow2", "block_topk(0.1)", "gaussian_k(0.01)", "sidco(0.01)", "threshold(0.5)",
-                             "adaptive_random(0.1)", "randk(0.1)", "warmup(100) | topk(0.01)", "all | sign", "all | pow2",
-                             "all | dither(levels=7) | entropy", "all | natural", "all | minmax"}) {
+    for (const auto* text :
+         {"topk(0.01) | pow2", "block_topk(0.1)", "gaussian_k(0.01)", "sidco(0.01)", "threshold(0.5)",
+          "adaptive_random(0.1)", "randk(0.1)", "warmup(100) | topk(0.01)", "all | sign", "all | pow2",
+          "all | dither(levels=7) | entropy", "all | natural", "all | minmax"}) {
         EXPECT_EQ(plain_text(text), canonical_text(pipeline("all | bf16"), Knobs::kKeep)) << text;
         EXPECT_EQ(plain_name(pipeline(text)), "bf16");
         EXPECT_EQ(plain_bits(pipeline(text)), 16U);
     }
-    for (const auto* text : {"all | dither(feedback=none)", "randk(0.1, feedback=none)", "bernoulli(0.1, feedback=none)",
-                             "all | natural(feedback=none)"}) {
+    for (const auto* text : {"all | dither(feedback=none)", "randk(0.1, feedback=none)",
+                             "bernoulli(0.1, feedback=none)", "all | natural(feedback=none)"}) {
         EXPECT_EQ(plain_text(text), canonical_text(pipeline("all | f32"), Knobs::kKeep)) << text;
         EXPECT_EQ(plain_name(pipeline(text)), "f32");
         EXPECT_EQ(plain_bits(pipeline(text)), 32U);

@@ -2,11 +2,13 @@
 // what is decided follows from codecs that are slow on purpose, and from links that are told.
 #include "daemon/hosted_job.hpp"
 #include "daemon/plain_choice.hpp"
+#include "daemon/status_document.hpp"
 
 #include "tests/daemon/job_host.hpp"
 
 #include <array>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
 
 namespace gradsieve::daemon::test {
@@ -27,9 +29,9 @@ public:
     explicit Pair(const std::string& codec, const std::string& other = {}) {
         for (const Rank rank : {0U, 1U}) {
             auto& host = *hosts[rank];
-            const auto request = make_request(
-                rank, 2, {{.name = "bias", .shape = {300}}, {.name = "w", .shape = {kRows, kColumns}}},
-                rank == 1 && !other.empty() ? other : codec);
+            const auto request =
+                make_request(rank, 2, {{.name = "bias", .shape = {300}}, {.name = "w", .shape = {kRows, kColumns}}},
+                             rank == 1 && !other.empty() ? other : codec);
             ranks.push_back(&host.attach(request));
         }
         EXPECT_TRUE(wait_until([&] {
@@ -71,6 +73,7 @@ public:
     Host first{&network, 0}, second{&network, 1};
     std::vector<Host*> hosts{&first, &second};
     std::vector<MemoryRank*> ranks;
+    mutable LogLines log;
     Step last = 0;
 };
 
@@ -129,6 +132,40 @@ TEST(HostedJobAside, What_may_not_says_why) {
     EXPECT_THAT(view.refusals[1].text, HasSubstr("momentum"));
 }
 
+/// The part of a node's status document.
+nlohmann::json document_part(const Pair& pair, std::size_t node) {
+    const auto& host = *pair.hosts[node];
+    MemoryBudget budget;
+    const std::vector<PeerView> peers(2);
+    const std::deque<EndedJob> ended;
+    const KeptStates kept(budget, pair.log.log());
+    const std::deque<DistinctError> errors;
+    const StatusFacts facts{.config = host.config,
+                            .peers = peers,
+                            .counters = {},
+                            .bound = "",
+                            .jobs = {host.job.get()},
+                            .ended_jobs = ended,
+                            .kept_states = kept,
+                            .errors = errors};
+    return nlohmann::json::parse(status_document(facts, Host::now())).at("jobs").at(0).at("step_aside");
+}
+TEST(HostedJobAside, The_status_document_has_a_part_of_it_where_it_is_asked_for) {
+    Pair pair("topk(0.5); bias: momentum(0.9) | topk(0.5)");
+    EXPECT_TRUE(document_part(pair, 0).is_null());
+    pair.first.config.step_aside = true;
+    EXPECT_EQ(document_part(pair, 0), nlohmann::json::parse(R"({"tensors": 2, "eligible": 1, "aside": 0, "trying": 0,
+        "text": "on: the link has not been measured yet", "coded_ms": null, "plain_ms": null, "saved_ms": null, "moves": 0,
+        "refusals": [{"text": "momentum keeps sums that plain steps would not go on with", "tensors": 1}]})"));
+    pair.steps(14);
+    const auto part = document_part(pair, 0);
+    EXPECT_GT(part.at("coded_ms").get<double>(), 0);
+    EXPECT_GT(part.at("plain_ms").get<double>(), 0);
+    EXPECT_TRUE(part.at("saved_ms").is_number());
+    pair.first.config.nodes.resize(1);
+    EXPECT_TRUE(document_part(pair, 0).is_null()) << "nothing goes to another node";
+}
+
 /// Two tensors and a choice for them, without a job around: costs are told.
 class PlainChoiceTest : public ::testing::Test {
 protected:
@@ -154,8 +191,8 @@ protected:
                 tensor.coding.add(step_, is_plain ? 1 : coding_ms[tensor.number], true);
                 tensor.totals.payload_bytes = is_plain ? tensor.number == 0 ? 2'000'000 : 4'000'000 : 100'000;
             }
-            choice_.on_committed(group_, step_, tensors_, {.members = members, .link_ms_per_byte = 1 / link_bytes_per_ms},
-                                 is_asked);
+            choice_.on_committed(group_, step_, tensors_,
+                                 {.members = members, .link_ms_per_byte = 1 / link_bytes_per_ms}, is_asked);
         }
     }
     [[nodiscard]] std::string text() const { return choice_.view(tensors_, false).text; }
@@ -173,14 +210,14 @@ TEST_F(PlainChoiceTest, Each_tensor_goes_by_its_own_costs) {
     EXPECT_EQ(tensors_[1].codec_text, "all | f32 | auto");
     EXPECT_THAT(text(), HasSubstr("being tried plain: 1 of 2 tensors"));
     steps(11, {1, 50}, 1e6);
-    EXPECT_EQ(text(), "off for 1 of 2 tensors: link faster than codec: go as f32");
+    EXPECT_EQ(text(), "off for 1 of 2 tensors, sent as f32: link faster than codec");
     const auto view = choice_.view(tensors_, false);
     EXPECT_NEAR(view.coded_ms, 51.2, 0.01);
     EXPECT_NEAR(view.plain_ms, 7, 0.01) << "2 ms of the one, were it plain, and 5 of the other";
     EXPECT_NEAR(view.saved_ms, 45.1, 0.01);
     EXPECT_THAT(view.refusals, IsEmpty());
     steps(22, {30, 50}, 1e6);
-    EXPECT_EQ(text(), "off: link faster than codec: all goes as bf16 or f32");
+    EXPECT_EQ(text(), "off: link faster than codec, all goes as bf16 or f32");
 }
 TEST_F(PlainChoiceTest, Slow_links_keep_their_codecs_and_say_what_that_saves) {
     steps(100, {5, 5}, 1e4);

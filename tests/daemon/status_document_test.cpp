@@ -268,23 +268,6 @@ TEST(StatusDocument, A_budget_is_shown_where_there_is_one) {
         "off: nothing has been sent to another node", "limit": 2.5, "cost": null, "density_factor": 1.0, "moves": 0,
         "coded_ms": null, "plain_ms": null}]})"));
 }
-TEST(StatusDocument, What_steps_aside_is_shown_where_it_is_asked_for_and_there_are_other_nodes) {
-    OneJob one(make_request(0, 1, {{.name = "b", .shape = {4}}, {.name = "w", .shape = {2, 4}}}, "topk(0.5)"));
-    Written written;
-    written.jobs = {&one.job()};
-    const auto part = [&] { return written.document().at("jobs").at(0).at("step_aside"); };
-    EXPECT_TRUE(part().is_null());
-    written.config.step_aside = true;
-    EXPECT_TRUE(part().is_null()) << "a single node";
-    written.config.nodes = {{"a", "192.0.2.1"}, {"b", "192.0.2.2"}};
-    EXPECT_EQ(part(), json::parse(R"({"tensors": 2, "eligible": 2, "aside": 0, "trying": 0, "text":
-        "on: the link has not been measured yet", "coded_ms": null, "plain_ms": null, "saved_ms": null, "moves": 0,
-        "refusals": []})"));
-    OneJob other(make_request(0, 1, {{.name = "b", .shape = {4}}}, "momentum(0.9) | topk(0.5)"));
-    written.jobs = {&other.job()};
-    EXPECT_EQ(part().at("refusals"),
-              json::parse(R"([{"text": "momentum keeps sums that plain steps would not go on with", "tensors": 1}])"));
-}
 TEST(StatusDocument, Similarity_is_shown_of_codecs_that_measure_it) {
     const auto tensor_after = [](const char* codec, bool has_second_step) {
         OneJob one(make_request(0, 1, {{.name = "w", .shape = {4}}}, codec));

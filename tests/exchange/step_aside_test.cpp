@@ -55,7 +55,8 @@ TEST(StepAside, A_slow_codec_steps_aside_before_a_fast_link_after_two_windows) {
     run(aside, plant, kSteps / 2);
     EXPECT_EQ(aside.verdict(), AsideVerdict::kTrying);
     EXPECT_DOUBLE_EQ(aside.coded_ms(), plant.cost(false));
-    EXPECT_DOUBLE_EQ(aside.plain_ms(), kPlainBytes * plant.ms_per_byte) << "the link alone, as long as nothing is known";
+    EXPECT_DOUBLE_EQ(aside.plain_ms(), kPlainBytes * plant.ms_per_byte)
+        << "the link alone, as long as nothing is known";
     run(aside, plant, kSteps / 2);
     EXPECT_EQ(aside.verdict(), AsideVerdict::kPlain);
     EXPECT_DOUBLE_EQ(aside.plain_ms(), plant.cost(true));
