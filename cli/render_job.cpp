@@ -141,8 +141,8 @@ Part saving_of(const StepAsideView& aside) {
     if (!aside.saved_ms || !aside.coded_ms || !aside.plain_ms) return {""};
     const bool is_aside = aside.aside > 0;
     if (*aside.saved_ms < 0)
-        return {fmt::format("costs {} ms more than {} would", figure_text(-*aside.saved_ms),
-                            is_aside ? "codecs" : "plain bytes")};
+        return {fmt::format(fmt::runtime(is_aside ? "costs {} ms more than codecs would" : "plain might save {} ms"),
+                            figure_text(-*aside.saved_ms))};
     return {fmt::format("saves {} ms of {} ms a step", figure_text(*aside.saved_ms),
                         figure_text(is_aside ? *aside.coded_ms : *aside.plain_ms)),
             Ink::kGood};

@@ -110,10 +110,12 @@ PlainView PlainChoice::view(std::span<const HostedTensor> tensors, bool has_budg
         view.text = "on: no tensor may step aside";
     else if (known == 0)
         view.text = "on: the link has not been measured yet";
+    else if (view.aside == 0 && view.plain_ms < view.coded_ms)
+        view.text = "on: plain bytes would not be clearly faster";
     else if (view.aside == 0)
         view.text = "on: codecs are faster than the link would be with plain bytes";
-    else if (view.aside == tensors.size())
-        view.text = "off: link faster than codec, all goes as " + names;
+    else if (view.aside == view.eligible)
+        view.text = "off: link faster than codec, " + count_of(view.aside, tensors.size()) + " sent as " + names;
     else
         view.text =
             "off for " + count_of(view.aside, tensors.size()) + ", sent as " + names + ": link faster than codec";
