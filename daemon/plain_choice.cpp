@@ -8,10 +8,12 @@ namespace gradsieve::daemon {
 namespace {
 
 constexpr std::string_view kShardedRefusal = "the sharded plan has a codec of its own for averages";
+constexpr std::string_view kDeviceRefusal = "a GPU codes tensors together, and what each takes is not known";
 constexpr std::string_view kEmptyRefusal = "it has no elements";
 
 std::string_view refusal_of(const HostedTensor& tensor) noexcept {
     if (tensor.elements == 0) return kEmptyRefusal;
+    if (tensor.on_device) return kDeviceRefusal;
     return tensor.down ? kShardedRefusal : codec::plain_refusal(tensor.written);
 }
 

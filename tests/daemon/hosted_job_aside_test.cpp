@@ -246,6 +246,19 @@ TEST_F(PlainChoiceTest, Nothing_is_chosen_on_a_single_node_or_where_it_is_not_as
     EXPECT_EQ(tensors_[0].pipeline, tensors_[0].written);
     EXPECT_EQ(tensors_[0].codec_text, codec::canonical_text(tensors_[0].written, codec::Knobs::kKeep));
 }
+TEST_F(PlainChoiceTest, Tensors_on_gpus_under_the_sharded_plan_and_without_elements_stay_as_they_are) {
+    tensors_.emplace_back();
+    tensors_[0].on_device = true;
+    tensors_[1].down = tensors_[1].written;
+    tensors_[2].elements = 0;
+    choice_.lay_out(tensors_);
+    const auto view = choice_.view(tensors_, false);
+    EXPECT_EQ(view.eligible, 0U);
+    ASSERT_EQ(view.refusals.size(), 3U);
+    EXPECT_THAT(view.refusals[0].text, HasSubstr("GPU"));
+    EXPECT_THAT(view.refusals[1].text, HasSubstr("sharded plan"));
+    EXPECT_THAT(view.refusals[2].text, HasSubstr("no elements"));
+}
 TEST_F(PlainChoiceTest, No_pipeline_changes_under_a_task) {
     tensors_[1].tasks_out = 1;
     steps(30, {50, 50}, 1e6);
