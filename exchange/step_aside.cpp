@@ -18,7 +18,7 @@ constexpr double kMuchFaster = 0.5;
 constexpr std::uint32_t kEarlyPart = 8;
 
 template <typename Of>
-double median(const std::array<AsideStep, kAsideWindow>& steps, const Of& of) noexcept {
+double median_of(const std::array<AsideStep, kAsideWindow>& steps, const Of& of) noexcept {
     std::array<double, kAsideWindow> values{};
     std::ranges::transform(steps, values.begin(), of);
     const auto middle = values.begin() + kAsideWindow / 2;
@@ -32,10 +32,10 @@ double cost_of(const AsideStep& step) noexcept { return step.coding_ms + link_ms
 }  // namespace
 
 StepAside::Look StepAside::look() const noexcept {
-    return {.cost = median(window_, cost_of),
-            .coding = median(window_, [](const AsideStep& step) { return step.coding_ms; }),
-            .link = median(window_, link_ms),
-            .rate = median(window_, [](const AsideStep& step) { return step.link_ms_per_byte; })};
+    return {.cost = median_of(window_, cost_of),
+            .coding = median_of(window_, [](const AsideStep& step) { return step.coding_ms; }),
+            .link = median_of(window_, link_ms),
+            .rate = median_of(window_, [](const AsideStep& step) { return step.link_ms_per_byte; })};
 }
 
 double StepAside::coded_ms() const noexcept {
