@@ -25,11 +25,6 @@ std::string count_of(std::size_t part, std::size_t whole) {
     return std::to_string(part) + " of " + std::to_string(whole) + (whole == 1 ? " tensor" : " tensors");
 }
 
-/// "bf16", or "bf16 or f32".
-std::string names_of(bool has_bf16, bool has_f32) {
-    return has_bf16 && has_f32 ? "bf16 or f32" : has_f32 ? "f32" : "bf16";
-}
-
 }  // namespace
 
 void PlainChoice::lay_out(std::span<const HostedTensor> tensors) {
@@ -78,7 +73,7 @@ void PlainChoice::set_plain(Chosen& chosen, HostedTensor& tensor, bool is_plain)
 PlainView PlainChoice::view(std::span<const HostedTensor> tensors, bool has_budget) const {
     PlainView view;
     std::size_t known = 0;
-    bool has_bf16 = false, has_f32 = false;
+    std::string names;  ///< "bf16", or "bf16 or f32"
     double chosen_ms = 0;
     for (std::size_t at = 0; at < tensors.size(); ++at) {
         const auto& chosen = chosen_[at];
@@ -103,9 +98,9 @@ PlainView PlainChoice::view(std::span<const HostedTensor> tensors, bool has_budg
         if (choice.verdict() == exchange::AsideVerdict::kTrying) ++view.trying;
         if (!is_aside) continue;
         ++view.aside;
-        (codec::plain_bits(tensors[at].written) == 16 ? has_bf16 : has_f32) = true;
+        const auto name = codec::plain_name(tensors[at].written);
+        if (names.find(name) == std::string::npos) names.append(names.empty() ? "" : " or ").append(name);
     }
-    const auto names = names_of(has_bf16, has_f32);
     if (has_budget)
         view.text = "on: a budget decides what is sent";
     else if (view.eligible == 0)
