@@ -194,6 +194,18 @@ std::string budgets_text(const std::vector<JobView>& jobs) {
     return density.text() + used.text() + coded.text() + plain.text();
 }
 
+std::string step_asides_text(const std::vector<JobView>& jobs) {
+    auto aside = gauge("gradsieve_job_tensors_aside", "Tensors that go plain: the link is faster than their codec.");
+    auto saved = seconds("gradsieve_job_step_aside_saved_seconds", "What that, or coding them, saves of a step.");
+    for (const auto& job : jobs) {
+        if (job.step_aside.text.empty()) continue;
+        aside.add(labels_of(job), job.step_aside.aside);
+        const auto& saved_ms = job.step_aside.saved_ms;
+        saved.add(labels_of(job), saved_ms ? std::optional(*saved_ms / 1000) : std::nullopt);
+    }
+    return aside.text() + saved.text();
+}
+
 std::string groups_text(const std::vector<JobView>& jobs) {
     auto committed = gauge("gradsieve_group_committed_step", "Newest step that is complete.");
     auto steps = counter("gradsieve_group_steps_committed", "Steps that came to an average.");
@@ -236,7 +248,7 @@ std::string jobs_text(const std::vector<JobView>& jobs) {
     }
     return info.text() + ranks.text() + missing.text() + sent.text() + plain.text() + compared.text() +
            different.text() + refused.text() + memory.text() + job_times_text(jobs) + groups_text(jobs) +
-           budgets_text(jobs);
+           budgets_text(jobs) + step_asides_text(jobs);
 }
 
 }  // namespace

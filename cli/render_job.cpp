@@ -136,6 +136,27 @@ std::string render_budget(const JobView& job, const Look& look) {
     return text;
 }
 
+/// "saves 212 ms of 240 ms a step": beside what was not chosen.
+Part saving_of(const StepAsideView& aside) {
+    if (!aside.saved_ms || !aside.coded_ms || !aside.plain_ms) return {""};
+    const bool is_aside = aside.aside > 0;
+    if (*aside.saved_ms < 0)
+        return {fmt::format(fmt::runtime(is_aside ? "costs {} ms more than codecs would" : "plain might save {} ms"),
+                            figure_text(-*aside.saved_ms))};
+    return {fmt::format("saves {} ms of {} ms a step", figure_text(*aside.saved_ms),
+                        figure_text(is_aside ? *aside.coded_ms : *aside.plain_ms)),
+            Ink::kGood};
+}
+
+std::string render_step_aside(const JobView& job, const Look& look) {
+    const auto& aside = job.step_aside;
+    if (aside.text.empty()) return "";
+    std::vector<Part> parts = {{aside.text}, saving_of(aside)};
+    for (const auto& refusal : aside.refusals)
+        parts.push_back({fmt::format("{} of {} may not: {}", refusal.tensors, aside.tensors, refusal.text), Ink::kDim});
+    return render_line("compression", parts, look);
+}
+
 std::string render_groups(const JobView& job, const Look& look) {
     std::string text;
     for (const auto& group : job.groups)
@@ -275,9 +296,9 @@ std::string render_tensors(const JobView& job, const std::vector<std::string>& c
 std::string render_job(const JobView& job, const Look& look, std::size_t tensor_rows) {
     const auto codecs = codecs_of(job);
     return render_title(job, look) + render_waiting(job, look) + render_groups(job, look) + render_ratios(job, look) +
-           render_step_times(job.step_ms, look) + render_budget(job, look) + render_ranks(job, look) +
-           render_checks(job, look) + render_staged(job, look) + render_codecs(job, codecs, look) +
-           render_tensors(job, codecs, look, tensor_rows);
+           render_step_times(job.step_ms, look) + render_budget(job, look) + render_step_aside(job, look) +
+           render_ranks(job, look) + render_checks(job, look) + render_staged(job, look) +
+           render_codecs(job, codecs, look) + render_tensors(job, codecs, look, tensor_rows);
 }
 
 }  // namespace gradsieve::cli

@@ -143,6 +143,13 @@ BudgetView budget_of(const Json& object) {
             list(object, "groups", budget_group_of)};
 }
 
+StepAsideView::Refusal refusal_of(const Json& object) { return {text(object, "text"), count(object, "tensors")}; }
+StepAsideView step_aside_of(const Json& object) {
+    return {text(object, "text"),       count(object, "tensors"),   count(object, "eligible"),
+            count(object, "aside"),     count(object, "trying"),    figure(object, "coded_ms"),
+            figure(object, "plain_ms"), figure(object, "saved_ms"), list(object, "refusals", refusal_of)};
+}
+
 TensorView tensor_of(const Json& object) {
     TensorView tensor;
     tensor.name = text(object, "name");
@@ -186,6 +193,7 @@ JobView job_of(const Json& object) {
     job.waiting = list(object, "waiting", wait_of);
     job.step_ms = step_time_of(member(object, "step_ms"));
     job.budget = budget_of(member(object, "budget"));
+    job.step_aside = step_aside_of(member(object, "step_aside"));
     job.tensors = list(object, "tensors", tensor_of);
     return job;
 }

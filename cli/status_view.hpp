@@ -76,6 +76,17 @@ struct BudgetView {
     std::string origin;
     std::vector<BudgetGroupView> groups;
 };
+/// Which tensors go plain because the link is faster than their codec.
+struct StepAsideView {
+    std::string text;  ///< "" = not asked for
+    std::uint64_t tensors = 0, eligible = 0, aside = 0, trying = 0;
+    std::optional<double> coded_ms, plain_ms, saved_ms;
+    struct Refusal {
+        std::string text;
+        std::uint64_t tensors = 0;
+    };
+    std::vector<Refusal> refusals;  ///< why others may not
+};
 struct TensorView {
     std::string name, group, place, codec, variance_source;
     std::uint64_t elements = 0, kept_elements = 0, payload_bytes = 0, residual_step = 0;
@@ -93,6 +104,7 @@ struct JobView {
     std::vector<WaitView> waiting;
     StepTimeView step_ms;
     BudgetView budget;
+    StepAsideView step_aside;
     std::vector<TensorView> tensors;
 };
 struct EndedJobView {

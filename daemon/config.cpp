@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 namespace gradsieve::daemon {
 
@@ -139,6 +140,7 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     running.pinned_days = fresh.pinned_days;
     running.budget_bytes_per_step = fresh.budget_bytes_per_step;
     running.budget_ms_per_step = fresh.budget_ms_per_step;
+    running.step_aside = fresh.step_aside;
     running.nodes_dns = fresh.nodes_dns;
     running.nodes_hosts = fresh.nodes_hosts;
     running.nodes_count = fresh.nodes_count;
@@ -148,6 +150,20 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     for (const auto& key : config_keys())
         if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())
             running.origins[key.dotted()] = origin->second;
+}
+
+std::string toml_text(std::string_view text) {
+    std::string quoted = "\"";
+    for (const char character : text) {
+        const auto byte = static_cast<unsigned char>(character);
+        if (character == '"' || character == '\\') quoted += '\\';
+        if (byte < 0x20U || byte == 0x7FU) {
+            quoted += fmt::format("\\u{:04X}", byte);
+        } else {
+            quoted += character;
+        }
+    }
+    return quoted + '"';
 }
 
 }  // namespace gradsieve::daemon

@@ -78,6 +78,7 @@ struct Config {
     std::uint64_t budget_bytes_per_step =
         0;                          // budget_bytes_per_step: that this node's payloads of a step may take; 0 = none
     double budget_ms_per_step = 0;  // budget_ms_per_step: that coding and sending them may take; 0 = none
+    bool step_aside = false;        // step_aside: tensors go plain where the link is faster than their codec
     // [nodes]
     std::string nodes_dns;                    // dns = "gradsieve.example": each of its addresses is a node
     std::string nodes_hosts;                  // hosts = "node[01-04]" or "$SLURM_JOB_NODELIST"

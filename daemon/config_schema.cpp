@@ -64,6 +64,18 @@ std::string duration_text(const Config& config) {
     return real_text(static_cast<double>((config.*kMember).count()) / static_cast<double>(kUnitNs));
 }
 
+template <auto kMember>
+Refusal set_flag(Config& config, const ConfigValue& value) {
+    const auto* flag = as<bool>(value);
+    if (flag == nullptr) return "";
+    config.*kMember = *flag;
+    return std::nullopt;
+}
+template <auto kMember>
+std::string flag_text(const Config& config) {
+    return config.*kMember ? "true" : "false";
+}
+
 template <auto kMember, auto kIsAllowed>
 Refusal set_text(Config& config, const ConfigValue& value) {
     const auto* text = as<std::string>(value);
@@ -288,6 +300,9 @@ std::vector<ConfigKey> codec_rows() {
         {"codec", "budget_ms_per_step", "0, or 0.001 to 3600000 ms",
          "Time that coding and sending a step may take on this node; what codecs send is fitted to it; 0 = no budget.",
          true, set_budget_ms, budget_ms_text},
+        {"codec", "step_aside", "true or false",
+         "Tensors go plain, as bf16 or f32, while this node's link is measured to be faster than their codec.", true,
+         set_flag<&Config::step_aside>, flag_text<&Config::step_aside>},
     };
 }
 
@@ -372,20 +387,6 @@ const std::vector<ConfigKey>& config_keys() {
 const std::vector<NodeKey>& node_keys() {
     static const auto keys = build_node_keys();
     return keys;
-}
-
-std::string toml_text(std::string_view text) {
-    std::string quoted = "\"";
-    for (const char character : text) {
-        const auto byte = static_cast<unsigned char>(character);
-        if (character == '"' || character == '\\') quoted += '\\';
-        if (byte < 0x20U || byte == 0x7FU) {
-            quoted += fmt::format("\\u{:04X}", byte);
-        } else {
-            quoted += character;
-        }
-    }
-    return quoted + '"';
 }
 
 }  // namespace gradsieve::daemon

@@ -144,6 +144,7 @@ Status HostedJob::lay_out(std::span<const shm::TensorEntry> sorted) {
         tensors_.push_back(std::move(tensor));
     }
     steering_.lay_out(tensors_, groups_, choice_.budget, *surroundings_.config);
+    plain_.lay_out(tensors_);
     GRADSIEVE_TRY(take_signatures());
     GRADSIEVE_TRY(lay_out_scopes());
     GRADSIEVE_TRY(lay_out_phases());

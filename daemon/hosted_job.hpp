@@ -15,6 +15,7 @@
 #include "daemon/kept_states.hpp"
 #include "daemon/log.hpp"
 #include "daemon/network_thread.hpp"
+#include "daemon/plain_choice.hpp"
 #include "daemon/session.hpp"
 #include "daemon/snapshotter.hpp"
 #include "exchange/job_machine.hpp"
@@ -141,6 +142,7 @@ public:
     [[nodiscard]] const std::deque<StepTimes>& step_times() const noexcept { return step_times_; }
     [[nodiscard]] const CodecChoice& choice() const noexcept { return choice_; }
     [[nodiscard]] const BudgetSteering& steering() const noexcept { return steering_; }
+    [[nodiscard]] const PlainChoice& plain() const noexcept { return plain_; }
     [[nodiscard]] const Status& end_status() const noexcept { return end_status_; }
     [[nodiscard]] ByteCount memory_bytes() const noexcept { return memory_bytes_ + state_bytes_; }
     /// Why kept state was not gone on from; empty if nothing was lost.
@@ -285,6 +287,8 @@ private:
     [[nodiscard]] Result<std::size_t> gpu_place_of(std::span<const std::byte, 16> uuid) const;
     void fill_not_a_number(HostedTensor& tensor, const exchange::DeliverResult& action);
 
+    /// Something goes by how fast the link is.
+    [[nodiscard]] bool measures_link() const;
     void steer(const GroupTotals& group, const exchange::CommitStep& action);
     void on_encode_done(CodecTask& task, TimePoint now);
     static void note_gradient(HostedTensor& tensor, CodecTask& task);
@@ -365,7 +369,8 @@ private:
     std::vector<HostedTensor> tensors_;
     std::vector<GroupTotals> groups_;
     BudgetSteering steering_;
-    exchange::LinkMeter meter_;  ///< while there is a budget
+    PlainChoice plain_;
+    exchange::LinkMeter meter_;  ///< while measures_link()
     std::map<Rank, Session*> sessions_;
     std::vector<exchange::Member> members_;
     std::map<PeerIndex, float> factors_;

@@ -85,7 +85,8 @@ void HostedJob::announce_start(const exchange::StartJob& action) {
     if (std::ranges::any_of(action.first_steps, [](Step step) { return step > 1; })) fold_shards();
     for (exchange::GroupNumber group = 0; group < groups_.size(); ++group)
         steering_.start(group, groups_[group].committed, tensors_);
-    machine_.ask_for_answers(steering_.budget(*surroundings_.config).is_set());
+    for (const auto& group : groups_) plain_.start(group, tensors_);
+    machine_.ask_for_answers(measures_link());
     for (auto& tensor : tensors_) {
         tensor.inputs.clear();
         for (auto& [rank, session] : sessions_)
@@ -147,6 +148,7 @@ void HostedJob::on_encode_done(CodecTask& task, TimePoint now) {
     if (trace_) trace_task(task);
     auto& tensor = *task.tensor;
     groups_[tensor.group].open_times.encode_ms += milliseconds(task.took);
+    tensor.coding.add(task.step, milliseconds(task.took), true);
     if (!task.encoded->is_ok()) return machine_.on_encode_failed(tensor.number, task.step, task.encoded->error(), now);
     auto& encoded = **task.encoded;
     if (encoded.non_finite) {
@@ -191,6 +193,7 @@ void HostedJob::on_decode_done(CodecTask& task, TimePoint now) {
         return complete_all(shm::CompletionKind::kTensor, {.tensor = tensor.number}, task.step, task.decoded->status());
     if (trace_) trace_task(task);
     groups_[tensor.group].open_times.decode_ms += milliseconds(task.took);
+    tensor.coding.add(task.step, milliseconds(task.took), false);
     if (task.keeps_state && task.decoded->is_ok())
         finish_generation(tensor, task.out_generation, task.step, task.scale);
     const auto digest = task.decoded->is_ok() ? (*task.decoded)->digest : 0;
@@ -205,18 +208,24 @@ void HostedJob::act(exchange::DeliverResult& action, TimePoint) {
     complete_all(shm::CompletionKind::kTensor, {.tensor = action.tensor}, action.step, action.status);
 }
 
-/// What the step cost decides how densely the next one is encoded.
+bool HostedJob::measures_link() const {
+    return surroundings_.config->step_aside || steering_.budget(*surroundings_.config).is_set();
+}
+
+/// What the step cost decides how densely the next one is encoded, or whether it is coded at all.
 void HostedJob::steer(const GroupTotals& group, const exchange::CommitStep& action) {
     const auto& config = *surroundings_.config;
-    const bool has_budget = steering_.budget(config).is_set();
-    machine_.ask_for_answers(has_budget);
-    if (has_budget) meter_.settle();
-    steering_.on_committed(action.group, action.step, tensors_,
-                           {.members = members_.size(),
-                            .codec_ms = group.open_times.encode_ms + group.open_times.decode_ms,
-                            .link_ms_per_byte = 1e3 * meter_.seconds_per_byte(),
-                            .best_ms_per_byte = has_budget ? 1e3 * meter_.best_seconds_per_byte() : 0},
-                           config);
+    const bool is_measured = measures_link();
+    machine_.ask_for_answers(is_measured);
+    if (is_measured) meter_.settle();
+    const SteeredStep took{.members = members_.size(),
+                           .codec_ms = group.open_times.encode_ms + group.open_times.decode_ms,
+                           .link_ms_per_byte = 1e3 * meter_.seconds_per_byte(),
+                           .best_ms_per_byte = is_measured ? 1e3 * meter_.best_seconds_per_byte() : 0};
+    // A budget goes first: what went plain is as it is written before the budget moves it.
+    const bool may_step_aside = config.step_aside && !steering_.budget(config).is_set();
+    plain_.on_committed(group, action.step, tensors_, took, may_step_aside);
+    steering_.on_committed(action.group, action.step, tensors_, took, config);
 }
 
 void HostedJob::act(exchange::CommitStep& action, TimePoint now) {

@@ -61,6 +61,21 @@ struct TensorTotals {
     ByteCount reuse_saved_bytes = 0;         // of the payloads that they stood for, less their own
 };
 
+/// What coding a tensor took in its newest step: encoding, and decoding all that came for it.
+struct CodingTime {
+    Step step = 0;
+    double ms = 0;
+    bool has_encoded = false;
+    /// Tasks of a step that has ended come late, and count for nothing.
+    void add(Step of, double took_ms, bool is_encode) noexcept {
+        if (of < step) return;
+        if (of > step) *this = {.step = of};
+        ms += took_ms;
+        has_encoded = has_encoded || is_encode;
+    }
+    [[nodiscard]] bool was_encoded(Step of) const noexcept { return step == of && has_encoded; }
+};
+
 struct CodecTask;
 
 struct HostedTensor {
@@ -71,7 +86,7 @@ struct HostedTensor {
     exchange::GroupNumber group = 0;
     ElementCount elements = 0;
     codec::Pipeline written;   ///< as the codec's text has it
-    codec::Pipeline pipeline;  ///< what is encoded by: that, or at another density, which changes between steps only
+    codec::Pipeline pipeline;  ///< what is encoded by: that, at another density, or plain; changes between steps only
     std::string codec_text;    ///< of `pipeline`
     Epoch epoch = 0;           ///< the job's, constant once it has started
     // the state's arrays lie in the job's state segment
@@ -87,6 +102,7 @@ struct HostedTensor {
     std::vector<RankInput> inputs;              ///< one per local rank, ascending by rank
     std::size_t tasks_out = 0;
     TensorTotals totals;
+    CodingTime coding;
     /// Of the open step's gradient and of the last committed one's, where the pipeline measures similarity.
     std::optional<codec::Signature> open_signature, sent_signature;
     HostedScope* scope = nullptr;  ///< of pipelines that select over several tensors; constant after lay_out_scopes

@@ -291,6 +291,27 @@ Json budget_part(const HostedJob& job, const Config& config) {
             {"groups", groups}};
 }
 
+/// Null where the configuration does not ask for it, or nothing goes to another node.
+Json step_aside_part(const HostedJob& job, const Config& config) {
+    if (!config.step_aside || config.nodes.size() < 2) return nullptr;
+    const auto view = job.plain().view(job.tensors(), job.steering().budget(config).is_set());
+    const bool is_known = view.coded_ms > 0;
+    const auto figure = [&](double value) { return is_known ? Json(rounded(value, 1000)) : Json(nullptr); };
+    Json refusals = Json::array();
+    for (const auto& refusal : view.refusals)
+        refusals.push_back({{"text", std::string(refusal.text)}, {"tensors", refusal.tensors}});
+    return {{"tensors", job.tensors().size()},
+            {"eligible", view.eligible},
+            {"aside", view.aside},
+            {"trying", view.trying},
+            {"text", view.text},
+            {"coded_ms", figure(view.coded_ms)},
+            {"plain_ms", figure(view.plain_ms)},
+            {"saved_ms", figure(view.saved_ms)},
+            {"moves", view.moves},
+            {"refusals", refusals}};
+}
+
 double payload_ratio(const HostedJob& job) {
     double plain_bits = 0;
     double payload_bits = 0;
@@ -335,6 +356,7 @@ Json job_part(const HostedJob& job, const Config& config, TimePoint now) {
         {"allreduce_bytes", static_cast<std::uint64_t>(job.allreduce_bytes())},
         {"step_ms", step_part(job.step_times())},
         {"budget", budget_part(job, config)},
+        {"step_aside", step_aside_part(job, config)},
         {"digests_compared", snapshot.digests_compared},
         {"digests_different", snapshot.digests_different},
         {"frames_refused", snapshot.frames_refused},

@@ -112,6 +112,21 @@ TEST(OpenMetrics, Budgets_are_told_by_group) {
     status.jobs[0].budget.groups[0].cost.reset();
     EXPECT_THAT(open_metrics_text(status, health("live")), testing::Not(HasSubstr("gradsieve_group_budget_used{")));
 }
+TEST(OpenMetrics, Tensors_aside_are_told_where_they_may_be) {
+    StatusView status;
+    status.format = 1;
+    JobView job;
+    job.name = "m";
+    status.jobs = {job};
+    EXPECT_THAT(open_metrics_text(status, health("live")), testing::Not(HasSubstr("gradsieve_job_tensors_aside{")));
+    status.jobs[0].step_aside.text = "off: link faster than codec";
+    status.jobs[0].step_aside.aside = 3;
+    status.jobs[0].step_aside.saved_ms = 21.0;
+    const auto text = open_metrics_text(status, health("live"));
+    expect_well_formed(text);
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_job_tensors_aside{job_name="m",run=""} 3)"));
+    EXPECT_THAT(text, HasSubstr(R"(gradsieve_job_step_aside_saved_seconds{job_name="m",run=""} 0.021)"));
+}
 TEST(OpenMetrics, Page_names_every_family) {
     std::ifstream file(std::string(GRADSIEVE_SOURCE_DIR) + "/docs/metrics.md");
     ASSERT_TRUE(file.is_open());

@@ -84,6 +84,35 @@ TEST(RenderStatus, A_budget_says_what_it_chose_and_what_that_saves) {
     budget.groups[0].cost.reset();
     EXPECT_THAT(text(), HasSubstr("budget      15.0 ms a step · holding"));
 }
+TEST(RenderStatus, Where_compression_may_step_aside_it_says_what_it_chose_and_what_that_saves) {
+    auto view = view_of("two_nodes");
+    EXPECT_THAT(render_status(view, health("live", 0), plain(120)), testing::Not(HasSubstr("compression")));
+    auto& aside = view.jobs.at(0).step_aside;
+    aside = {.text = "on: codecs are faster than the link would be with plain bytes",
+             .tensors = 10,
+             .eligible = 8,
+             .aside = 0,
+             .trying = 0,
+             .coded_ms = 28.0,
+             .plain_ms = 240.2,
+             .saved_ms = 212.2,
+             .refusals = {{"it is plain already", 2}}};
+    const auto text = [&] { return render_status(view, health("live", 0), plain(200)); };
+    EXPECT_THAT(text(), HasSubstr("compression on: codecs are faster than the link would be with plain bytes · saves "
+                                  "212.2 ms of 240.2 ms a step · 2 of 10 may not: it is plain already"));
+    aside.text = "off for 3 of 10 tensors, sent as bf16: link faster than codec";
+    aside.aside = 3;
+    aside.coded_ms = 50;
+    aside.saved_ms = 21.5;
+    EXPECT_THAT(text(), HasSubstr("sent as bf16: link faster than codec · saves 21.5 ms of 50.0 ms a step"));
+    aside.aside = 0;
+    aside.saved_ms = -1.5;
+    EXPECT_THAT(text(), HasSubstr("plain might save 1.5 ms"));
+    aside.aside = 1;
+    EXPECT_THAT(text(), HasSubstr("costs 1.5 ms more than codecs would"));
+    aside.coded_ms.reset();
+    EXPECT_THAT(text(), testing::Not(HasSubstr("costs")));
+}
 TEST(RenderStatus, Gpus_that_share_tensors_say_how_they_reach_each_other) {
     auto view = view_of("trouble");
     ASSERT_FALSE(view.gpus.empty());

@@ -19,7 +19,8 @@ TEST_F(ConfigTest, Reloadable_keys_need_no_restart_and_all_others_are_named) {
         "[daemon]\nlog_level = \"debug\"\nmemory_limit_mib = 9\n[network]\nsecurity = \"plain\"\npeer_timeout_s = "
         "1\nround_deadline_s = 1\nmax_late_s = "
         "1\ncredit_mib = 1\n[gpu]\nmemory_limit_mib = 1\nstate = \"host\"\n[state]\nkeep_minutes = 2\nsnapshot_steps = "
-        "3\npinned_snapshots = 4\npinned_limit_mib = 5\npinned_days = 6\n[codec]\nbudget_bytes_per_step = 7\n" +
+        "3\npinned_snapshots = 4\npinned_limit_mib = 5\npinned_days = 6\n[codec]\nbudget_bytes_per_step = "
+        "7\nstep_aside = true\n" +
         nodes + "[[node]]\nname = \"b\"\naddress = \"192.0.2.8\"\n");
     ASSERT_TRUE(reloadable.is_ok());
     EXPECT_THAT(changed_keys_needing_restart(*running, *reloadable), IsEmpty());
@@ -56,7 +57,7 @@ TEST_F(ConfigTest, Reload_takes_over_exactly_the_reloadable_keys) {
         "1\nstate = \"host\"\nmax_multiprocessors = 5\nbatch_elements = 6\n[state]\nkeep_minutes = 2\nsnapshot_steps = "
         "3\npinned_snapshots = 4\npinned_limit_mib = 5\npinned_days = 6\n[nodes]\ndns = \"\"\nhosts = \"\"\ncount = "
         "5\nport = 6\nkeys = \"/x\"\n[codec]\nbudget_ms_per_step = "
-        "0\nbudget_bytes_per_step = 0\ndefault "
+        "0\nbudget_bytes_per_step = 0\nstep_aside = true\ndefault "
         "= \"all | "
         "bf16\"\nsmall = "
         "\"all | f32\"\nsmall_elements = 1\nsmall_share = 0\nplan = \"sharded\"\ndown = \"all | sign\"\n" +

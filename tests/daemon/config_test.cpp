@@ -73,6 +73,7 @@ plan = "sharded"
 down = "topk(0.02) | f32"
 budget_bytes_per_step = 0
 budget_ms_per_step = 0
+step_aside = true
 [nodes]
 dns = ""
 hosts = ""
@@ -177,12 +178,12 @@ const std::vector<Refused> kRefused = {
      "'lanes' belongs in [network]"},
     {"[codec]\nheartbeat = 2\n",
      "gradsieved.toml:2: unknown key 'heartbeat' in [codec]: allowed are default, small, small_elements, small_share, "
-     "plan, down, budget_bytes_per_step, budget_ms_per_step; "
+     "plan, down, budget_bytes_per_step, budget_ms_per_step, step_aside; "
      "did you mean "
      "'heartbeat_ms' in [network]?"},
     {"[codec]\ncolour_of_the_bikeshed = 2\n",
      "gradsieved.toml:2: unknown key 'colour_of_the_bikeshed' in [codec]: allowed are default, small, small_elements, "
-     "small_share, plan, down, budget_bytes_per_step, budget_ms_per_step; "
+     "small_share, plan, down, budget_bytes_per_step, budget_ms_per_step, step_aside; "
      "remove the line"},
     {"\n[netwrk]\nlanes = 2\n",
      "gradsieved.toml:2: unknown section 'netwrk': allowed are [daemon], [socket], [network], [gpu], [state], [codec], "

@@ -376,6 +376,7 @@ TEST(StatusDocument, Has_exactly_the_keys_of_its_page) {
     OneJob done(make_request(0, 1, {{.name = "w", .shape = {4}}}, "topk(0.5); budget_ms_per_step = 1"));
     done.step(1, {1, 2, 3, 4}, 5ms);
     Written written;
+    written.config.step_aside = true;
     written.now = one.now();
     written.jobs = {&one.job(), &done.job()};
     written.ended = {{{"old", "r1"}, "all ranks detached", 7, 10, 10, written.now}};

@@ -97,6 +97,20 @@ TEST(Averaging, A_budget_of_time_is_looked_for_on_the_link_as_it_is) {
         EXPECT_TRUE(cluster.wait_for_status(node, is_at_least)) << cluster.status(node).dump(2);
     EXPECT_EQ(digests(ranks).size(), 1U);
 }
+TEST(Averaging, A_slow_codec_steps_aside_on_the_node_that_asks_for_it_and_averages_are_identical) {
+    Cluster cluster(2, "[codec]\nstep_aside = true\n");
+    auto ranks = cluster.ranks(
+        2, {"--steps", "150", "--scale", "8000", "--codec", "all | bf16; *.weight: all | dither(levels=7) | entropy"});
+    // Whether plain was faster is this machine's to say; that it is looked at is not.
+    const auto is_tried = [](const auto& json) {
+        for (const auto& job : json.at("jobs"))
+            if (const auto& aside = job.at("step_aside"); !aside.is_null() && aside.at("moves") > 0) return true;
+        return false;
+    };
+    for (const std::size_t node : {0U, 1U})
+        EXPECT_TRUE(cluster.wait_for_status(node, is_tried)) << cluster.status(node).dump(2);
+    EXPECT_EQ(digests(ranks).size(), 1U);
+}
 TEST(Averaging, Skipped_steps_are_identical_on_every_rank) {
     Cluster cluster(2);
     std::vector<Process> ranks;
