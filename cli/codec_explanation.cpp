@@ -2,9 +2,9 @@
 
 #include "cli/human.hpp"
 
-#include "codec/pipeline_trial.hpp"
 #include "codec/phases.hpp"
 #include "codec/pipeline_text.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "codec/stages/warmup.hpp"
 #include "codec/state_arrays.hpp"
 #include "daemon/config_budget.hpp"
@@ -222,14 +222,14 @@ std::string explanation_json(const CodecExplanation& explanation) {
     root["elements"] = explanation.elements;
     root["state_bytes"] = explanation.state_bytes;
     root[trial.is_of_noise ? "on_noise" : "on_gradients"] = {{"elements", trial.elements},
-                        {"steps", trial.steps},
-                        {"sent_fraction", trial.sent_fraction},
-                        {"payload_bytes", trial.payload_bytes},
-                        {"bits_per_sent_element", figures.bits_per_sent},
-                        {"ratio_to_fp32", figures.ratio},
-                        {"normalized_error", trial.normalized_error},
-                        {"encode_ms", trial.encode_milliseconds},
-                        {"decode_ms", trial.decode_milliseconds}};
+                                                             {"steps", trial.steps},
+                                                             {"sent_fraction", trial.sent_fraction},
+                                                             {"payload_bytes", trial.payload_bytes},
+                                                             {"bits_per_sent_element", figures.bits_per_sent},
+                                                             {"ratio_to_fp32", figures.ratio},
+                                                             {"normalized_error", trial.normalized_error},
+                                                             {"encode_ms", trial.encode_milliseconds},
+                                                             {"decode_ms", trial.decode_milliseconds}};
     return root.dump(2) + '\n';
 }
 

@@ -28,14 +28,15 @@ Result<RecordedGradients> read_gradients(const std::string& path, std::uint64_t 
     const std::uint64_t bytes = std::filesystem::file_size(path, error);
     std::ifstream file(path, std::ios::binary);
     if (error || !file)
-        return Status(StatusCode::kNotFound,
-                      fmt::format("gradients '{}': {}; allowed is a file of 4-byte floats; record some steps' gradients",
-                                  path, error ? error.message() : std::strerror(errno)));
+        return Status(
+            StatusCode::kNotFound,
+            fmt::format("gradients '{}': {}; allowed is a file of 4-byte floats; record some steps' gradients", path,
+                        error ? error.message() : std::strerror(errno)));
     if (bytes == 0 || elements == 0 || bytes % (sizeof(float) * elements) != 0)
-        return refuse(path, fmt::format("{} bytes", bytes),
-                      fmt::format("allowed are whole gradients of {} numbers of 4 bytes; name the elements of the file",
-                                  elements)
-                          .c_str());
+        return refuse(
+            path, fmt::format("{} bytes", bytes),
+            fmt::format("allowed are whole gradients of {} numbers of 4 bytes; name the elements of the file", elements)
+                .c_str());
     RecordedGradients found;
     found.elements_in_all = elements;
     const std::uint64_t blocks = elements > most ? most / kBlock : 1;
@@ -51,7 +52,8 @@ Result<RecordedGradients> read_gradients(const std::string& path, std::uint64_t 
             file.read(reinterpret_cast<char*>(next), static_cast<std::streamsize>(sizeof(float) * block));
         }
     if (!file) return refuse(path, "it became shorter while it was read", "allowed is a file that rests; try again");
-    const auto odd = std::find_if_not(found.values.begin(), found.values.end(), [](float value) { return std::isfinite(value); });
+    const auto odd =
+        std::find_if_not(found.values.begin(), found.values.end(), [](float value) { return std::isfinite(value); });
     if (odd != found.values.end())
         return refuse(path, fmt::format("has the number {}", *odd),
                       "allowed are finite ones; record steps that came out well");

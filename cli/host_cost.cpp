@@ -105,8 +105,7 @@ Result<HostCost> measure_host_cost() {
     std::vector<float> to(kPassNumbers);
     const auto deadline = Clock::now() + kPatience;
     HostCost cost;
-    GRADSIEVE_ASSIGN(cost.socket_seconds_per_byte,
-                     median_of_passes([&] { return move(pair, from, to, deadline); }));
+    GRADSIEVE_ASSIGN(cost.socket_seconds_per_byte, median_of_passes([&] { return move(pair, from, to, deadline); }));
     GRADSIEVE_ASSIGN(cost.sum_seconds_per_byte, median_of_passes([&] {
                          std::transform(to.begin(), to.end(), from.begin(), to.begin(), std::plus<>());
                          return Status();

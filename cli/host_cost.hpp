@@ -1,5 +1,5 @@
-// What exchanging costs a core beside the link: measured on the loopback and in memory, with numbers that no cache holds,
-// as gradients are. Any thread; takes about 0.1 s, never more than two.
+// What exchanging costs a core beside the link: measured on the loopback and in memory, with numbers that no cache
+// holds, as gradients are. Any thread; takes about 0.1 s, never more than two.
 #pragma once
 
 #include "base/status.hpp"

@@ -28,8 +28,8 @@ constexpr const char* kCodecs[] = {"all | bf16",
                                    "topk(0.01) | pow2(bits=4)",
                                    "topk(0.001) | pow2(bits=4)"};
 
-/// A frame of Ethernet with 1,500 bytes in it takes 1,538 on the wire, preamble and gap included, and carries 1,448 of a
-/// TCP stream.
+/// A frame of Ethernet with 1,500 bytes in it takes 1,538 on the wire, preamble and gap included, and carries 1,448 of
+/// a TCP stream.
 constexpr double kWirePerByte = 1538.0 / 1448;
 
 /// What every row is made from.
@@ -115,17 +115,17 @@ Result<PlanReport> make_report(const PlanOptions& options) {
     GRADSIEVE_ASSIGN(const auto host, host_cost(options, report.host));
     report.link.host_seconds_per_byte = host.socket_seconds_per_byte;
     // What the daemon would take of this machine.
-    PlanInputs inputs{options, static_cast<double>(options.threads > 0
-                                                       ? options.threads
-                                                       : std::max(1U, std::thread::hardware_concurrency() / 4)), {}};
+    PlanInputs inputs{options,
+                      static_cast<double>(options.threads > 0 ? options.threads
+                                                              : std::max(1U, std::thread::hardware_concurrency() / 4)),
+                      {}};
     if (!options.gradients.empty()) {
         GRADSIEVE_ASSIGN(inputs.recorded, read_gradients(options.gradients, options.elements, kTrialElements));
         report.is_of_gradients = true;
     }
-    report.coding =
-        options.codec_speed > 0
-            ? fmt::format("codecs at {:g} G elements/s", options.codec_speed / 1e9)
-            : fmt::format("codecs as fast as {} of this machine's cores", static_cast<unsigned>(inputs.workers));
+    report.coding = options.codec_speed > 0 ? fmt::format("codecs at {:g} G elements/s", options.codec_speed / 1e9)
+                                            : fmt::format("codecs as fast as {} of this machine's cores",
+                                                          static_cast<unsigned>(inputs.workers));
     for (const auto& [name, bytes] : {std::pair{"all-reduce, fp32", 4.0}, {"all-reduce, fp16", 2.0}})
         report.rows.push_back(
             {name, false, exchange::ring_cost(report.step, report.link, bytes, host.sum_seconds_per_byte)});

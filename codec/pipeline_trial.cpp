@@ -54,10 +54,9 @@ Result<PipelineTrial> PipelineTrial::of_gradients(const Pipeline& pipeline, Elem
                                                   std::vector<float> gradients, std::uint64_t seed) {
     GRADSIEVE_TRY(check_elements(elements));
     if (gradients.empty() || gradients.size() % elements != 0)
-        return Status(StatusCode::kInvalidArgument,
-                      "gradients of a trial, " + std::to_string(gradients.size()) +
-                          " numbers: allowed are one or more times the tensor's " + std::to_string(elements) +
-                          "; give whole gradients");
+        return Status(StatusCode::kInvalidArgument, "gradients of a trial, " + std::to_string(gradients.size()) +
+                                                        " numbers: allowed are one or more times the tensor's " +
+                                                        std::to_string(elements) + "; give whole gradients");
     return PipelineTrial(pipeline, elements, std::move(gradients), false, seed);
 }
 

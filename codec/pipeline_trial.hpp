@@ -1,6 +1,6 @@
 // What a pipeline sends: the real encoder and decoder, step by step, over one tensor on one node, of fresh Gaussian
-// numbers or of gradients that were recorded. For people who choose a codec; never on a gradient's path. Reads no clock:
-// who wants times measures around the calls. One thread at a time; owns all its arrays.
+// numbers or of gradients that were recorded. For people who choose a codec; never on a gradient's path. Reads no
+// clock: who wants times measures around the calls. One thread at a time; owns all its arrays.
 #pragma once
 
 #include "base/id.hpp"
@@ -59,7 +59,7 @@ private:
     std::uint64_t random_;
     std::vector<float> numbers_;  ///< noise, of which each step takes another window; or gradients
     bool is_noise_;
-    std::size_t offset_ = 0;  ///< of this step's gradient
+    std::size_t offset_ = 0;                    ///< of this step's gradient
     float clip_ = 1;                            ///< what momentum(clip=..) multiplied the last step's gradient by
     std::vector<std::vector<float>> state_[2];  ///< by generation, then in the order of state_arrays()
     std::size_t live_ = 0;

@@ -82,13 +82,10 @@ StepCost sharded_cost(const StepFacts& step, const LinkFacts& link, const CodecF
     const double latency = others > 0 ? 2 * link.latency_seconds : 0;
     cost.exchange_seconds =
         encode + average + decode + host_seconds(link, up_bytes + down_bytes) + cost.link_seconds + latency;
-    const double stages[] = {encode / kPieces,
-                             host_seconds(link, up_bytes) / kPieces,
-                             link_seconds(link, up_bytes) / kPieces,
-                             average / kPieces,
-                             host_seconds(link, down_bytes) / kPieces,
-                             link_seconds(link, down_bytes) / kPieces,
-                             decode / kPieces};
+    const double stages[] = {
+        encode / kPieces,  host_seconds(link, up_bytes) / kPieces,   link_seconds(link, up_bytes) / kPieces,
+        average / kPieces, host_seconds(link, down_bytes) / kPieces, link_seconds(link, down_bytes) / kPieces,
+        decode / kPieces};
     // One link for both ways, and the same workers for all coding.
     const double coded = first_piece(step) + encode + average + decode;
     const double sent = first_piece(step) + (encode + average + decode) / kPieces + cost.link_seconds;

@@ -56,13 +56,15 @@ TEST_F(GradientFile, One_that_is_no_whole_gradients_is_refused) {
     for (const auto& [values, less] : {std::pair{0U, 0U}, {15U, 0U}, {20U, 1U}}) {
         const auto status = read_gradients(write(counted(values), less), 10, 1024).status();
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-        EXPECT_THAT(status.text(), HasSubstr(std::to_string(4 * values - less) + " bytes; allowed are whole gradients of 10"));
+        EXPECT_THAT(status.text(),
+                    HasSubstr(std::to_string(4 * values - less) + " bytes; allowed are whole gradients of 10"));
     }
 }
 TEST_F(GradientFile, Numbers_that_are_none_are_refused) {
     auto values = counted(10);
     values[7] = std::numeric_limits<float>::infinity();
-    EXPECT_THAT(read_gradients(write(values), 10, 1024).status().text(), HasSubstr("has the number inf; allowed are finite"));
+    EXPECT_THAT(read_gradients(write(values), 10, 1024).status().text(),
+                HasSubstr("has the number inf; allowed are finite"));
 }
 TEST_F(GradientFile, A_file_that_is_not_there_is_named) {
     const auto status = read_gradients(folder() + "/none", 10, 1024).status();

@@ -16,7 +16,8 @@ PlanRow row(const char* name, bool is_codec, double exposed_seconds) {
     return {name, is_codec, {1e6, 0.01, exposed_seconds, exposed_seconds, 0.1 + exposed_seconds}};
 }
 PlanReport report(std::vector<PlanRow> rows) {
-    return {{1'000'000, 4, 0.1, 0.5}, {1e9, 50e-6, 1.05}, "codecs as fast as thought", "sockets, too", false, std::move(rows)};
+    return {{1'000'000, 4, 0.1, 0.5}, {1e9, 50e-6, 1.05}, "codecs as fast as thought", "sockets, too", false,
+            std::move(rows)};
 }
 
 TEST(PlanReport, Mildest_codec_that_is_about_as_fast_as_the_fastest_is_chosen) {
@@ -77,9 +78,26 @@ TEST_F(CliTest, Plan_with_a_speed_of_ones_own_is_arithmetic_alone) {
 }
 /// 7 payloads go out of each of 8 nodes by gather, 2 times 7 eighths of one by shards.
 TEST_F(CliTest, Plan_takes_the_sharded_plan_from_where_it_is_faster) {
-    const auto ran =
-        run_here({"plan", "-p", "100M", "-n", "8", "-l", "1Gbit", "-s", "100", "--codec", "all | bf16", "--codec",
-                  "all | sign(scale=none)", "--codec", "topk(0.001) | pow2", "--codec-speed", "1e11", "--socket-speed", "100G", "--json"});
+    const auto ran = run_here({"plan",
+                               "-p",
+                               "100M",
+                               "-n",
+                               "8",
+                               "-l",
+                               "1Gbit",
+                               "-s",
+                               "100",
+                               "--codec",
+                               "all | bf16",
+                               "--codec",
+                               "all | sign(scale=none)",
+                               "--codec",
+                               "topk(0.001) | pow2",
+                               "--codec-speed",
+                               "1e11",
+                               "--socket-speed",
+                               "100G",
+                               "--json"});
     ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
     const auto rows = nlohmann::json::parse(ran.out)["rows"];
     EXPECT_TRUE(rows[0]["plan"].is_null());
@@ -105,9 +123,9 @@ TEST_F(CliTest, Plan_takes_sizes_from_recorded_gradients) {
     for (std::size_t i = 0; i < values.size(); i += 100) values[i] = static_cast<float>(i + 1);
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * values.size()));
-    const std::vector<std::string> command = {"plan", "-p",   "10k", "-n", "2", "-l", "1Gbit", "-s",
-                                              "100",  "-c",   "threshold(0.5) | f32 | raw32", "--gradients", path,
-                                              "--json"};
+    const std::vector<std::string> command = {
+        "plan",        "-p", "10k",   "-n", "2", "-l", "1Gbit", "-s", "100", "-c", "threshold(0.5) | f32 | raw32",
+        "--gradients", path, "--json"};
     const auto ran = run_here(command);
     ASSERT_EQ(ran.code, ExitCode::kOk) << ran.error;
     EXPECT_NEAR(nlohmann::json::parse(ran.out)["rows"][2]["sent_bytes"], 8 * 100, 64);

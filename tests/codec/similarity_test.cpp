@@ -1,8 +1,8 @@
 // Signatures of gradients against true angles, and the stage that asks for them.
 #include "codec/stages/similarity.hpp"
 
-#include "codec/pipeline_trial.hpp"
 #include "codec/pipeline.hpp"
+#include "codec/pipeline_trial.hpp"
 
 #include <gmock/gmock.h>
 

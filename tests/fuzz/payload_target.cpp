@@ -1,7 +1,7 @@
 // Decoders of chunk payloads: four bytes tell the chunk's elements, the rest is the payload.
 #include "codec/decoder.hpp"
-#include "codec/pipeline_trial.hpp"
 #include "codec/phases.hpp"
+#include "codec/pipeline_trial.hpp"
 #include "codec/reuse.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 

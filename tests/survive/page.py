@@ -62,15 +62,17 @@ blackhole, saturated, rounds) measures one part anew; the page then has the othe
 """
 
 
-def read_rows(folder):
-    """All rows, in the order of GROUPS; those of groups that were not run are missing."""
-    rows = []
-    for group in GROUPS:
-        path = folder / f"{group}.csv"
-        if path.exists():
-            with open(path, newline="", encoding="utf-8") as file:
-                rows += list(csv.DictReader(file))
-    return rows
+def rows_of(path):
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_rows(folder, table=None):
+    """All rows, in the order of GROUPS. Those of groups that were not run here are `table`'s, from an earlier run, or missing."""
+    earlier = rows_of(table) if table else []
+    return [row for group in GROUPS for row in rows_of(folder / f"{group}.csv") or [row for row in earlier if row["group"] == group]]
 
 
 def wrapped(text, indent=""):
@@ -175,7 +177,7 @@ def page_text(rows):
 
 def main():
     folder, page, table = map(Path, sys.argv[1:4])
-    rows = read_rows(folder)
+    rows = read_rows(folder, table)
     if not rows:
         sys.exit(f"survive: no rows in {folder}: allowed is a folder in which `./dev survive` has run; run it without --report")
     with open(table, "w", newline="", encoding="utf-8") as file:

@@ -33,6 +33,19 @@ class SurviveTest(unittest.TestCase):
             self.assertIn("freezes were not run", text)
             self.assertNotIn("**broken**", text)
 
+    def test_what_was_not_run_again_has_its_last_figures(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+
+            def write(path, rows):
+                path.write_text("".join(line + "\n" for line in ["group,fault", *rows]), encoding="utf-8")
+
+            write(folder / "table", ["kills,old kill", "freezes,old freeze", "rounds,old rounds"])
+            write(folder / "rounds.csv", ["rounds,new rounds"])
+            self.assertEqual([row["fault"] for row in page.read_rows(folder, folder / "table")], ["old kill", "old freeze", "new rounds"])
+            self.assertEqual([row["fault"] for row in page.read_rows(folder, folder / "none")], ["new rounds"])
+            self.assertEqual([row["fault"] for row in page.read_rows(folder)], ["new rounds"])
+
     def test_a_broken_promise_is_in_the_table_and_in_words(self):
         with tempfile.TemporaryDirectory() as folder:
             row = {name: "" for name in ("group", "fault", "injected", "promised", "detections", "detection_median_ms", "detection_longest_ms",
