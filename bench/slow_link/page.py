@@ -96,7 +96,8 @@ def _section(rate, parameters, cells, conditions):
     plans = conditions.get("plans", {}).get(key)
     if plans:
         text += ("\nWhat [`gradsieve plan`](operations.md#does-it-pay) foresaw of these gradients, with nothing hidden by a backward pass:\n\n"
-                 f"{markdown(plan_table(rows, plans))}\n")
+                 f"{markdown(plan_table(rows, plans))}\n\n"
+                 "What the fp16 hook does on a CPU beside sending, making 16-bit numbers and adding them, the plan does not count.\n")
     checks = [f"{size:,} B in {ms:.2f} ms {'*' if RATES[rate].is_exempt(size) else f'({100 * ms / wire:.0f} %)'}"
               for size, ms, wire in conditions["checks"].get(key, [])]
     if checks:
