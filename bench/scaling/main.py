@@ -1,5 +1,6 @@
 """`./dev bench scaling`: options, what is missing, and the order of things. docs/scaling.md says what is measured and why."""
 import argparse
+import hashlib
 import importlib.util
 import json
 import os
@@ -16,7 +17,8 @@ from lab.namespaces import LinkError
 from lab.processes import SOURCE, ProcessFailed
 
 from .cluster import Cluster
-from .simulated import codec_facts, simulate
+from .progress import Progress
+from .simulated import Codec, codec_facts, simulate
 from .star import Star
 
 CODEC = "topk(0.01) | pow2(bits=4) | auto"  # of averages, too
@@ -40,7 +42,8 @@ MEMORY_PER_NODE = 6e8  # of 16.8 M parameters: up to 22 B each by the daemon's c
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(prog="./dev bench scaling", formatter_class=argparse.RawDescriptionHelpFormatter, description="""\
 What a step costs with more and more nodes: a simulation of up to 1,024 by the daemon's own job machines, and, as root, up to 16 real
-daemons in network namespaces, held against it. About half an hour on two cores. Writes a table, CSV and PNG.""")
+daemons in network namespaces, held against it: those take five minutes on two cores that do nothing else, the simulation an hour or two of one
+core. A run that was broken off is gone on with. Writes a table, CSV and PNG.""")
     parser.add_argument("--quick", action="store_true", help="up to 8 simulated nodes and 3 real ones: whether it works, in half a minute")
     parser.add_argument("--simulate-only", action="store_true", help="no real daemons, which need root")
     parser.add_argument("--steps", type=int, help="steps that count, of each number of nodes (default: 12; simulated: 5)")
@@ -93,29 +96,34 @@ def run_real(build, plan, nodes, tensors, steps):
             "memory": [memory for _, memory in usage]}
 
 
-def real_rows(build, options):
+def real_rows(build, options, progress):
     """Real daemons beside the simulation of just those: the same link, and cores that all nodes share."""
     nodes_of = (2, 3) if options.quick else REAL_NODES
     tensors = [CHUNK // 16] * 4 if options.quick else [CHUNK] * REAL_TENSORS
     steps = options.steps or (3 if options.quick else 12)
-    codec = codec_facts(build, CODEC, sum(tensors))
+    codec = Codec(**progress.found("codec", sum(tensors), make=lambda: vars(codec_facts(build, CODEC, sum(tensors)))))
+
+    def row_of(plan, nodes):
+        found = run_real(build, plan, nodes, tensors, steps)
+        foreseen, = simulate(build, [nodes], plan, codec, codec, elements=sum(tensors), tensors=len(tensors), rate=REAL_RATE, latency_us=50,
+                             cores=os.cpu_count(), shared_cores=True, steps=steps + 1)
+        return {"plan": plan, "nodes": nodes, "elements": sum(tensors), **found, "simulated": foreseen}
+
     rows = []
     for plan in PLANS:
         for nodes in nodes_of:
-            found = run_real(build, plan, nodes, tensors, steps)
-            foreseen, = simulate(build, [nodes], plan, codec, codec, elements=sum(tensors), tensors=len(tensors), rate=REAL_RATE,
-                                 latency_us=50, cores=os.cpu_count(), shared_cores=True, steps=steps + 1)
-            row = {"plan": plan, "nodes": nodes, "elements": sum(tensors), **found, "simulated": foreseen}
+            row = progress.found("real", plan, nodes, make=lambda: row_of(plan, nodes))
+            found, foreseen = row, row["simulated"]
             say(f"   {plan:7} {nodes:2} nodes: {statistics.median(found['step_ms']):8.1f} ms a step, simulated {foreseen['step_ms']:8.1f}; "
                 f"{statistics.mean(found['sent']) / 1e3:8.1f} kB a node, simulated {foreseen['sent_mean'] / 1e3:8.1f}")
             rows.append(row)
     return rows
 
 
-def simulated_rows(build, options):
+def simulated_rows(build, options, progress):
     rows = []
     for model, shape in MODELS.items():
-        codec = codec_facts(build, CODEC, int(shape["elements"]))
+        codec = Codec(**progress.found("codec", model, make=lambda: vars(codec_facts(build, CODEC, int(shape["elements"])))))
         for fault, faults in FAULTS.items():
             if fault and model != FAULT_MODEL:
                 continue
@@ -124,7 +132,8 @@ def simulated_rows(build, options):
                 for nodes in chosen:
                     began = time.monotonic()
                     steps = min(options.steps or 5, 5 if nodes <= 128 else 1) + 1
-                    row, = simulate(build, [nodes], plan, codec, codec, **shape, **MANY, **faults, steps=steps)
+                    row, = progress.found("simulated", model, fault or "-", plan, nodes, make=lambda: simulate(
+                        build, [nodes], plan, codec, codec, **shape, **MANY, **faults, steps=steps))
                     rows.append({"model": model, "elements": shape["elements"], "fault": fault, **row})
                     say(f"   {model:7} {fault or 'no fault':9} {plan:7} {nodes:5} nodes: {row['step_ms']:9.1f} ms a step, "
                         f"{row['sent_mean'] / 1e6:8.2f} MB a node ({time.monotonic() - began:.0f} s)")
@@ -132,16 +141,24 @@ def simulated_rows(build, options):
 
 
 def measure(options, build):
-    kept = {"began": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(), "quick": options.quick, "real": [], "codec": CODEC}
+    of_machine = machine()
+    programs = [hashlib.sha256((build / path).read_bytes()).hexdigest() for path in ("daemon/gradsieved", "bench/scaling/gradsieve-simulate")]
+    progress = Progress(options.output / "progress.json", {"programs": programs, "cpu": of_machine["cpu"], "quick": options.quick,
+                                                           "steps": options.steps, "codec": CODEC})
+    if len(progress):
+        say(f"-- going on with a run that was broken off: {len(progress)} results are there")
+    began = progress.found("began", make=lambda: {"at": time.strftime("%Y-%m-%d %H:%M"), "machine": of_machine})
+    kept = {"began": began["at"], "machine": began["machine"], "quick": options.quick, "real": [], "codec": CODEC}
     if not options.simulate_only:
         say(f"-- real daemons in namespaces, {REAL_RATE / 1e6:g} Mbit/s each")
-        kept["real"] = real_rows(build, options)
+        kept["real"] = real_rows(build, options, progress)
     say("-- simulated")
-    kept["simulated"] = simulated_rows(build, options)
+    kept["simulated"] = simulated_rows(build, options, progress)
     kept["load_at_end"] = os.getloadavg()[0]
     draft = options.output / "run.json.draft"
     draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     draft.rename(options.output / "run.json")
+    progress.end()
 
 
 def main(arguments=None):
@@ -156,7 +173,7 @@ def main(arguments=None):
         try:
             measure(options, build)
         except ending.Ended as ended:
-            print("scaling: interrupted; nothing is kept", file=sys.stderr)
+            print("scaling: interrupted; what was done is kept, and the same command goes on with it", file=sys.stderr)
             sys.exit(128 + ended.number)
         except (LinkError, ProcessFailed, OSError, subprocess.SubprocessError) as error:
             said = getattr(error, "stderr", None)

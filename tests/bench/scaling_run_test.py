@@ -21,7 +21,7 @@ from python_cluster import BUILD, require_module, skip_program
 
 require_module("numpy", "python3-numpy")
 
-from scaling import main, report, star  # noqa: E402
+from scaling import main, progress, report, star  # noqa: E402
 from lab.namespaces import NAMESPACES, LinkError  # noqa: E402
 
 DEADLINE_S = 300
@@ -107,6 +107,37 @@ class SimulatedTest(Folder):
         again = self.call("--report")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual((self.folder / "output" / "scaling.md").read_text(), page)
+
+    def test_a_run_that_was_broken_off_is_gone_on_with(self):
+        simulated = []
+
+        def broken(*arguments, **options):
+            if len(simulated) == 3:
+                raise KeyboardInterrupt
+            simulated.append(arguments)
+            return simulate(*arguments, **options)
+
+        simulate, options = main.simulate, ["--quick", "--simulate-only", "--output", str(self.folder / "output")]
+        with mock.patch.object(main, "simulate", broken), contextlib.redirect_stdout(io.StringIO()), self.assertRaises(KeyboardInterrupt):
+            main.main(options)
+        kept = json.loads((self.folder / "output" / "progress.json").read_text())["found"]
+        self.assertEqual(sum(name.startswith("simulated") for name in kept), 3)
+        ran = self.call("--quick", "--simulate-only")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn(f"going on with a run that was broken off: {len(kept)} results are there", ran.stdout)
+        rows = json.loads((self.folder / "output" / "run.json").read_text())["simulated"]
+        first = {(row["plan"], row["nodes"]): row["step_ms"] for row in rows if row["model"] == "25.6 M" and not row["fault"]}
+        self.assertEqual(first["gather", 8], kept["simulated 25.6 M - gather 8"][0]["step_ms"])
+        self.assertFalse((self.folder / "output" / "progress.json").exists())
+
+    def test_other_programs_begin_anew(self):
+        path = self.folder / "progress.json"
+        self.assertEqual(progress.Progress(path, {"programs": "a"}).found("x", 1, make=lambda: 5), 5)
+        again = progress.Progress(path, {"programs": "a"})
+        self.assertEqual((len(again), again.found("x", 1, make=lambda: 6)), (1, 5))
+        self.assertEqual(len(progress.Progress(path, {"programs": "b"})), 0)
+        path.write_text("{")
+        self.assertEqual(len(progress.Progress(path, {"programs": "a"})), 0)
 
     def test_wrong_words_are_refused(self):
         for options, words in ((("--steps", "0"), "--steps is 0: allowed is a whole number from 1"),

@@ -100,7 +100,8 @@ private:
 /// A job of two ranks, one of which dies in the middle of a step; again and again, in a thread of its own.
 class DyingJob {
 public:
-    DyingJob(const Cluster& cluster, const std::string& run) : cluster_(cluster), run_(run) {
+    DyingJob(const Cluster& cluster, const std::string& run, std::uint64_t kill_at)
+        : cluster_(cluster), run_(run), kill_at_(std::to_string(kill_at)) {
         thread_ = std::thread([this] {
             do live();
             while (!is_over_.load(std::memory_order_relaxed));
@@ -123,13 +124,13 @@ private:
     void live() {
         const auto options = options_of("killed", run_ + "-" + std::to_string(orphans_.size()), kEndless);
         auto orphan = cluster_.rank(0, with(options, {"--rank", "0", "--world", "2"}));
-        auto doomed = cluster_.rank(1, with(options, {"--rank", "1", "--world", "2", "--kill-at", "5"}));
+        auto doomed = cluster_.rank(1, with(options, {"--rank", "1", "--world", "2", "--kill-at", kill_at_}));
         orphans_.push_back(orphan.wait_for_line("error ", kEndWithin).value_or("nothing: " + orphan.output()));
         if (doomed.wait_for_exit() == 128 + SIGKILL) ++kills_;
     }
 
     const Cluster& cluster_;
-    std::string run_;
+    std::string run_, kill_at_;
     std::atomic<bool> is_over_{false};
     Strings orphans_;
     std::size_t kills_ = 0;
@@ -143,12 +144,12 @@ Process hostile(const Cluster& cluster, std::size_t node, const std::string& mod
 /// The four that misbehave.
 class Misbehaving {
 public:
-    Misbehaving(const Cluster& cluster, const std::string& run)
+    Misbehaving(const Cluster& cluster, const std::string& run, std::uint64_t kill_at)
         : scribbler_(hostile(cluster, 0, "scribble")),
           hog_(hostile(cluster, 1, "exhaust")),
           nan_(cluster.ranks(
               2, with(options_of("nan", run, kEndless), {"--nan-every", "3", "--go-on", "1", "--check", "0"}))),
-          dying_(cluster, run) {
+          dying_(cluster, run, kill_at) {
         for (auto* process : {&scribbler_, &hog_, &nan_[0], &nan_[1]})
             if (!process->wait_for_line("started")) throw std::runtime_error("not started: " + process->output());
     }
@@ -184,7 +185,8 @@ private:
 
 std::string many_jobs_configuration() { return "[daemon]\nmemory_limit_mib = 96\n"; }
 
-ManyJobs run_many_jobs(Cluster& cluster, bool has_faults, std::uint64_t steps, const std::string& run) {
+ManyJobs run_many_jobs(Cluster& cluster, bool has_faults, std::uint64_t steps, const std::string& run,
+                       std::uint64_t kill_at) {
     const LogReader reader(cluster);
     std::map<std::string, std::vector<Process>> healthy;
     for (const auto& kind : kHealthy)
@@ -198,7 +200,7 @@ ManyJobs run_many_jobs(Cluster& cluster, bool has_faults, std::uint64_t steps, c
         for (auto& rank : ranks)
             if (!rank.wait_for_line("holding")) throw std::runtime_error(name + " does not hold: " + rank.output());
     if (has_faults)
-        misbehaving.emplace(cluster, run);
+        misbehaving.emplace(cluster, run, kill_at);
     else
         for (const auto* name : kOthers)
             for (auto& rank : others.emplace_back(cluster.ranks(2, options_of(name, run, kEndless))))

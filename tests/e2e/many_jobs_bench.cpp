@@ -8,6 +8,9 @@
 
 namespace {
 
+/// A job lives for about a second: with a death every few steps, the start of processes would be what is measured.
+constexpr std::uint64_t kKillAt = 200;
+
 double quantile(std::vector<double> values, double share) {
     std::ranges::sort(values);
     return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
@@ -35,7 +38,8 @@ int main(int argc, char** argv) {
         ManyJobs seen[2];
         for (const int turn : {0, 1}) {
             const bool has_faults = (turn + round) % 2 == 1;
-            seen[has_faults ? 1 : 0] = run_many_jobs(cluster, has_faults, steps, std::to_string(2 * round + turn));
+            seen[has_faults ? 1 : 0] =
+                run_many_jobs(cluster, has_faults, steps, std::to_string(2 * round + turn), kKillAt);
         }
         for (const auto& [name, job] : seen[0].healthy) {
             const auto& loud = seen[1].healthy.at(name);
