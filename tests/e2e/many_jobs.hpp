@@ -34,8 +34,8 @@ struct ManyJobs {
 
 /// Two nodes whose memory eight jobs fit into, and little more.
 [[nodiscard]] std::string many_jobs_configuration();
-/// Runs them to the end of the four healthy ones. Without faults, the other four train as those do. `kill_at`: the step in
-/// which a rank kills itself; its job begins anew each time.
+/// Runs them to the end of the four healthy ones. Without faults, the other four train as those do. `kill_at`: the step
+/// in which a rank kills itself; its job begins anew each time.
 [[nodiscard]] ManyJobs run_many_jobs(Cluster& cluster, bool has_faults, std::uint64_t steps, const std::string& run,
                                      std::uint64_t kill_at = 5);
 
