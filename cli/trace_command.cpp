@@ -42,8 +42,8 @@ std::string table_of(const Figures& figures, const Look& look) {
 }
 
 std::string json_of(const shm::TraceRequest& request, const shm::TraceReply& reply, const Figures& figures) {
-    using Json = nlohmann::ordered_json;
-    auto phases = Json::array();
+    using Document = nlohmann::ordered_json;
+    auto phases = Document::array();
     for (std::size_t phase = 0; phase < kPhaseCount; ++phase)
         if (figures[phase].count > 0)
             phases.push_back({{"phase", phase_name(static_cast<Phase>(phase))},
@@ -51,7 +51,7 @@ std::string json_of(const shm::TraceRequest& request, const shm::TraceReply& rep
                               {"median_ms", figures[phase].median_ms},
                               {"p90_ms", figures[phase].p90_ms},
                               {"longest_ms", figures[phase].longest_ms}});
-    const Json document = {{"name", request.job_name},
+    const Document document = {{"name", request.job_name},
                            {"run_id", request.run_id},
                            {"node", reply.node},
                            {"steps_asked", request.steps},
@@ -61,7 +61,7 @@ std::string json_of(const shm::TraceRequest& request, const shm::TraceReply& rep
                            {"events_lost", reply.events_lost},
                            {"seconds", static_cast<double>(reply.end_ns - reply.begin_ns) / 1e9},
                            {"phases", std::move(phases)}};
-    return document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+    return document.dump(2, ' ', false, Document::error_handler_t::replace) + '\n';
 }
 
 std::string sentence_of(const TraceOptions& options, const shm::TraceRequest& request, const shm::TraceReply& reply) {
