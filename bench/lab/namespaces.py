@@ -3,6 +3,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from .held import Held
+
 LATENCY = "50ms"  # of `tc tbf`
 NAMESPACES = Path("/run/netns")
 
@@ -27,23 +29,12 @@ def remove_stale(prefix):
             run("ip", "netns", "delete", entry.name)
 
 
-class Namespaces:
-    """A context manager; whoever derives from it makes them in `_make`. names: PREFIX, one of `parts`, the pid. Errors: LinkError."""
+class Namespaces(Held):
+    """Whoever derives from it makes them in `_make`. names: PREFIX, one of `parts`, the pid. Errors: LinkError."""
 
     def __init__(self, prefix, parts):
         remove_stale(prefix)
         self.names = [f"{prefix}{part}-{os.getpid()}" for part in parts]
-
-    def __enter__(self):
-        try:
-            self._make()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     def close(self):
         for name in self.names:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from . import ending
+from .held import Held
 
 SOURCE = Path(__file__).resolve().parents[2]
 LEAVE_TIMEOUT_S = 10
@@ -24,24 +25,13 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-class Processes:
-    """A context manager; whoever derives from it starts daemons in `_start`. namespaces: their names. Errors: ProcessFailed."""
+class Processes(Held):
+    """Whoever derives from it starts daemons in `_make`. namespaces: their names. Errors: ProcessFailed."""
 
     def __init__(self, namespaces, prefix):
         self._namespaces = namespaces
         self._folder = Path(tempfile.mkdtemp(prefix=prefix))
         self._processes, self._logs = [], {}
-
-    def __enter__(self):
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     def close(self):
         for process in reversed(self._processes):

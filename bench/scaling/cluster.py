@@ -27,7 +27,7 @@ class Cluster(Processes):
     def _socket(self, number):
         return self._folder / str(number) / "gradsieved.sock"
 
-    def _start(self):
+    def _make(self):
         daemons = []
         for number in range(len(self._namespaces)):
             folder = self._folder / str(number)

@@ -45,7 +45,7 @@ class Cluster(Processes):
         self._ranks = []
         self.sockets = [{security: str(self._folder / security / node / "gradsieved.sock") for security in SECURITIES} for node in NODES]
 
-    def _start(self):
+    def _make(self):
         for security in SECURITIES:
             self._start_daemons(security)
 
