@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -17,7 +18,7 @@ constexpr std::uint64_t kBlock = 1024;
 /// More steps would not show more, and take memory.
 constexpr std::uint64_t kMostSteps = 64;
 
-Status refuse(const std::string& path, const std::string& what, const char* remedy) {
+Status refuse(const std::string& path, const std::string& what, const std::string& remedy) {
     return {StatusCode::kInvalidArgument, fmt::format("gradients '{}': {}; {}", path, what, remedy)};
 }
 
@@ -33,12 +34,10 @@ Result<RecordedGradients> read_gradients(const std::string& path, std::uint64_t 
             fmt::format("gradients '{}': {}; allowed is a file of 4-byte floats; record some steps' gradients", path,
                         error ? error.message() : std::strerror(errno)));
     if (bytes == 0 || elements == 0 || bytes % (sizeof(float) * elements) != 0)
-        return refuse(
-            path, fmt::format("{} bytes", bytes),
-            fmt::format("allowed are whole gradients of {} numbers of 4 bytes; name the elements of the file", elements)
-                .c_str());
+        return refuse(path, fmt::format("{} bytes", bytes),
+                      fmt::format("allowed are whole gradients of {} numbers of 4 bytes; name the elements of the file",
+                                  elements));
     RecordedGradients found;
-    found.elements_in_all = elements;
     const std::uint64_t blocks = elements > most ? most / kBlock : 1;
     const std::uint64_t block = elements > most ? kBlock : elements;
     found.elements = blocks * block;

@@ -11,9 +11,8 @@ namespace gradsieve::cli {
 
 /// Gradients of one node, one step's behind the other.
 struct RecordedGradients {
-    std::vector<float> values;          ///< `elements` of each step
-    std::uint64_t elements = 0;         ///< of a step, as far as they were taken
-    std::uint64_t elements_in_all = 0;  ///< of a step in the file
+    std::vector<float> values;   ///< `elements` of each step
+    std::uint64_t elements = 0;  ///< of a step, as far as they were taken
 };
 
 /// `path`: numbers as a processor has them in memory, 4-byte floats, steps of `elements` each, one or more (NumPy:

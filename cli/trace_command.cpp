@@ -52,15 +52,15 @@ std::string json_of(const shm::TraceRequest& request, const shm::TraceReply& rep
                               {"p90_ms", figures[phase].p90_ms},
                               {"longest_ms", figures[phase].longest_ms}});
     const Document document = {{"name", request.job_name},
-                           {"run_id", request.run_id},
-                           {"node", reply.node},
-                           {"steps_asked", request.steps},
-                           {"steps_ended", reply.steps_ended},
-                           {"tensors", reply.tensors.size()},
-                           {"events", reply.events.size()},
-                           {"events_lost", reply.events_lost},
-                           {"seconds", static_cast<double>(reply.end_ns - reply.begin_ns) / 1e9},
-                           {"phases", std::move(phases)}};
+                               {"run_id", request.run_id},
+                               {"node", reply.node},
+                               {"steps_asked", request.steps},
+                               {"steps_ended", reply.steps_ended},
+                               {"tensors", reply.tensors.size()},
+                               {"events", reply.events.size()},
+                               {"events_lost", reply.events_lost},
+                               {"seconds", static_cast<double>(reply.end_ns - reply.begin_ns) / 1e9},
+                               {"phases", std::move(phases)}};
     return document.dump(2, ' ', false, Document::error_handler_t::replace) + '\n';
 }
 

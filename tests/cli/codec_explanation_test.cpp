@@ -96,7 +96,7 @@ TEST(CodecExplanation, Programs_get_the_same_figures) {
 }
 
 TEST(CodecExplanation, Recorded_gradients_stand_in_for_noise) {
-    RecordedGradients recorded{{1, 0, 0, 0, 0, 0, 0, 0, 0, 2}, 10, 1000};
+    RecordedGradients recorded{{1, 0, 0, 0, 0, 0, 0, 0, 0, 2}, 10};
     const auto found = explain_codec(*codec::parse_pipeline("threshold(0.5) | f32 | raw32"), 1000, &recorded);
     ASSERT_TRUE(found.is_ok()) << found.status().to_string();
     EXPECT_EQ(found->trial.elements, 10U);

@@ -35,7 +35,6 @@ TEST_F(GradientFile, Small_ones_are_taken_whole) {
     const auto found = read_gradients(write(counted(30)), 10, 1024);
     ASSERT_TRUE(found.is_ok()) << found.status().to_string();
     EXPECT_EQ(found->elements, 10U);
-    EXPECT_EQ(found->elements_in_all, 10U);
     EXPECT_EQ(found->values, counted(30));
 }
 TEST_F(GradientFile, Of_large_ones_blocks_are_taken_from_the_first_number_to_the_last) {
