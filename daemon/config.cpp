@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
 
 namespace gradsieve::daemon {
 
@@ -150,20 +149,6 @@ void take_reloadable_keys(Config& running, const Config& fresh) {
     for (const auto& key : config_keys())
         if (const auto origin = fresh.origins.find(key.dotted()); key.is_reloadable && origin != fresh.origins.end())
             running.origins[key.dotted()] = origin->second;
-}
-
-std::string toml_text(std::string_view text) {
-    std::string quoted = "\"";
-    for (const char character : text) {
-        const auto byte = static_cast<unsigned char>(character);
-        if (character == '"' || character == '\\') quoted += '\\';
-        if (byte < 0x20U || byte == 0x7FU) {
-            quoted += fmt::format("\\u{:04X}", byte);
-        } else {
-            quoted += character;
-        }
-    }
-    return quoted + '"';
 }
 
 }  // namespace gradsieve::daemon

@@ -3,6 +3,7 @@
 #include "base/unique_fd.hpp"
 #include "daemon/config_budget.hpp"
 #include "daemon/config_schema.hpp"
+#include "daemon/config_text.hpp"
 #include "daemon/nearest_name.hpp"
 
 #include <fcntl.h>

@@ -4,6 +4,7 @@
 #include "daemon/config_budget.hpp"
 #include "daemon/config_check.hpp"
 #include "daemon/config_host_list.hpp"
+#include "daemon/config_text.hpp"
 #include "transport/curve_key.hpp"
 
 #include <fmt/format.h>

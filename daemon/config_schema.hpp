@@ -41,7 +41,4 @@ struct NodeKey {
 /// Of `[[node]]`.
 [[nodiscard]] const std::vector<NodeKey>& node_keys();
 
-/// `text` as a TOML basic string, quotes included.
-[[nodiscard]] std::string toml_text(std::string_view text);
-
 }  // namespace gradsieve::daemon
